@@ -204,7 +204,7 @@ class ParallelSocket:
         with self._session.lock:
             if not self._session.closed:
                 self._session.fail(
-                    ConnectionAbortedError("the program has aborted it"), tell="aborted"
+                    ConnectionAbortedError("the program has aborted the connection"), tell="aborted"
                 )
                 self._session.close()
 

@@ -181,7 +181,7 @@ class Engine(Links):
                 continue
             if length > self.max_chunk_bytes:
                 raise ProtocolError(
-                    f"a chunk of {length} bytes, {self.max_chunk_bytes} were agreed"
+                    f"a chunk of {length} bytes, but at most {self.max_chunk_bytes} were agreed"
                 )
             if end > size:
                 break
@@ -189,7 +189,7 @@ class Engine(Links):
             if ack > outgoing.acked or limit > outgoing.limit:
                 outgoing.acknowledge(ack, limit)
             if self.closing:
-                self.fail(ParallelError("the program has closed it"), tell="closed")
+                self.fail(ParallelError("the program has closed the connection"), tell="closed")
                 return size
             if incoming.put(sequence, bytes(view[start:end])):
                 if link.state == UP and link is not self.control:

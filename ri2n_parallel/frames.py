@@ -136,7 +136,9 @@ class Greeting:
         if magic != MAGIC:
             raise ProtocolError(f"the peer speaks something else: it began with {data[:8]!r}")
         if version != VERSION:
-            raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
+            raise ProtocolError(
+                f"the peer speaks version {version}, this end speaks version {VERSION}"
+            )
         kind, proves = kind & ~PROVE, bool(kind & PROVE)
         if (
             kind not in (HELLO, JOIN, EARLY)
@@ -180,7 +182,9 @@ class Reply:
         if magic != MAGIC:
             raise ProtocolError(f"the peer speaks something else: it answered {head[:8]!r}")
         if version != VERSION:
-            raise ProtocolError(f"the peer speaks version {version}, here is version {VERSION}")
+            raise ProtocolError(
+                f"the peer speaks version {version}, this end speaks version {VERSION}"
+            )
         if count > MAX_ENDPOINTS:
             raise ProtocolError(f"the peer names {count} addresses, more than {MAX_ENDPOINTS}")
         return int(count) * ENDPOINT.size
@@ -195,7 +199,7 @@ class Reply:
         for place in range(count):
             version, port, packed = ENDPOINT.unpack_from(data, REPLY.size + place * ENDPOINT.size)
             if version not in (4, 6) or not port:
-                raise ProtocolError("the peer names an address that is none")
+                raise ProtocolError("the peer names something that is no address")
             endpoints.append(
                 Endpoint(str(ipaddress.ip_address(packed[: 4 if version == 4 else 16])), port)
             )

@@ -98,7 +98,9 @@ class Outgoing:
         before its turn. ProtocolError for bytes that were never sent.
         """
         if ack > self.next + (self.end is not None):
-            raise ProtocolError(f"the peer acknowledges {ack} bytes, {self.next} were sent")
+            raise ProtocolError(
+                f"the peer acknowledges {ack} bytes, but only {self.next} were sent"
+            )
         new = False
         # Frames on different links may overtake each other, so an older one may come later.
         if limit > self.limit:
@@ -115,7 +117,9 @@ class Outgoing:
                 del waiting[sequence]
         for first, end in ranges:
             if end > self.next:
-                raise ProtocolError(f"the peer acknowledges {end} bytes, {self.next} were sent")
+                raise ProtocolError(
+                    f"the peer acknowledges {end} bytes, but only {self.next} were sent"
+                )
             while (early_chunk := waiting.get(first)) is not None and early_chunk.end <= end:
                 del waiting[first]
                 first, new = early_chunk.end, True
@@ -201,7 +205,9 @@ class Incoming:
         """
         end = sequence + len(data)
         if end > self.taken + self.window:
-            raise ProtocolError(f"the peer sent byte {end}, it may send {self.taken + self.window}")
+            raise ProtocolError(
+                f"the peer sent byte {end}, but may send only {self.taken + self.window}"
+            )
         if self.end is not None and end > self.end:
             raise ProtocolError(
                 f"the peer sent byte {end} after it had said that {self.end} are all"
@@ -259,7 +265,7 @@ class Incoming:
         """
         last = self._ends[self._starts[-1]] if self._starts else self.next
         if end < last or self.end not in (None, end):
-            raise ProtocolError(f"the peer says that {end} bytes are all, which is wrong")
+            raise ProtocolError(f"the peer says that its stream has {end} bytes, which is wrong")
         self.end = end
 
     def ranges(self) -> list[tuple[int, int]]:

@@ -402,7 +402,7 @@ def decode(text: bytes | bytearray | memoryview) -> Message:
     ):
         raise Refused(
             "version",
-            f"the peer speaks version {version} of the copy protocol, this is version {VERSION}",
+            f"the peer speaks version {version} of the copy protocol, this end version {VERSION}",
         )
     wanted = {item.name: item for item in fields(kind)}
     for key in document:

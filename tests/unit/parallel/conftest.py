@@ -26,13 +26,13 @@ from tests.unit.parallel import worlds
 
 @pytest.fixture(autouse=True)
 def patient_dialing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that takes its time to be connected is not given up and dialled again."""
+    """A link that takes long to connect is not given up and connected again."""
     monkeypatch.setattr(dial, "ATTEMPT_S", worlds.PATIENCE_S)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> worlds.Clock:
-    """The clock of the whole library, for tests of what happens after a time."""
+    """The clock of the whole library, for tests of what happens after some time."""
     found = worlds.Clock()
     for module in (
         caretaker,
@@ -96,8 +96,9 @@ def _certificate(folder: Path, name: str) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def tls_server(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's context; its certificate is for localhost and 127.0.0.1 and known to
-    `tls_client`.
+    """A server's TLS context; `tls_client` knows its certificate.
+
+    The certificate is for localhost and 127.0.0.1.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*_certificate(tmp_path_factory.getbasetemp(), "server"))
@@ -108,7 +109,7 @@ def tls_server(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 def tls_strict_server(
     tls_server: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory
 ) -> ssl.SSLContext:
-    """The same, for clients with a certificate only."""
+    """As `tls_server`, for clients with a certificate only."""
     folder = tmp_path_factory.getbasetemp()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")

@@ -1,4 +1,4 @@
-"""A copy server over pairs of plain sockets, and waiting for a condition."""
+"""A copy server over pairs of plain sockets, and a wait for a condition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELLO = encode(Hello(2, "ri2n-copy"))
 def wait_until(
     condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = PATIENCE_S
 ) -> None:
-    """Wait for a condition; show `what()` when it does not come."""
+    """Wait for a condition; fail with `what()` when it does not come true."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, what()
@@ -32,9 +32,9 @@ def wait_until(
 
 
 class Connector:
-    """Makes connections to a server:
+    """Makes connections to a server.
 
-    gives the client's end, and the server's end to whoever accepts.
+    `connect` returns the client's end, and `accept` returns the server's end.
     """
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Connector:
         self._ends: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
-        """A client's end."""
+        """The client's end of a new connection."""
         mine, theirs = socket.socketpair()
         self._ends.append(mine)
         self._waiting.put(theirs)
         return mine
 
     def accept(self, timeout_s: float | None = None, /) -> socket.socket:
-        """A server's end; TimeoutError when none comes."""
+        """The server's end of the next connection; TimeoutError when there is none."""
         try:
             found = self._waiting.get(timeout=timeout_s)
         except queue.Empty:
@@ -59,7 +59,7 @@ class Connector:
         return found
 
     def close(self) -> None:
-        """No more."""
+        """Accept no more."""
         self._waiting.put(None)
 
     def close_ends(self) -> None:
@@ -69,29 +69,29 @@ class Connector:
 
 
 class Serving:
-    """A server that runs: `session()` is a client of it."""
+    """A server that runs; `session()` is a client of it."""
 
     def __init__(self, server: Server, connector: Connector) -> None:
         self.server, self.connector = server, connector
         self.said: list[str] = []
 
     def connect(self) -> socket.socket:
-        """A connection without a word said."""
+        """A new connection, over which nothing has been sent."""
         return self.connector.connect()
 
     def session(self, wrap: Callable[[socket.socket], Any] = lambda end: end) -> Session:
-        """A client that has been let in; `wrap` may put something between it and the server."""
+        """A client that was let in; `wrap` may put something between it and the server."""
         return Session(wrap(self.connector.connect()), timeout_s=PATIENCE_S)
 
 
 def descriptors() -> int:
-    """How many this process has open."""
+    """How many descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @contextlib.contextmanager
 def serving(directory: Path, **options: Any) -> Iterator[Serving]:
-    """Serve a directory; at the end every thread and descriptor must be gone, and no bug seen."""
+    """Serve a directory; in the end no thread, no descriptor and no bug may be left."""
     before, open_before = set(threading.enumerate()), descriptors()
     connector = Connector()
     folder = Folder(directory, UMASK)
@@ -120,7 +120,7 @@ def serving(directory: Path, **options: Any) -> Iterator[Serving]:
 
 
 def read_all(end: socket.socket) -> bytes:
-    """All that a server says, to the end."""
+    """All that a server sends, up to the end."""
     found = b""
     end.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionError):
@@ -130,7 +130,7 @@ def read_all(end: socket.socket) -> bytes:
 
 
 def say(running: Serving, data: bytes) -> bytes:
-    """A client's words, and all that the server says to them."""
+    """Send a client's bytes, and return all that the server answers."""
     end = running.connect()
     with contextlib.suppress(ConnectionError):
         end.sendall(data)

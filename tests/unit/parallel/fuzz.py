@@ -1,11 +1,12 @@
-"""Random and mutated bytes into both ends of a session: `python -m tests.unit.parallel.fuzz
---seconds N [--seed S]`.
+"""Random and mutated bytes go into both ends of a session.
 
-Each case comes from a seed: a legal conversation (chunks in any order, twice, over any link, with
-acknowledgements, pings and an end), of which some frames are then changed, cut, doubled, left out,
-or put where they do not belong; or greetings and answers treated the same way. A case fails when it
-crashes, hangs, grows, takes bytes for others, or disturbs anybody else. The seed of a case that
-fails is printed; `--seed S --cases 1` runs it again.
+`python -m tests.unit.parallel.fuzz --seconds N [--seed S]` runs more of them by hand.
+
+Each case comes from a seed. It is a legal conversation: chunks in any order, twice, over any link,
+with acknowledgements, pings and an end. Some of its frames are then changed, cut, doubled, left
+out, or moved to where they do not belong. Greetings and answers are treated in the same way. A case
+fails when it crashes, hangs, grows, takes bytes for others, or disturbs other connections. The seed
+of a case that fails is printed; `--seed S --cases 1` runs it again.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ GROWTH_BYTES = 64 << 20
 
 
 class Watch(logging.Handler):
-    """Notes what the library logs: nothing that a peer says may get so far."""
+    """Notes what the library logs: nothing that a peer sends may be logged as a failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class Watch(logging.Handler):
 
 
 def conversation(chance: random.Random, data: bytes) -> list[bytes]:
-    """`data` as frames in an order that a peer with several links may use."""
+    """The frames of `data`, in an order that a peer with several links may use."""
     at = 0
     frames: list[bytes] = []
     longest = chance.choice([1, 100, 1420, MAX_CHUNK])
@@ -151,7 +152,7 @@ def conversation(chance: random.Random, data: bytes) -> list[bytes]:
 
 
 def changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
-    """The same with one thing wrong."""
+    """These bytes with one change."""
     frames = list(frames) or [frame(PING)]
     place = chance.randrange(len(frames))
     one = bytearray(frames[place])
@@ -199,7 +200,7 @@ def changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 def run_case(seed: int, listener: ParallelListener, watch: Watch) -> str:
-    """One case; what became of it. AssertionError when it may not be."""
+    """Run one case, and return its outcome; AssertionError when that is not allowed."""
     chance = random.Random(seed)
     kind = chance.choice(["server"] * 5 + ["client"] * 3 + ["early"] * 2 + ["greeting", "answer"])
     if kind == "greeting":
@@ -236,7 +237,7 @@ def _session(chance: random.Random, end: str, listener: ParallelListener) -> str
 
 
 def _accepted(listener: ParallelListener, hand: Hand) -> ParallelSocket:
-    """That session's socket; others are of greetings that were changed into early ones."""
+    """The socket of that session; others are of greetings that were changed into early ones."""
     while (sock := listener.accept(PATIENCE_S))._session.name != hand.session:
         sock.abort()
     return sock
@@ -313,9 +314,9 @@ def _talk(
 
 
 def _take(sock: ParallelSocket, got: bytearray, most: int) -> tuple[BaseException | None, bool]:
-    """Read what is there: the error, whether it was the end.
+    """Read what is there; the error, and whether it was the end of the stream.
 
-    Other errors than those of ENDS go on to the caller.
+    Errors other than those of ENDS go on to the caller.
     """
     try:
         while part := sock.recv(most):
@@ -403,7 +404,7 @@ def _answer(chance: random.Random) -> str:
 
 
 def run_cases(seeds: Iterator[int], *, seconds: float | None = None) -> Counter[str]:
-    """Cases until there are no more seeds or the time is over; how often each outcome was seen."""
+    """Run cases until no seeds are left or the time is over; the number of each outcome."""
     outcomes: Counter[str] = Counter()
     began_s, before = time.monotonic(), resident_bytes()
     with Watch() as watch, serving(1, window_bytes=WINDOW) as listener:
@@ -426,7 +427,7 @@ def run_cases(seeds: Iterator[int], *, seconds: float | None = None) -> Counter[
 
 
 def main() -> None:
-    """Run by hand."""
+    """Run cases by hand."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
-"""A thousand transfers at once, in a process of their own: `python -m tests.unit.parallel.many
-threads|asyncio COUNT`.
+"""A thousand transfers at once, in a process of their own.
 
-Each has its own connection over two loopback addresses, its own bytes, and a checksum that comes
-back. What is left afterwards of threads and descriptors is printed as JSON.
+It is run by `python -m tests.unit.parallel.many threads|asyncio COUNT`. Each transfer has its own
+connection over two loopback addresses, its own bytes, and a checksum that comes back. The threads
+and descriptors that are left afterwards are printed as JSON.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ TIMEOUT_S = 150.0
 
 
 def size_of(number: int) -> int:
-    """Bytes of a transfer: most are short, some long."""
+    """The bytes of a transfer: most are short, some are long."""
     return 1_000_000 if number % 50 == 0 else 1 + 37 * number
 
 
 def with_threads(count: int) -> int:
-    """A thread for each end, all connected before the first transfer begins.
+    """A thread for each end; all are connected before the first transfer begins.
 
     How many checksums were right.
     """
@@ -75,7 +75,7 @@ def with_threads(count: int) -> int:
 
 
 def with_asyncio(count: int) -> int:
-    """The same in one thread."""
+    """As `with_threads`, all in one thread."""
 
     async def run() -> int:
         connected, all_there = [0], asyncio.Event()
@@ -114,7 +114,7 @@ def with_asyncio(count: int) -> int:
 
 
 def main() -> None:
-    """Run it and say what was right and what is left."""
+    """Run the transfers, and print how many were right and what is left."""
     how, count = sys.argv[1], int(sys.argv[2])
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)

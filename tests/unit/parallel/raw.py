@@ -1,4 +1,4 @@
-"""Peers made by hand, which say whatever a test wants, over plain sockets."""
+"""Peers made by hand, which send whatever a test wants, over plain sockets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def frame(
 
 
 def exactly(stream: socket.socket, count: int) -> bytes:
-    """So many bytes, or fewer at the end."""
+    """Receive so many bytes, or fewer at the end."""
     data = b""
     while len(data) < count and (part := stream.recv(count - len(data))):
         data += part
@@ -59,11 +59,11 @@ class Hand:
 
     def __init__(self, control: socket.socket, links: list[socket.socket], session: bytes) -> None:
         self.control, self.links, self.session = control, links, session
+        # What links that come back are answered; a link made by hand is dropped then.
         self.later = b""
-        """What links are told that come back; made by hand they are dropped then."""
 
     def frames(self, link: int = 0) -> Iterator[tuple[int, int, int, int, bytes]]:
-        """(kind, sequence, ack, limit, payload) of what comes over a link, to its end."""
+        """(kind, sequence, ack, limit, payload) of each frame that comes over a link."""
         stream = self.links[link]
         with contextlib.suppress(ConnectionError):
             while len(head := exactly(stream, FRAME.size)) == FRAME.size:
@@ -87,9 +87,9 @@ def _greet(
 
 
 def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) -> Hand:
-    """Greets a listener, with these first frames, and connects no link:
+    """Greet a listener with these first frames, and connect no link.
 
-    the control connection is in its place.
+    The control connection takes the place of a link.
     """
     values: dict[str, Any] = {
         "parallelism": 1,
@@ -102,7 +102,7 @@ def early_by_hand(address: tuple[str, int], data: bytes = b"", **greeting: int) 
 
 
 def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) -> Hand:
-    """Greets a listener and connects all links."""
+    """Greet a listener, and connect all links."""
     values = {"parallelism": links, "max_chunk_bytes": MAX_CHUNK, "window": WINDOW, **greeting}
     control, reply = _greet(address, HELLO, values, b"")
     streams = []
@@ -118,7 +118,7 @@ def client_by_hand(address: tuple[str, int], links: int = 1, **greeting: Any) ->
 def server_by_hand(
     links: int = 1, *, welcome: bytes = b"", **client: Any
 ) -> Iterator[tuple[ParallelSocket, Hand]]:
-    """A real client at a server made by hand, which answers its links with `welcome`."""
+    """A real client at a server made by hand, which answers to its links with `welcome`."""
     session = bytes(range(SESSION_BYTES))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
@@ -149,7 +149,7 @@ def server_by_hand(
 
 
 def _answer_later(listening: socket.socket, hand: Hand) -> None:
-    """To links that come back, until nobody listens any more."""
+    """Answer to links that come back, until nobody listens any more."""
     listening.settimeout(None)
     while True:
         try:
@@ -165,8 +165,9 @@ def _answer_later(listening: socket.socket, hand: Hand) -> None:
 def hand_at(
     end: str, links: int = 1
 ) -> Iterator[tuple[ParallelSocket, Hand, ParallelListener | None]]:
-    """(socket under test, its peer by hand, the listener): the socket is the `end` that is
-    named.
+    """(socket under test, its peer made by hand, the listener).
+
+    The socket under test is at the `end` that is named.
     """
     if end == "client":
         with server_by_hand(links) as (near, hand):

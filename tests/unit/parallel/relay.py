@@ -1,9 +1,9 @@
-"""A relay between a client and a server on loopback addresses, whose links can be cut in two ways.
+"""A relay between a client and a server on loopback addresses, whose links can be cut.
 
-It has one address for each of the server's, each with a port of its own, and writes these into the
-server's answer, so that clients connect to it. `swallow`: the connections stay and nothing passes,
-and new ones are not answered; TCP itself is content, since this machine's kernel acknowledges what
-it can keep. `reset`: connections are reset, new ones refused.
+It has one address for each of the server's, each with a port of its own. It writes these into the
+server's answer, so that clients connect to it. There are two cuts. `swallow`: connections stay,
+nothing passes, and new ones get no answer; TCP itself sees no fault, since this machine's kernel
+acknowledges what it can keep. `reset`: connections are reset, and new ones are refused.
 """
 
 from __future__ import annotations
@@ -25,25 +25,32 @@ __all__ = ["PASS", "RESET", "SWALLOW", "Relay"]
 
 PASS, SWALLOW, RESET = "pass", "swallow", "reset"
 BUFFER_BYTES = 1 << 16
-NOW = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
+NOW = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which `close` sends a reset."""
 
 
 class _Flow:
-    """One connection of a client and the one to the server that belongs to it."""
+    """A connection of a client, and the connection to the server that belongs to it."""
 
     def __init__(self, address: str, client: socket.socket, server: socket.socket) -> None:
         self.address, self.ends = address, (client, server)
-        self.waiting = [b"", b""]  # for the client, for the server
-        self.ended = [False, False]  # what the client sends, what the server sends
-        self.shut = [False, False]  # so for the client, for the server
-        self.head: bytes | None = b""  # of what the client said, until it is known what this is
-        self.answer: bytes | None = (
-            None  # of the server's, which is changed before the client gets it
-        )
+        # Bytes that wait for the client and for the server.
+        self.waiting = [b"", b""]
+        # Whether the stream of the client and that of the server have ended.
+        self.ended = [False, False]
+        # Whether the end was passed on to the client and to the server.
+        self.shut = [False, False]
+        # The first bytes of the client, until its greeting is known.
+        self.head: bytes | None = b""
+        # The server's answer, which is changed before the client gets it.
+        self.answer: bytes | None = None
 
 
 def _hold(address: str) -> socket.socket:
-    """Bound to a free port, which is nobody else's also while the relay does not listen there."""
+    """A socket bound to a free port.
+
+    Nobody else gets the port while the relay does not listen there.
+    """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind((address, 0))
@@ -51,7 +58,7 @@ def _hold(address: str) -> socket.socket:
 
 
 class Relay:
-    """`through` maps its own addresses to the server's; it runs in a thread until it is closed."""
+    """A relay, in a thread until it is closed; `through` maps its own addresses to the server's."""
 
     def __init__(self, port: int, through: Mapping[str, str]) -> None:
         self.port, self.through = port, dict(through)
@@ -71,18 +78,18 @@ class Relay:
         self._thread.start()
 
     def at(self, address: str) -> tuple[str, int]:
-        """Where it listens there."""
+        """The address and port at which it listens for this address."""
         return address, self._held[address].getsockname()[1]
 
     def set(self, mode: str, *addresses: str) -> None:
-        """Change what becomes of everything that goes through these addresses."""
+        """Change what happens to everything that goes through these addresses."""
         with self._lock:
             for address in addresses:
                 self._set(mode, address)
         os.eventfd_write(self._wake, 1)
 
     def after(self, count: int, mode: str, *addresses: str) -> None:
-        """The same for each of them once `count` bytes more have passed it."""
+        """As `set`, for each address when `count` more bytes have passed it."""
         with self._lock:
             for address in addresses:
                 self._limits[address] = (self.passed[address] + count, mode)
@@ -208,7 +215,7 @@ class Relay:
             self._set(limit[1], flow.address)
 
     def _seen(self, flow: _Flow, place: int, part: bytes) -> bytes:
-        """What of it the other side gets now."""
+        """What the other side gets of these bytes now."""
         self.passed[flow.address] += len(part)
         if place == 0 and flow.head is not None:
             flow.head += part

@@ -1,7 +1,4 @@
-"""Streams for asyncio:
-
-the calls, limits, back-pressure both ways, ends and errors, servers, many connections.
-"""
+"""Streams for asyncio: calls, limits, back-pressure, errors, servers, many connections."""
 
 from __future__ import annotations
 
@@ -38,8 +35,9 @@ Ends = tuple[ParallelReader, ParallelWriter]
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """In a loop of its own, in debug mode, which complains about what takes long or was never
-    awaited.
+    """Run it in a loop of its own in debug mode.
+
+    That mode complains about what takes long or was never awaited.
     """
 
     async def timed() -> None:
@@ -56,7 +54,7 @@ async def _awaitable(test: Callable[[], Awaitable[None]]) -> None:
 async def connected(
     links: int = 3, *, server: dict[str, Any] | None = None, **client: Any
 ) -> AsyncIterator[tuple[Ends, Ends, ParallelServer]]:
-    """(client's reader and writer, the server's, the server); both are closed at the end."""
+    """(client's reader and writer, the server's, the server); all are closed at the end."""
     arrived: asyncio.Queue[Ends] = asyncio.Queue()
     names = addresses(links)
     async with await start_parallel_server(
@@ -77,15 +75,15 @@ async def connected(
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait for it, while the loop runs."""
+    """Wait for a condition while the loop runs."""
     while not condition():
         await asyncio.sleep(0.005)
 
 
 def is_stuck(writer: ParallelWriter, theirs: ParallelWriter) -> bool:
-    """Whether nothing more can go before the peer's program reads:
+    """Whether nothing more can go before the peer's program reads.
 
-    its window is full, and the sender knows it.
+    Then the peer's window is full, and the sender knows it.
     """
     mine, other = writer.get_extra_info("socket")._session, theirs.get_extra_info("socket")._session
     paused = not theirs.transport.is_reading()  # type: ignore[attr-defined]
@@ -154,9 +152,9 @@ def test_a_line_longer_than_the_limit() -> None:
 
 
 def test_back_pressure_reaches_the_writer() -> None:
-    """Nobody reads:
+    """Nobody reads, so the bytes kept at both ends are bounded and `drain` waits.
 
-    what is kept at both ends is bounded, drain waits, and goes on when somebody does.
+    It goes on when somebody reads.
     """
 
     async def test() -> None:
@@ -175,7 +173,8 @@ def test_back_pressure_reaches_the_writer() -> None:
                     break
             kept = writer.transport.get_write_buffer_size()
             assert low < kept <= high + (1 << 16)
-            # the reader's twice its limit and one read more, the window, and what the writer keeps
+            # A reader keeps twice its limit and one read more; then come the window and what the
+            # writer keeps.
             assert sent <= kept + (1 << 18) + 2 * (1 << 16) + aio_transport.READ_BYTES + (1 << 16)
             assert await theirs.readexactly(sent) == data[:sent]
             await draining
@@ -185,7 +184,7 @@ def test_back_pressure_reaches_the_writer() -> None:
 
 
 def test_while_reading_is_paused_writing_goes_on() -> None:
-    """One direction is stuck, since nobody reads there; the other runs all the same."""
+    """One direction is stuck, since nobody reads there; the other goes on all the same."""
 
     async def test() -> None:
         options = {"window_bytes": 1 << 18, "limit_bytes": 1 << 16}
@@ -202,7 +201,7 @@ def test_while_reading_is_paused_writing_goes_on() -> None:
 
 
 def test_nothing_runs_while_nothing_happens() -> None:
-    """A writer that waits for room, and a reader that is paused, cost no turns of the loop."""
+    """A writer that waits for room and a reader that is paused cost no turns of the loop."""
 
     async def test() -> None:
         server = {"window_bytes": 1 << 16, "limit_bytes": 1000}
@@ -211,13 +210,11 @@ def test_nothing_runs_while_nothing_happens() -> None:
             await until(lambda: is_stuck(writer, theirs))
             loop = asyncio.get_running_loop()
             with rounds(writer.get_extra_info("socket")._session) as wait:
-                waiting = loop.run_in_executor(
-                    None, wait, 3
-                )  # until what came first has been dealt with
-                await waiting
+                # Wait until everything that came first is done.
+                await loop.run_in_executor(None, wait, 3)
                 turns = _count_turns(loop)
                 await loop.run_in_executor(None, wait, 10)
-            assert turns[0] < 15  # the caretaker's pings, and the executor's word
+            assert turns[0] < 15  # some are for the caretaker's pings and for the executor
 
     run(test)
 
@@ -281,16 +278,15 @@ def test_an_abort_is_seen_while_reading_is_paused() -> None:
 
 
 def test_a_peer_that_has_sent_all_and_is_gone_is_no_error() -> None:
-    """As with plain TCP: who has read the end may close in peace, however much later."""
+    """As with plain TCP: a peer that has read the end may close, however much later."""
 
     async def test() -> None:
         async with connected() as (near, far, _):
             far[1].write(b"all")
             far[1].close()
             assert await near[0].read() == b"all"
-            await asyncio.wait_for(
-                near[1].wait_closed(), PATIENCE_S
-            )  # a second after its links have gone
+            # This takes a second from when its links are down.
+            await asyncio.wait_for(near[1].wait_closed(), PATIENCE_S)
             with pytest.raises(ConnectionResetError):
                 near[1].write(b"x")
                 await near[1].drain()
@@ -403,7 +399,7 @@ def test_all_links_lost_while_nobody_writes(clock: Clock) -> None:
 
 
 def test_connecting_does_not_hold_up_the_loop_and_can_be_cancelled() -> None:
-    """A server that accepts and says nothing."""
+    """The server accepts and says nothing."""
 
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -423,7 +419,7 @@ def test_connecting_does_not_hold_up_the_loop_and_can_be_cancelled() -> None:
 
 
 def silent_port() -> int:
-    """One at which nobody listens."""
+    """A port at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         port: int = one.getsockname()[1]
     return port

@@ -1,6 +1,6 @@
-"""The library needs Python alone:
+"""The library needs Python alone.
 
-every module but the commands' is imported without any installed package.
+Every module but those of the commands is imported without any installed package.
 """
 
 from __future__ import annotations

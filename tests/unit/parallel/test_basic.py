@@ -1,7 +1,4 @@
-"""ParallelSocket as a socket:
-
-all calls, both directions, half-close, time-outs, files, threads, forks.
-"""
+"""ParallelSocket as a socket: calls, directions, half-close, time-outs, files, threads, forks."""
 
 from __future__ import annotations
 
@@ -59,9 +56,9 @@ def test_a_large_transfer_arrives(links: int) -> None:
 
 @pytest.mark.parametrize("megabytes", [32, pytest.param(200, marks=pytest.mark.long)])
 def test_both_directions_at_once_with_a_thread_for_each(megabytes: int) -> None:
-    """Eight windows of bytes, or fifty:
+    """Eight windows of bytes, or fifty, in each direction.
 
-    each direction waits for room that only the other one's reader gives.
+    Each direction waits for room that only the reader of the other one gives.
     """
     data = {0: noise(megabytes * MB, 1), 1: noise(megabytes * MB, 2)}
     with pair(3) as ends:
@@ -146,7 +143,7 @@ def test_close_with_unread_data_is_a_reset_for_the_peer() -> None:
 
 
 def test_abort_is_seen_past_back_pressure() -> None:
-    """The peer's window is full and nobody reads there: the abort arrives all the same."""
+    """The peer's window is full and nobody reads there; the abort arrives all the same."""
     with pair(3, server={"window_bytes": 1 << 16}) as (near, far):
         near.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -209,7 +206,7 @@ def test_flush_waits_for_the_peers_acknowledgement() -> None:
 
 
 def stop(far: ParallelSocket, near: ParallelSocket) -> None:
-    """With a peer whose lock is held nothing is acknowledged."""
+    """Send a byte while the peer's lock is held, so that nothing is acknowledged."""
     with far._session.lock:
         near.sendall(b"x")
         near.flush(0.2)
@@ -217,9 +214,7 @@ def stop(far: ParallelSocket, near: ParallelSocket) -> None:
 
 @pytest.mark.parametrize("method", ["select", "poll", "epoll"])
 def test_non_blocking_with_select(method: str) -> None:
-    """One thread moves 8 MB each way over both ends, with nothing but readiness of the
-    descriptors.
-    """
+    """One thread moves 8 MB each way over both ends, by the readiness of descriptors alone."""
     data = noise(8 * MB)
     with pair(3, server={"window_bytes": 1 << 18}, window_bytes=1 << 18) as ends:
         for end in ends:
@@ -270,9 +265,8 @@ def test_the_descriptor_is_readable_while_there_is_something_to_take_and_only_th
         near.sendall(b"abc")
         assert select.select([fd], [], [], PATIENCE_S)[0]
         assert far.recv(1) == b"a"
-        assert select.select([fd], [], [], PATIENCE_S)[
-            0
-        ]  # also when the rest came with the first byte
+        # The descriptor is readable also when the rest came together with the first byte.
+        assert select.select([fd], [], [], PATIENCE_S)[0]
         assert far.recv(9) == b"bc"
         wait_until("quiet", lambda: _quiet(far, fd))
         near.abort()
@@ -286,7 +280,7 @@ def _quiet(sock: ParallelSocket, fd: int) -> bool:
 
 
 def fill(sock: ParallelSocket) -> int:
-    """Send until there is no room; how many bytes."""
+    """Send until there is no room; how many bytes that was."""
     sock.setblocking(False)
     total = 0
     with pytest.raises(BlockingIOError):
@@ -296,9 +290,7 @@ def fill(sock: ParallelSocket) -> int:
 
 
 def test_the_descriptor_tells_of_room_that_somebody_else_has_seen_first() -> None:
-    """Acknowledgements may be taken by the caretaker, before whoever waits at the descriptor is
-    woken.
-    """
+    """The caretaker may take acknowledgements before the thread that waits is woken."""
     with pair(2, server={"window_bytes": 1 << 16}) as (near, far):
         fd = near.fileno()
         assert fill(near) == 1 << 16
@@ -318,16 +310,19 @@ def test_the_descriptor_tells_of_room_that_somebody_else_has_seen_first() -> Non
 
 
 def test_the_descriptor_tells_when_busy_links_take_more() -> None:
-    """Links are full before the window is, and no word comes from the peer:
+    """The links are full before the window is, and the peer sends nothing.
 
-    only the kernel knows of the room.
+    So only the kernel knows when there is room.
     """
     with pair(2, server={"window_bytes": 1 << 28}) as (near, far):
         fd = near.fileno()
         with far._session.lock:  # so that nobody reads there but this test
 
             def full() -> bool:
-                """The kernel moves on what it took, and takes more, until nothing moves."""
+                """Whether the links are full.
+
+                The kernel passes on what it took, and then takes more.
+                """
                 fill(near)
                 return not select.select([fd], [], [], 0.1)[0]
 
@@ -341,9 +336,8 @@ def test_the_descriptor_tells_when_busy_links_take_more() -> None:
                         stream.recv(1 << 16)
                 if not select.select([fd], [], [], 0)[0]:
                     return 0
-                with contextlib.suppress(
-                    BlockingIOError
-                ):  # of the link that is better, and still full
+                # A link that is better may still be full; then nothing is sent.
+                with contextlib.suppress(BlockingIOError):
                     return near.send(bytes(1000))
                 return 0
 
@@ -453,7 +447,7 @@ def test_closing_wakes_a_thread_that_waits_for_room() -> None:
 def test_a_connection_that_was_forgotten_is_closed() -> None:
     """What was sent is delivered.
 
-    Nothing is done where it is collected, which may be within any lock.
+    Nothing is done where the connection is collected, since a lock may be held there.
     """
     with serving(2) as listener:
         near = connect(listener.address, Qos(2))
@@ -488,7 +482,7 @@ def test_after_abort_every_call_says_that_it_is_closed() -> None:
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
 def test_a_fork_leaves_the_connection_to_the_parent() -> None:
-    """The child's copy says so and closes nothing; the child can have connections of its own."""
+    """In the child its use is an error and closes nothing; new connections work there."""
     with (
         serving(2) as listener,
         connect(listener.address, Qos(2)) as near,

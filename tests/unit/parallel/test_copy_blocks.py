@@ -1,6 +1,6 @@
-"""Resuming:
+"""Copies that go on: whatever was left, the result is the source.
 
-whatever an interrupted copy left, the result is the source, and only what differs is sent.
+Only the blocks that differ are sent.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def small_blocks() -> Iterator[None]:
 def copied(
     source: bytes, part: bytes | None, old: bytes | None = None
 ) -> tuple[bytes, Transferred, Transferred, list[int]]:
-    """Send a file to where `part` was left:
+    """Send a file to where `part` was left.
 
-    what arrived, what both ends say, and the bytes told of.
+    What arrived, what both ends return, and the bytes that `on_arrived` got.
     """
     with TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         base = Path(scratch)
@@ -184,9 +184,9 @@ EVENTS = st.lists(
 def test_no_order_of_blocks_makes_an_incomplete_file_whole(
     size_bytes: int, events: list[tuple[str, int, bool]]
 ) -> None:
-    """A hostile sender may say what it likes:
+    """A hostile sender may send what it likes.
 
-    `finish` believes only in files of which every block is right.
+    `finish` accepts only a file of which every block is right.
     """
     intake = Intake(size_bytes)
     count = blocks.block_count(size_bytes)

@@ -1,7 +1,7 @@
-"""`ri2n serve` and `ri2n cp` over loopback addresses: what a user sees, also when either is killed.
+"""`ri2n serve` and `ri2n cp` over loopback addresses: what a user sees, also after a kill.
 
-Servers are processes, and so are clients that get a signal or have fewer rights than the tests;
-other clients run in this process, by the same code.
+Servers are processes, and so are clients that get a signal or have fewer rights than the tests.
+Other clients run in this process, by the same code.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run(*argv: str, **kwargs: Any) -> Done:
 
 
 def here(*argv: str) -> Done:
-    """The command in this process."""
+    """Run the command in this process."""
     out, err = io.StringIO(), io.StringIO()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -101,7 +101,7 @@ def one_line(done: Done) -> str:
 class Served:
     """A server in a process of its own.
 
-    Without a token unless options say what token, MAKES_ONE that it makes one.
+    It has no token unless options name one; with MAKES_ONE it makes one.
     """
 
     def __init__(self, directory: Path, *options: str | Path, **kwargs: Any) -> None:
@@ -133,7 +133,7 @@ class Served:
         return self.process.stderr.readline()
 
     def end(self, with_signal: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Its exit code and what it said."""
+        """Its exit code and what it printed."""
         if self.process.poll() is None:
             self.process.send_signal(with_signal)
         out, err = self.process.communicate(timeout=PATIENCE_S)
@@ -153,7 +153,7 @@ def serve(directory: Path, *options: str | Path, **kwargs: Any) -> Iterator[Serv
 
 
 def many_blocks(path: Path, count: int, seed: bytes = b"") -> Path:
-    """A file whose blocks all differ, mostly holes, so that it is made at once."""
+    """A file whose blocks all differ; it is mostly holes, so that it is made at once."""
     with path.open("wb") as file:
         for index in range(count):
             file.seek(index * BLOCK)
@@ -294,7 +294,7 @@ def test_a_token_and_tls(tmp_path: Path) -> None:
 
 
 def test_a_server_makes_a_token_unless_told_otherwise(tmp_path: Path) -> None:
-    """And says what it is and how clients use it; another run has another one."""
+    """It prints the token and how clients use it; another run has another token."""
     (tmp_path / "file").write_bytes(b"a file")
     tokens = set()
     for _ in range(2):
@@ -364,14 +364,14 @@ HALF_WAY = "127.0.2.1"
 
 @contextlib.contextmanager
 def half_way(server: Served, count: int) -> Iterator[Relay]:
-    """What goes over HALF_WAY stops there once half of `count` blocks has passed."""
+    """What goes over HALF_WAY stops there after half of `count` blocks."""
     with Relay(server.port, {HALF_WAY: "127.0.0.1"}) as relay:
         relay.after(count // 2 * BLOCK, SWALLOW, HALF_WAY)
         yield relay
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
-    """`ri2n cp` as a process."""
+    """Run `ri2n cp` as a process."""
     return subprocess.Popen(
         [*COMMAND, "cp", *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
@@ -465,7 +465,7 @@ def test_ctrl_c_leaves_what_came_and_sigterm_of_the_server_too(tmp_path: Path) -
 
 
 def small_files() -> None:
-    """As a disk that is full after six blocks and a half."""
+    """Let the disk be full after six blocks and a half."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (6 * BLOCK + BLOCK // 2,) * 2)
 
 
@@ -490,9 +490,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> No
 
 
 def without_privileges() -> None:
-    """Root may everything:
+    """Give up what makes root ignore permissions.
 
-    give up what makes it ignore permissions (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH).
+    These are CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
     """
     for capability in (1, 2) if os.geteuid() == 0 else ():
         assert ctypes.CDLL(None, use_errno=True).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
@@ -508,9 +508,8 @@ def test_no_permission_is_one_line(tmp_path: Path) -> None:
     with serve(served, preexec_fn=without_privileges) as server:
         assert "secret: Permission denied" in one_line(cp(server.at("secret"), tmp_path / "y"))
         assert "closed/x: Permission denied" in one_line(cp(file, server.at("closed/x")))
-        good(
-            cp("--json", file, server.at("secret"))
-        )  # the directory's permission counts: it is replaced
+        # To replace the file, only the permission of its directory counts.
+        good(cp("--json", file, server.at("secret")))
         _, _, said = server.end()
         assert "refused_permission 2" in said
     assert not (tmp_path / "y").exists() and not list((served / "closed").iterdir())

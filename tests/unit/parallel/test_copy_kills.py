@@ -1,8 +1,7 @@
-"""A thousand `kill -9` of `ri2n serve` and of `ri2n cp`, in turn, at random moments: a file is the
-old or the new one.
+"""A thousand `kill -9` of `ri2n serve` and `ri2n cp` in turn: files are the old or the new ones.
 
-`RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number of each for the long
-run.
+The moments are random. `RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number
+of each kill for the long run.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ KILLS_OF_EACH = [
 ]
 BLOCKS = 16
 OLD = b"what was there before"
-IN_A_ROW = 3  # kills before a copy may come to its end
+IN_A_ROW = 3
+"""Kills in a row, before a copy may end."""
 
 
 @pytest.mark.timeout(12 * 3600)

@@ -1,6 +1,6 @@
-"""Clients of a copy server that have not said hello:
+"""Clients of a copy server that have not sent their hello.
 
-what is taken of them, for how long, and how many there may be.
+What is taken from them, for how long, and how many there may be.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_a_client_has_less_time_to_say_hello(
 
 @pytest.mark.parametrize("first", [Wait(), Stat(""), Done()])
 def test_nothing_but_hello_is_taken_before_hello(served: Path, first: Message) -> None:
-    """Who asked to wait held a place for hours."""
+    """A client that sent Wait could hold a place for hours."""
     with serving(served, timeout_s=10 * PATIENCE_S) as running:
         assert b'"protocol"' in say(running, encode(first) + HELLO + encode(Stat("")))
         wait_until(
@@ -54,7 +54,7 @@ def test_a_first_message_is_short(served: Path) -> None:
 def test_clients_that_say_nothing_take_no_places_of_transfers(
     served: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor those of other addresses: the oldest of the address that has most makes room."""
+    """Nor places of other addresses: the oldest of the address that has most makes room."""
     monkeypatch.setattr(server_module, "MAX_LOGINS", 6)
     monkeypatch.setattr(server_module, "MAX_LOGINS_OF_ADDRESS", 4)
     with serving(served, max_transfers=1, timeout_s=10 * PATIENCE_S) as running:
@@ -106,12 +106,12 @@ def test_a_message_that_comes_byte_by_byte_has_the_same_time_out(
         wait_until(
             lambda: running.server.counters["sessions"] == 1, lambda: running.server.counters
         )
-        data, sent = HELLO, 0  # in the time that there is for it
+        data, sent = HELLO, 0
         with contextlib.suppress(ConnectionError):
             for sent in range(len(data)):
-                end.settimeout(
-                    0.05 if sent < 6 else 10.0
-                )  # by then time is up; the server may need a while to see it
+                # After six bytes the time for a hello is over; the server may need a while to see
+                # that.
+                end.settimeout(0.05 if sent < 6 else 10.0)
                 end.sendall(data[sent : sent + 1])
                 with contextlib.suppress(TimeoutError):
                     assert end.recv(1) == b""

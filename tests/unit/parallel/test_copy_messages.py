@@ -1,6 +1,6 @@
-"""The copy protocol's messages:
+"""The messages of the copy protocol.
 
-what is written can be read, and nothing else is taken for a message.
+What is encoded can be decoded, and nothing else is taken for a message.
 """
 
 from __future__ import annotations

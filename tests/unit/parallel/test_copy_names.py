@@ -1,7 +1,4 @@
-"""Names from peers: whatever they are, nothing outside of the directory is reached.
-
-HOST:NAME of a command line.
-"""
+"""Names from peers reach nothing outside of the directory; HOST:NAME of a command line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The copy server and its clients:
+"""The copy server and its clients: what is copied and what is refused.
 
-what is copied, what is refused, and that nobody ends it or leaves its directory.
+Nobody ends the server or leaves its directory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from tests.unit.parallel.copy_help import HELLO, UMASK, Serving, read_all, say, 
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, in_thread
 
 BLOCK = blocks.BLOCK_BYTES
-SHORT = 1 << 16  # bytes of a block where there have to be many
+SHORT = 1 << 16
+"""The length of a block in tests that need many blocks."""
 
 
 def quiet(_size_bytes: int) -> None:
@@ -71,7 +72,7 @@ def get(
 
 
 def tree(directory: Path) -> dict[str, object]:
-    """Everything below a directory, links not followed: what may not change."""
+    """Everything below a directory that may not change; links are not followed."""
     return {
         str(path.relative_to(directory)): path.readlink()
         if path.is_symlink()
@@ -327,7 +328,10 @@ def test_a_copy_takes_over_from_one_that_is_silent(
 def test_a_copy_does_not_disturb_one_that_works(
     served: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits while the other one says something now and then, and is told `busy` in the end."""
+    """It waits while the other copy sends something now and then.
+
+    In the end it is refused as `busy`.
+    """
     silent_s = 10 * PATIENCE_S
     monkeypatch.setattr(server_module, "TAKE_OVER_S", 3 * silent_s)
     monkeypatch.setattr(server_module, "SILENT_S", silent_s)
@@ -365,7 +369,7 @@ def test_a_copy_does_not_disturb_one_that_works(
 
 
 class Flipping:
-    """A transport that flips a bit in raw bytes it is given, so many times."""
+    """A transport that flips a bit of the raw bytes it is given, so many times."""
 
     def __init__(self, end: socket.socket, times: int) -> None:
         self.end, self.times = end, times
@@ -477,9 +481,9 @@ def bytes_of(items: Iterable[Message | bytes]) -> bytes:
 
 
 def renamed(item: Message | bytes, name: str) -> Message | bytes:
-    """The same, when it does not make anything new.
+    """The same message; one that makes something in `inner/` gets this name.
 
-    Its length is in the message, so that bytes alone will not do.
+    The message has its own length before it, so it is not enough to replace bytes.
     """
     if isinstance(item, MkDir | Put) and item.name.startswith("inner/"):
         return replace(item, name=name)

@@ -1,7 +1,4 @@
-"""How many may wait who have not said who they are:
-
-bounds, who makes room, and a slow obvious model of both.
-"""
+"""How many clients may wait before they have said who they are, and who makes room."""
 
 from __future__ import annotations
 
@@ -25,8 +22,9 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 8), st.integers(1, 5))
 def test_as_a_slow_obvious_model(steps: list[tuple[str, int, int]], most: int, of_one: int) -> None:
-    """Whoever makes room is the oldest of its address, which has as many as it may or as many as
-    any has.
+    """The oldest of an address makes room.
+
+    That address has as many as it may, or as many as any address has.
     """
     crowds: Crowds[int] = Crowds(most, of_one)
     model: list[tuple[int, str]] = []

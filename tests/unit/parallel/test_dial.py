@@ -1,6 +1,6 @@
-"""Where links are dialled from and to:
+"""Which own address a link leaves from, and which address of the server it goes to.
 
-the nearest own address, and an address of the server that can be reached.
+It is the nearest own address, and an address of the server that can be reached.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def test_a_link_leaves_from_the_nearest_address_and_the_nearest_take_turns(
 
 
 def test_an_address_that_is_out_of_reach_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server names one to which there is no way from here:
+    """The server names an address that cannot be reached from here.
 
-    the next attempt goes to the next one.
+    The next try goes to the next address.
     """
     far_away = "127.0.0.2"
 

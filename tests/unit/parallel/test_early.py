@@ -1,5 +1,6 @@
-"""A connection's first bytes, which go with the greeting and are answered before there is a
-link.
+"""The first bytes of a connection, which go with the greeting.
+
+They are answered before there is a link.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def received(stream: socket.socket) -> tuple[int, int, int, bytes]:
 
 @contextmanager
 def early_client(address: tuple[str, int], data: bytes) -> Iterator[Hand]:
-    """A client made by hand, which has greeted with its first bytes and makes no link."""
+    """A client made by hand that has greeted with its first bytes and makes no link."""
     hand = early_by_hand(address, data)
     try:
         yield hand
@@ -73,8 +74,9 @@ def early_client(address: tuple[str, int], data: bytes) -> Iterator[Hand]:
 def early_server(
     data: bytes, *, endpoints: tuple[Endpoint, ...] = (), **client: Any
 ) -> Iterator[tuple[ParallelSocket, socket.socket, socket.socket]]:
-    """(a real client that has sent `data` early, its control connection at a server made by
-    hand, who listens).
+    """(a real client, its control connection at a server made by hand, the listening socket).
+
+    The client has sent `data` with its greeting.
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
@@ -97,7 +99,7 @@ def early_server(
 
 
 def accept_link(listening: socket.socket) -> socket.socket:
-    """The next link at a server made by hand."""
+    """Accept the next link at a server made by hand."""
     stream, _ = listening.accept()
     stream.settimeout(PATIENCE_S)
     assert Greeting.unpack(exactly(stream, GREETING.size)).kind == JOIN
@@ -137,7 +139,7 @@ def test_first_bytes_and_their_answer(
 
 
 def test_a_server_answers_before_there_is_a_link() -> None:
-    """As much as TCP would send at once; the rest waits for the links that it chose."""
+    """It sends as much as TCP sends at once; the rest waits for the links that it chose."""
     with (
         serving(1) as listener,
         early_client(listener.address, frame(DATA, 0, b"question")) as hand,
@@ -172,7 +174,7 @@ def test_a_client_has_its_answer_before_there_is_a_link() -> None:
 
 
 def test_flush_asks_over_the_control_connection() -> None:
-    """While links take their time: nobody accepts at the address that the server names."""
+    """Links are not connected meanwhile: nobody accepts at the address that the server names."""
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as full,
         socket.socket() as one,
@@ -207,7 +209,7 @@ def test_what_the_control_connection_swallowed_goes_over_a_link() -> None:
 def test_what_is_stuck_on_the_control_connection_goes_over_a_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """TCP itself finds no fault on loopback; how it finds one is the same for all links."""
+    """On loopback TCP sees no fault, so the test says so; it is found as on links."""
     with early_server(b"question") as (near, _, listening), accept_link(listening) as link:
         wait_until("joined", lambda: near.links)
         with near._session.lock:
@@ -259,7 +261,7 @@ def test_windows_are_never_less_than_the_first_bytes() -> None:
         (frame(DATA, WINDOW, b"x"), "may send"),
         (FRAME.pack(DATA, MAX_CHUNK + 1, 0, 0, WINDOW), "agreed"),
         (frame(200), "kind 200"),
-        (frame(ACK, ack=1), "acknowledges 1 bytes, 0 were sent"),
+        (frame(ACK, ack=1), "acknowledges 1 bytes, but only 0 were sent"),
     ],
 )
 def test_rules_hold_on_the_control_connection_too(said: bytes, why: str) -> None:
@@ -294,7 +296,7 @@ def test_a_client_that_makes_no_link_is_let_go(clock: Clock) -> None:
 
 
 def test_they_are_counted_where_the_server_wants_them() -> None:
-    """First bytes come over the address that was asked, links are spread as ever."""
+    """First bytes come over the address that the client asked; links are spread as always."""
     names = addresses(3)
     with serving(3) as listener:
         clients = [connect(listener.address, data=b"x") for _ in range(9)]

@@ -1,6 +1,6 @@
-"""Greetings, answers and acknowledgements:
+"""Greetings, answers and acknowledgements.
 
-what was packed is read again, and anything else is refused.
+What was packed can be unpacked, and everything else is refused.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ def test_greetings_that_make_no_sense(greeting: Greeting, why: str) -> None:
 def test_other_versions_are_named() -> None:
     data = bytearray(Greeting(HELLO, 1, 1, 1, bytes(16)).pack())
     data[4] = 9
-    with pytest.raises(ProtocolError, match="version 9, here is version 1"):
+    with pytest.raises(ProtocolError, match="version 9, this end speaks version 1"):
         Greeting.unpack(bytes(data))
     answer = bytearray(Reply(0).pack())
     answer[4] = 2
-    with pytest.raises(ProtocolError, match="version 2, here is version 1"):
+    with pytest.raises(ProtocolError, match="version 2, this end speaks version 1"):
         Reply.more(bytes(answer))
     with pytest.raises(ProtocolError, match=r"b'HTTP/1\.1'"):
         Reply.more(b"HTTP/1.1 400 Bad Request\r\nServer: something"[: REPLY.size])

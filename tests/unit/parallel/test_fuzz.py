@@ -1,6 +1,6 @@
 """A fixed set of fuzzed conversations, greetings and answers.
 
-Fuzz.py says what a case is and runs more by hand.
+fuzz.py says what a case is and runs more by hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Peers that speak something else, break the rules, or are merely slow:
+"""Peers that speak something else, break the rules, or are merely slow.
 
-one clear error, and everybody else goes on.
+Each causes one clear error, and everybody else goes on.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ HELLO_BYTES = Greeting(HELLO, 1, MAX_CHUNK, WINDOW, bytes(SESSION_BYTES)).pack()
 
 
 def serves(listening: ParallelListener) -> None:
-    """A well-behaved client is served."""
+    """A client that keeps the rules is served."""
     with connect(listening.address, Qos(2)) as near, listening.accept(PATIENCE_S) as far:
         near.sendall(b"ping")
         assert p_all(far, 4) == b"ping"
@@ -76,7 +76,7 @@ def serves(listening: ParallelListener) -> None:
 
 
 def answer(address: tuple[str, int], data: bytes) -> bytes:
-    """What a listener says to this, up to the end."""
+    """What a listener answers to these bytes, up to the end."""
     with socket.create_connection(address, PATIENCE_S) as stream:
         stream.sendall(data)
         parts = []
@@ -157,9 +157,9 @@ def test_links_with_numbers_that_nobody_asked_for() -> None:
 
 
 def test_three_hundred_silent_connections(clock: Clock) -> None:
-    """More than may wait:
+    """There are more than may wait.
 
-    the oldest make room, the others end in time, and clients are served all the while.
+    The oldest make room, the others end in time, and clients are served meanwhile.
     """
     with serving(1, backlog=512, handshake_timeout_s=PATIENCE_S) as listening:
         silent = [socket.create_connection(listening.address, PATIENCE_S) for _ in range(300)]
@@ -190,7 +190,7 @@ def test_three_hundred_silent_connections(clock: Clock) -> None:
 
 
 def test_a_greeting_byte_by_byte(clock: Clock) -> None:
-    """It is served when it is complete in time, and not waited for any longer by being alive."""
+    """It is answered if it is complete in time; single bytes give a client no more time."""
     with serving(1, handshake_timeout_s=PATIENCE_S) as listening:
         with socket.create_connection(listening.address, PATIENCE_S) as slow:
             slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -313,7 +313,7 @@ def test_a_server_without_descriptors_serves_again_when_there_are_some() -> None
         ),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", ProtocolError, "closed the connection instead of answering"),
         (b"", ProtocolError, "closed the connection instead of answering"),
-        (b"RI2P\x02" + Reply(0).pack()[5:], ProtocolError, "version 2, here is version 1"),
+        (b"RI2P\x02" + Reply(0).pack()[5:], ProtocolError, "version 2, this end speaks version 1"),
         (Reply(FULL).pack(), HandshakeRefused, "as many connections as it allows"),
         (Reply(99).pack(), HandshakeRefused, "status 99"),
         (Reply(0).pack(), ProtocolError, "named no address"),
@@ -325,7 +325,7 @@ def test_a_server_without_descriptors_serves_again_when_there_are_some() -> None
         (
             Reply(0, endpoints=(Endpoint("127.0.0.1", 0),)).pack(),
             ProtocolError,
-            "an address that is none",
+            "something that is no address",
         ),
         (
             Reply(0).pack()[:6] + struct.pack("!H", 65) + bytes(2000),
@@ -398,9 +398,9 @@ def test_servers_that_answer_a_link_with_something_else(said: bytes, why: str) -
 
 @pytest.mark.parametrize("end", ["first", "again"])
 def test_a_server_that_does_not_know_the_session_any_more(end: str) -> None:
-    """As after its restart:
+    """As after a restart of the server.
 
-    there is nothing to wait for, neither the time without links nor the peer's absence.
+    The client waits neither for the time without links nor for links to come back.
     """
     unknown = Reply(UNKNOWN_SESSION).pack()
     welcome = {"welcome": unknown} if end == "first" else {}
@@ -420,16 +420,24 @@ def test_a_server_that_does_not_know_the_session_any_more(end: str) -> None:
 
 CHUNK = noise(100)
 BROKEN = [
-    ("chunk too long", FRAME.pack(DATA, MAX_CHUNK + 1, 0, 0, 0), "65537 bytes, 65536 were agreed"),
+    (
+        "chunk too long",
+        FRAME.pack(DATA, MAX_CHUNK + 1, 0, 0, 0),
+        "65537 bytes, but at most 65536 were agreed",
+    ),
     ("chunk of 4 GB", FRAME.pack(DATA, (1 << 32) - 1, 0, 0, 0), "were agreed"),
     ("empty chunk", frame(DATA, 0), "without bytes"),
-    ("beyond the window", frame(DATA, WINDOW + (1 << 23), CHUNK), "it may send"),
-    ("far beyond it", frame(DATA, (1 << 64) - 100, CHUNK), "it may send"),
+    ("beyond the window", frame(DATA, WINDOW + (1 << 23), CHUNK), "may send only"),
+    ("far beyond it", frame(DATA, (1 << 64) - 100, CHUNK), "may send only"),
     ("overlapping the next", frame(DATA, 50, CHUNK) + frame(DATA, 0, CHUNK), "overlap"),
     ("overlapping what came", frame(DATA, 0, CHUNK) + frame(DATA, 50, CHUNK), "overlap"),
     ("overlapping early ones", frame(DATA, 200, CHUNK) + frame(DATA, 250, CHUNK), "overlap"),
-    ("never sent", frame(ACK, ack=1), "acknowledges 1 bytes, 0 were sent"),
-    ("never sent, by data", frame(DATA, 0, CHUNK, ack=5), "acknowledges 5 bytes, 0 were sent"),
+    ("never sent", frame(ACK, ack=1), "acknowledges 1 bytes, but only 0 were sent"),
+    (
+        "never sent, by data",
+        frame(DATA, 0, CHUNK, ack=5),
+        "acknowledges 5 bytes, but only 0 were sent",
+    ),
     (
         "never sent, in ranges",
         frame(ACK, payload=struct.pack("!QQ", 10, 20)),
@@ -447,10 +455,10 @@ BROKEN = [
     (
         "end before what came",
         frame(DATA, 0, CHUNK) + frame(FIN, 99),
-        "99 bytes are all, which is wrong",
+        "stream has 99 bytes, which is wrong",
     ),
     ("end before early data", frame(DATA, 100, CHUNK) + frame(FIN, 199), "wrong"),
-    ("two ends", frame(FIN, 5) + frame(FIN, 6), "6 bytes are all, which is wrong"),
+    ("two ends", frame(FIN, 5) + frame(FIN, 6), "stream has 6 bytes, which is wrong"),
     ("data after the end", frame(FIN, 10) + frame(DATA, 0, CHUNK), "10 are all"),
 ]
 
@@ -528,9 +536,7 @@ def test_duplicates_are_counted_and_harmless() -> None:
 
 
 def test_a_peer_that_takes_everything_and_acknowledges_nothing() -> None:
-    """It allows more than there is in the world; what waits for its word is bounded all the
-    same.
-    """
+    """Its limit is endless; what waits for its acknowledgement is bounded all the same."""
     with server_by_hand(2) as (near, hand):
         hand.links[0].sendall(frame(ACK, limit=1 << 62))
         taking = [in_thread(lambda link=link: _drain(hand.links[link])) for link in range(2)]  # type: ignore[misc]
@@ -557,7 +563,7 @@ def _drain(stream: socket.socket) -> int:
 
 
 def test_a_peer_that_does_not_read() -> None:
-    """What the kernel does not take stays with the program, but for the chunks that were begun."""
+    """What the kernel does not take stays with the program, except for chunks that were begun."""
     with server_by_hand(2) as (near, hand):
         hand.links[0].sendall(frame(ACK, limit=1 << 62))
         near.setblocking(False)
@@ -581,9 +587,8 @@ def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str, question: bytes
         questions = question * 4096
 
         def ask() -> bool:
-            hand.links[0].sendall(
-                questions
-            )  # which never blocks for ever: the session reads whatever happens
+            # This never blocks for ever: the session reads whatever happens.
+            hand.links[0].sendall(questions)
             with contextlib.suppress(BlockingIOError):
                 sock.recv(1)
             return len(link.out) >= MAX_OUT
@@ -600,7 +605,7 @@ def test_a_peer_that_asks_and_asks_and_reads_no_answer(end: str, question: bytes
 
 
 def test_a_closed_connection_does_not_wait_for_ever(clock: Clock) -> None:
-    """Nobody holds it, and the peer neither takes what was sent nor goes away."""
+    """No program holds it, and the peer neither takes what was sent nor goes away."""
     with server_by_hand(1, link_timeout_s=PATIENCE_S) as (near, hand):
         near.sendall(b"never acknowledged")
         near.close()

@@ -1,11 +1,11 @@
-"""Links that are cut: what they swallowed goes over the others, and they come back by themselves.
+"""Links that are cut: what was lost goes over the others, and they come back by themselves.
 
-The relay's cuts are harder to see than a pulled cable: its kernel acknowledges what nobody will
-ever deliver, so TCP has nothing to complain of, and only the peer's silence on that link tells. How
-fast a silent wire is found is a matter for labs.
+The relay's cuts are harder to see than a pulled cable. Its kernel acknowledges what is never
+delivered, so TCP sees no fault, and only the silence of the peer on that link shows it. How fast a
+silent wire is found is measured in labs.
 
-Only the machine decides how much a link carries before it is cut, and when a cut is seen: what is
-sent goes on until that has happened.
+How much a link carries before it is cut, and when a cut is seen, depends on the machine. So sending
+goes on until that has happened.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from tests.unit.parallel.worlds import (
 )
 
 MB = 1 << 20
-CUT_BYTES = 1 << 15  # that each link carries before it is cut
-CONTROL = (
-    "127.0.2.250"  # of the relay: what the session begins with goes through an address of its own
-)
+CUT_BYTES = 1 << 15
+"""Bytes that each link carries before it is cut."""
+CONTROL = "127.0.2.250"
+"""The relay's address for control connections, which have an address of their own."""
 NEVER_S = 10 * PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
 def patient_dialing() -> None:
-    """Not here: links are dialled in vain."""
+    """Not here: links are connected in vain."""
 
 
 @pytest.fixture
 def never_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session whose links have all been reset waits for them, however long the machine takes."""
+    """A session whose links have all been reset waits for them, however long that takes."""
     monkeypatch.setattr(session, "ABANDONED_S", NEVER_S)
 
 
@@ -62,9 +62,9 @@ def never_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
 def relayed(
     links: int = 3, *, server: dict[str, Any] | None = None, **client: Any
 ) -> Iterator[tuple[Relay, ParallelSocket, ParallelSocket, ParallelListener]]:
-    """(relay, client, server, listener):
+    """(relay, client, server, listener).
 
-    all connections pass through the relay, link k by its k-th address.
+    All connections pass through the relay, link k by the relay's k-th address.
     """
     far_names = addresses(links, "127.0.1")
     options = {"addresses": far_names, **(server or {})}
@@ -101,7 +101,7 @@ def state(sock: ParallelSocket) -> dict[int, str]:
 @pytest.mark.parametrize("mode", [SWALLOW, RESET])
 @pytest.mark.parametrize("dead", [1, 2])
 def test_links_cut_in_mid_transfer(mode: str, dead: int) -> None:
-    """One of three, and all but one."""
+    """One of three links is cut, or all but one."""
     with relayed(3) as (relay, near, far, _):
         cut = near_names(3)[:dead]
         relay.after(CUT_BYTES, mode, *cut)
@@ -133,9 +133,9 @@ def test_all_reset_and_one_restored(never_abandoned: None) -> None:
 
 
 def test_all_silent_for_seconds_and_one_restored(clock: Clock) -> None:
-    """With nobody heard it is the peer that may be busy:
+    """When all links are silent, the peer may just be busy.
 
-    nothing is over (test_session.py has the rule).
+    So the session does not end (test_session.py tests the rule).
     """
     with relayed(3) as (relay, near, far, _):
         relay.after(CUT_BYTES, SWALLOW, *near_names(3))
@@ -195,8 +195,9 @@ def test_a_link_rejoins_once_it_is_restored(mode: str, monkeypatch: pytest.Monke
 
 
 def test_links_that_die_all_the_time() -> None:
-    """Each link is reset and restored over and over, never all at once, until twelve have come
-    back.
+    """Links are reset and restored again and again, until twelve have come back.
+
+    They are never all reset at once.
     """
     with relayed(3) as (relay, near, far, _), sending(near, far):
         for turn in range(12):
@@ -206,9 +207,9 @@ def test_links_that_die_all_the_time() -> None:
 
 
 def test_without_any_link_it_ends_and_names_each() -> None:
-    """Long before the time that is allowed without links, since each was refused:
+    """It ends long before the time that is allowed without links.
 
-    nobody is there any more.
+    Every link was refused, so the peer has ended.
     """
     with relayed(2, link_timeout_s=NEVER_S, server={"link_timeout_s": NEVER_S}) as (
         relay,
@@ -228,9 +229,9 @@ def test_without_any_link_it_ends_and_names_each() -> None:
 def test_without_any_link_it_waits_as_long_as_it_may(
     clock: Clock, why: str, never_abandoned: None
 ) -> None:
-    """Links that the network lost, not the peer, may come back:
+    """The network has cut the links, not the peer, so they may come back.
 
-    not before the time is over is it the end.
+    The session does not end before the time is over.
     """
     with relayed(2, link_timeout_s=NEVER_S, server={"link_timeout_s": NEVER_S}) as (
         _,
@@ -268,9 +269,7 @@ with create_connection(("127.0.0.1", int(sys.argv[1])), Qos(3)) as sock:
 
 @pytest.mark.parametrize("what", ["send", "recv"])
 def test_a_peer_that_is_killed(what: str) -> None:
-    """With nobody left to say anything the error comes soon all the same, and says what became
-    of the links.
-    """
+    """The error comes soon although no peer is left, and says why each link is down."""
     with serving(3, link_timeout_s=NEVER_S) as listener:
         command = [sys.executable, "-c", PEER, str(listener.address[1]), what]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -298,9 +297,9 @@ def test_a_peer_that_is_killed(what: str) -> None:
 
 
 def test_a_server_that_is_gone() -> None:
-    """Its listener is closed and its end aborted:
+    """Its listener is closed and its end aborted.
 
-    the client learns it, though it tries to come back.
+    The client learns that, although it tries to connect links again.
     """
     with serving(2) as listener:
         near = connect(listener.address, Qos(2), link_timeout_s=NEVER_S)

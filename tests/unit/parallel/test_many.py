@@ -13,9 +13,8 @@ import pytest
 from tests.unit.parallel.many import LINKS
 
 COUNT = 1000
-DESCRIPTORS = (
-    2 * COUNT * (LINKS + 4) + 100
-)  # of both ends: links, the control connection, two epolls and an event
+DESCRIPTORS = 2 * COUNT * (LINKS + 4) + 100
+"""Of both ends: links, the control connection, two epoll descriptors and an event."""
 
 
 @pytest.mark.parametrize("how", ["threads", "asyncio"])

@@ -1,5 +1,6 @@
-"""Which interfaces connections get: the paper's rule and the others, as data and with a
-listener.
+"""Which interfaces connections get, by the paper's rule and by the others.
+
+The rules are tested as data and with a listener.
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ def test_one_client_uses_every_interface_before_any_twice(
 def test_interfaces_stay_within_one_connection_of_each_other(
     count: int, clients: list[tuple[int, bool]]
 ) -> None:
-    """While clients come; those that go leave what they leave, and newcomers fill it up."""
+    """This holds while clients come.
+
+    Those that leave make a difference, and the next ones fill it up.
+    """
     loads = [InterfaceLoad() for _ in range(count)]
     for links, _ in clients:
         for place in order(least_connections, loads, links):
@@ -96,8 +100,9 @@ def test_interfaces_stay_within_one_connection_of_each_other(
 
 
 def test_72_connections_on_six_interfaces_are_within_one() -> None:
-    """3 hosts with 24 clients each, as in the paper's figure 9, one link each, some of which go
-    and others come.
+    """3 hosts with 24 clients each, as in figure 9 of the paper, with one link each.
+
+    Some of the clients go, and others come.
     """
     names = addresses(6)
     with serving(6) as listener:
@@ -129,7 +134,7 @@ def test_72_connections_on_six_interfaces_are_within_one() -> None:
 
 
 def test_clients_that_ask_and_never_come_hold_no_place_for_long(clock: Clock) -> None:
-    """The places that they were promised are given back."""
+    """The places that were reserved for them are released."""
     with serving(4, handshake_timeout_s=PATIENCE_S) as listener:
         with socket.create_connection(listener.address) as asks:
             asks.sendall(Greeting(HELLO, 6, MAX_CHUNK, 1 << 20, bytes(SESSION_BYTES)).pack())
@@ -169,7 +174,7 @@ def test_weights_by_address() -> None:
 def test_a_port_that_is_taken_at_another_address(
     port: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where any port will do it takes one that is free at all addresses."""
+    """When no port is named, it takes a port that is free at all addresses."""
     names, tried = addresses(3), list[int]()
     real = socket.create_server
 

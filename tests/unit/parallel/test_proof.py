@@ -1,6 +1,6 @@
-"""Tokens:
+"""Tokens: both ends prove that they know the token, on every connection.
 
-both ends prove that they know it, on every connection, before anything else is said or done.
+Nothing else is sent or done before.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def nobody(listening: ParallelListener) -> None:
 
 
 class Asking:
-    """A client by hand, as far as the challenge."""
+    """A client made by hand, up to the server's challenge."""
 
     def __init__(self, address: tuple[str, int], said: bytes) -> None:
         self.stream = socket.create_connection(address, PATIENCE_S)
@@ -218,9 +218,9 @@ def test_a_client_with_another_token_is_refused(token: str, data: bytes) -> None
 @pytest.mark.parametrize("kind", [HELLO, EARLY])
 @pytest.mark.parametrize("how", ["noise", "server's", "of another connection", "early data"])
 def test_a_proof_that_is_none(kind: int, how: str) -> None:
-    """Made up; the server's own, sent back; right, but for another connection.
+    """A proof that is made up, the server's own one sent back, or one of another connection.
 
-    The frames that should come after it.
+    Also the frames that should follow after the proof, in its place.
     """
     with serving(1, token=TOKEN) as listening:
         with (
@@ -263,9 +263,9 @@ def test_a_proof_is_bound_to_all_that_was_said_and_to_who_says_it() -> None:
 
 @contextmanager
 def pretender(*said: bytes) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
-    """A server that knows no token: after each of a client's words it says one of these.
+    """A server that knows no token; after each message of a client it sends one of these.
 
-    All that the client said.
+    It also gives all that the client has sent.
     """
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -304,7 +304,7 @@ ASKS = Reply(CHALLENGE).pack() + NONCE
     ids=["lets anybody in", "noise", "another token", "older"],
 )
 def test_a_server_that_does_not_know_the_token_gets_nothing(word: bytes, why: str) -> None:
-    """Neither the token, nor a proof, nor first bytes."""
+    """It gets neither the token, nor a proof, nor first bytes."""
     where = r"^127\.0\.0\.1:\d+: "
     with (
         pretender(word) as (address, heard),
@@ -325,9 +325,9 @@ def test_a_server_without_a_token_is_refused() -> None:
 
 
 def test_a_proof_that_is_sent_back_is_none() -> None:
-    """Somebody in between who knows no token lets the client itself make the server's proof:
+    """An attacker in between lets the client itself make the server's proof.
 
-    the roles differ.
+    The attacker knows no token; this fails since the two ends' proofs differ.
     """
     with serving(1, token=TOKEN) as listening, Asking(listening.address, greeting(HELLO)) as asking:
         said = asking.said
@@ -343,7 +343,7 @@ def test_a_proof_that_is_sent_back_is_none() -> None:
     "place", [5, REPLY.size + 4, -PROOF_BYTES - 1, -1], ids=["status", "address", "end", "proof"]
 )
 def test_an_answer_that_was_changed_on_its_way(place: int) -> None:
-    """Somebody in between passes the proofs on and names other addresses."""
+    """An attacker in between passes the proofs on and names other addresses."""
     with serving(1, token=TOKEN) as listening, socket.create_server(("127.0.0.1", 0)) as between:
         between.settimeout(PATIENCE_S)
 
@@ -371,14 +371,17 @@ def test_an_answer_that_was_changed_on_its_way(place: int) -> None:
 
 @contextmanager
 def session_by_hand(listening: ParallelListener) -> Iterator[tuple[bytes, bytes]]:
-    """The name and the key of a session without links, whose control connection somebody read."""
+    """The name and the key of a session without links, whose control connection was read."""
     with Asking(listening.address, greeting(EARLY)) as asking:
         assert asking.status_after(proof.proof_of_client(KEY, asking.said)) == OK
         yield asking.name, proof.session_key(KEY, asking.said)
 
 
 def test_who_reads_the_network_cannot_join() -> None:
-    """By what travels: the session's name, and all that was said when a link joined, said again."""
+    """An attacker uses what is sent openly.
+
+    That is the name of the session, and all that was sent when a link joined, sent again.
+    """
     with serving(1, token=TOKEN) as listening, session_by_hand(listening) as (name, key):
         with listening.accept(PATIENCE_S) as far:
             with socket.create_connection(listening.address, PATIENCE_S) as stream:
@@ -390,13 +393,11 @@ def test_who_reads_the_network_cannot_join() -> None:
                 assert link.status_after(spoken) == OK
                 with Asking(listening.address, greeting(JOIN, name)) as again:
                     assert again.status_after(spoken + frame(DATA, 0, b"forged")) == TOKEN_WRONG
-                with Asking(
-                    listening.address, greeting(JOIN, name)
-                ) as again:  # the token alone does not do either
+                # The token alone is not enough either.
+                with Asking(listening.address, greeting(JOIN, name)) as again:
                     assert again.status_after(proof.proof_of_client(KEY, again.said)) == TOKEN_WRONG
-                with Asking(
-                    listening.address, greeting(JOIN, name, 1)
-                ) as again:  # nor the session's key for link 0
+                # A proof for link 0 is none for link 1.
+                with Asking(listening.address, greeting(JOIN, name, 1)) as again:
                     assert again.status_after(proof.proof_of_client(key, link.said)) == TOKEN_WRONG
                 link.stream.sendall(frame(DATA, 0, b"from its client"))
                 assert p_all(far, 15) == b"from its client" and len(far.links) == 1
@@ -422,7 +423,7 @@ def test_a_link_to_no_session() -> None:
     "word", [Reply(OK).pack(), ASKS + bytes(PROOF_BYTES)], ids=["without", "wrong"]
 )
 def test_nothing_goes_over_a_link_to_somebody_else(word: bytes) -> None:
-    """Who has taken the address of one of the server's NICs, say."""
+    """An attacker has taken the address of one of the server's NICs, for example."""
     with pretender(word) as (elsewhere, heard), socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(PATIENCE_S)
 

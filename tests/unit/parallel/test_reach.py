@@ -1,5 +1,6 @@
-"""Which of the addresses that a server names a client connects to, and what becomes of the
-others.
+"""Which of the addresses that a server names a client connects to.
+
+The others are counted.
 """
 
 from __future__ import annotations
@@ -59,11 +60,8 @@ NEAR, FAR, HERE = "10.0.1.9", "198.51.100.9", "127.0.0.1"
         (NEAR, "::ffff:127.0.0.1", False),
         (NEAR, "0.0.0.0", False),
         (NEAR, "::", False),
-        (
-            NEAR,
-            "10.0.1.5",
-            False,
-        ),  # an own address: what listens there may think that only this host can ask
+        # An own address: a program that listens there may assume that only this host can connect.
+        (NEAR, "10.0.1.5", False),
         (NEAR, "fd00:1::5", False),
         (NEAR, "10.0.1.255", False),
         (NEAR, "10.0.1.0", False),
@@ -125,9 +123,9 @@ def test_this_host_has_interfaces() -> None:
 
 
 def test_a_client_does_not_knock_at_every_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server by hand names others.
+    """A server made by hand names addresses elsewhere.
 
-    Links go to the address that was asked for, and the rest is counted.
+    Links go to the address that was asked, and the others are counted.
     """
     knocked: list[Any] = []
 

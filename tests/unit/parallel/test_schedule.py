@@ -1,4 +1,4 @@
-"""Laws of the choice of links and of chunks' lengths, on simulated links of any rates."""
+"""Laws of the choice of links and of the lengths of chunks, on simulated links of any rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ri2n_parallel.schedule import (
     pick,
 )
 
-BUFFER_BYTES = 1 << 17  # what a link takes before it is busy
+BUFFER_BYTES = 1 << 17
+"""Bytes that a link takes before it is busy."""
 RATES = st.lists(st.floats(1e5, 1e9), min_size=1, max_size=8)
 LOADS = st.lists(
     st.builds(LinkLoad, st.floats(0, 1e7), st.floats(1e4, 1e10), st.booleans()),
@@ -88,9 +89,9 @@ def test_with_endless_data_no_link_that_takes_more_is_left_idle(
 
 
 def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
-    """Send `total` bytes at once, as a session does:
+    """Send `total` bytes at once, as a session does.
 
-    when each link has ended, and what each carried.
+    When each link has ended, and what each has carried.
     """
     links = [LinkLoad(0.0, rate, True) for rate in rates]
     now_s, remaining, carried, ended = 0.0, total, [0] * len(rates), [0.0] * len(rates)
@@ -119,8 +120,9 @@ def simulate(rates: list[float], total: int) -> tuple[list[float], list[int]]:
 
 @given(RATES, st.integers(1, 1 << 25))
 def test_every_byte_is_sent_once_and_links_end_together(rates: list[float], total: int) -> None:
-    """The whole takes no longer than the ideal over the links that were worth using, and two
-    chunks on the slowest.
+    """It takes no longer than the ideal, and two chunks on the slowest link.
+
+    The ideal is over the links that were worth using.
     """
     ended, carried = simulate(rates, total)
     assert sum(carried) == total
@@ -130,13 +132,13 @@ def test_every_byte_is_sent_once_and_links_end_together(rates: list[float], tota
         2 * SEGMENT_BYTES, mean * 1e-4, SEGMENT_BYTES + MAX_CHUNK if total > MAX_CHUNK else 0
     )
     assert max(ended) <= total / sum(used) + 2 * longest / min(used)
-    assert max(ended) <= (total + longest) / max(rates) + longest / min(
-        used
-    )  # never slower than the fastest alone
+    # It is never slower than the fastest link alone.
+    fastest_alone_s = (total + longest) / max(rates)
+    assert max(ended) <= fastest_alone_s + longest / min(used)
 
 
 def test_a_slow_link_beside_several_fast_ones_does_not_hold_up_the_end() -> None:
-    """What is left is compared with all of the faster links together, not with one of them."""
+    """What is left is compared with all faster links together, not with one of them."""
     total = 11_728_317
     ended, _ = simulate([9.8e6, 5.8e8, 5.8e8, 4.5e8, 2.0e8], total)
     assert max(ended) <= 1.1 * total / 1.82e9
@@ -150,8 +152,9 @@ def test_equal_links_carry_equal_parts(count: int) -> None:
 
 
 def test_a_slow_link_does_not_hold_up_the_end() -> None:
-    """100 Mbit/s beside 10 Gbit/s, where the paper's even split takes fifty times as long as the
-    fast one alone.
+    """100 Mbit/s beside 10 Gbit/s.
+
+    The paper's even split takes fifty times as long there as the fast link alone.
     """
     total = 8 << 20
     ended, carried = simulate([1.25e7, 1.25e9], total)
@@ -163,18 +166,17 @@ def test_a_small_message_takes_the_shorter_queue() -> None:
     links = [LinkLoad(5000, 1e6, True), LinkLoad(0, 1e6, True), LinkLoad(0, 1e6, False)]
     assert pick(links, 100, 100) == 1
     links[1].writable = False
-    assert (
-        pick(links, 100, 100) is None
-    )  # sooner there by waiting for a moment than behind 5000 bytes
+    # After a short wait it arrives sooner than behind 5000 bytes.
+    assert pick(links, 100, 100) is None
     assert pick(links, 100, 100_000) == 0
     assert pick([LinkLoad(0, 1e6, False)], 1, 1) is None
 
 
 @given(st.integers(1, 1 << 22), st.integers(1, 64), st.floats(0, 1))
 def test_what_goes_before_there_is_a_link(count: int, links: int, round_trip_s: float) -> None:
-    """All of what TCP would send at once; never more than there is or may go.
+    """All that TCP sends at once; never more than there is or is allowed.
 
-    More over a longer way.
+    More goes when the round trip is longer.
     """
     found = early_bytes(count, links, round_trip_s, MAX_CHUNK)
     assert 1 <= found <= min(count, MAX_CHUNK)

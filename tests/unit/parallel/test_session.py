@@ -1,4 +1,4 @@
-"""What a session does as time goes by: here the test is the caretaker, and the clock the test's."""
+"""What a session does as time passes: the test is the caretaker and sets the clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from ri2n_parallel.session import ANSWER_S, PING_S
 from tests.unit.parallel.raw import WINDOW, frame, hand_at
 from tests.unit.parallel.worlds import Clock, p_all, pair, wait_until
 
-STEP_S = 0.55  # a ping in each
+STEP_S = 0.55
+"""So much time passes in each step, in which there is one ping."""
 assert PING_S < STEP_S and ANSWER_S < STEP_S < SILENT_S < 2 * STEP_S
 
 
@@ -34,9 +35,9 @@ assert PING_S < STEP_S and ANSWER_S < STEP_S < SILENT_S < 2 * STEP_S
 def uncared(
     clock: Clock, links: int = 3
 ) -> Iterator[tuple[ParallelSocket, ParallelSocket, Callable[[float], None]]]:
-    """(near, far, step): nobody cares for them.
+    """(near, far, step), for which no caretaker cares.
 
-    `step(seconds)` lets time pass and cares for near then.
+    `step(seconds)` lets time pass, and then cares for near.
     """
     with pair(links) as (near, far):
         for end in (near, far):
@@ -53,7 +54,7 @@ def uncared(
 
 
 def hears(end: ParallelSocket) -> None:
-    """It reads what has come, and answers."""
+    """Read what has been received, and answer it."""
     with end._session.lock:
         end._session.poll()
 
@@ -72,9 +73,8 @@ def test_a_link_that_is_silent_while_others_answer_is_suspected_until_it_answers
             step(STEP_S)
             hears(far)
         assert states(near) == [UP] * 3
-        for _ in range(
-            4
-        ):  # the kernel may take its time to acknowledge pings, which are on their way as long
+        # Pings are on their way until the kernel acknowledges them, which may take a while.
+        for _ in range(4):
             if SUSPECT not in states(near):
                 step(STEP_S)
                 hears(far)
@@ -88,7 +88,7 @@ def test_a_link_that_is_silent_while_others_answer_is_suspected_until_it_answers
 
 
 def test_with_nobody_heard_nobody_is_suspected(clock: Clock) -> None:
-    """The peer is busy, or stands still."""
+    """The peer is busy, or its process stands still."""
     with uncared(clock) as (near, _, step):
         for _ in range(20):
             step(STEP_S)
@@ -125,7 +125,7 @@ def test_suspect_links_are_kept_as_long_as_no_other_is_up(clock: Clock) -> None:
 
 
 def test_a_slow_link_is_not_a_silent_one(clock: Clock) -> None:
-    """The ping waits behind what its peer still takes."""
+    """The ping waits behind data that the peer still takes."""
     with uncared(clock, 1) as (near, _, _step):
         link = near._session.links[0]
         now_s = clock.monotonic()
@@ -140,7 +140,7 @@ def test_a_slow_link_is_not_a_silent_one(clock: Clock) -> None:
 
 
 def test_a_rate_that_was_measured_long_ago_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that was slow once would be given nothing, and so never be measured again."""
+    """A link that was slow once would get nothing to send, and would never be measured again."""
     info = [0] * len(TCP_INFO.unpack(bytes(TCP_INFO.size)))
     info[BYTES_ACKED], info[DELIVERY_RATE] = 1000, 50_000
     monkeypatch.setattr(link_module, "_tcp_info", lambda _: info)
@@ -175,7 +175,7 @@ def test_a_closed_connection_is_kept_as_long_as_the_peer_takes_something(clock: 
 
 
 def test_who_asks_is_told_as_soon_as_everything_has_come() -> None:
-    """Not by the next acknowledgement that is due anyway."""
+    """The peer does not wait for the next acknowledgement that is due."""
     with hand_at("server", 2) as (sock, hand, _):
         caretaker.remove(sock._session)
         wait_until("links", lambda: len(sock.links) == 2)
@@ -212,7 +212,7 @@ def test_the_end_is_told_again_when_its_link_dies() -> None:
 
 
 def test_a_sender_that_waits_hears_when_a_quarter_of_the_window_is_free() -> None:
-    """With the window full nothing comes that would be acknowledged anyway."""
+    """When the window is full, nothing is received that would be acknowledged anyway."""
     with hand_at("server") as (sock, hand, _):
         session = sock._session
         caretaker.remove(session)
@@ -238,9 +238,9 @@ def test_a_sender_that_waits_hears_when_a_quarter_of_the_window_is_free() -> Non
 
 @pytest.mark.parametrize("messages", [1, 2])
 def test_data_tell_how_far_their_receiver_may_send(messages: int) -> None:
-    """Though they acknowledge nothing new:
+    """They do so though they acknowledge nothing new.
 
-    alone, which is the short way of dialogues, and one behind the other.
+    Both when a chunk comes alone, which is the fast path of dialogues, and when several come.
     """
     with hand_at("client") as (sock, hand, _):
         caretaker.remove(sock._session)

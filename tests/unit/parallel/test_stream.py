@@ -1,5 +1,6 @@
-"""Laws of the two directions, over random losses, duplicates, orders and link deaths, against an
-obvious model.
+"""Laws of the two directions of a stream, against an obvious model.
+
+Losses, duplicates, orders and deaths of links are random.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ DATA = noise(5000)
 
 
 class Wire:
-    """A sender and a receiver with links between them that keep order, lose what is on them, and
-    are slow at random.
+    """A sender and a receiver with links between them.
+
+    The links keep order, lose what is on them, and are slow at random.
     """
 
     def __init__(self, links: int) -> None:
         self.outgoing, self.incoming = Outgoing(WINDOW), Incoming(WINDOW)
         self.links: list[deque[tuple[int, bytes]]] = [deque() for _ in range(links)]
-        self.back: deque[tuple[int, int, bytes]] = (
-            deque()
-        )  # acknowledgements, which may overtake each other
+        # Acknowledgements, which may overtake each other.
+        self.back: deque[tuple[int, int, bytes]] = deque()
         self.got = b""
         self.sent = 0
 
@@ -62,7 +63,7 @@ class Wire:
             assert self.outgoing.acked == max(before, ack)
 
     def die(self, link: int, *, swallows: bool) -> None:
-        """What is on it is gone, or comes all the same, later: the sender cannot know."""
+        """What is on the link is lost, or arrives later all the same: the sender cannot know."""
         if swallows:
             self.links[link].clear()
         self.outgoing.lost(link)
@@ -123,9 +124,8 @@ def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]], link
         else:
             wire.take(number, into=number % 2 > 0)
         wire.check()
-    for link in range(
-        links
-    ):  # from here on all goes well, once each link has died and lost what it had
+    # Each link dies once more and loses what is on it; from then on nothing is lost.
+    for link in range(links):
         wire.die(link, swallows=True)
     while len(wire.got) < len(DATA):
         before = len(wire.got), wire.sent, wire.incoming.next
@@ -156,7 +156,7 @@ class Model:
         self.next, self.early, self.duplicates = 0, set[tuple[int, int]](), 0
 
     def put(self, sequence: int, end: int, window: int) -> bool:
-        """Whether the chunk is legal; if so it is taken."""
+        """Take a chunk if it is legal; whether it is."""
         if end == sequence or end > window or sequence < self.next < end:
             return False
         if end <= self.next or (sequence, end) in self.early:

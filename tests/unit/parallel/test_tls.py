@@ -1,7 +1,4 @@
-"""TLS on every link:
-
-data intact, wrong certificates and mixed-up ends refused, links that die and come back.
-"""
+"""TLS on every link: data, wrong certificates, mixed-up ends, links that die and come back."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ MB = 1 << 20
 
 
 def cut(sock: ParallelSocket, number: int) -> None:
-    """Shut the connection under a link's TLS, as if it had been reset."""
+    """Shut the connection below a link's TLS, as if it had been reset."""
     with sock._session.lock:
         socket.socket.shutdown(sock._session.links[number].stream, socket.SHUT_RDWR)
 
@@ -61,9 +58,9 @@ def test_a_transfer_over_three_links(
             stack.enter_context(sending(sender, reader))
 
         def enough() -> bool:
-            """How they share it is a matter of rates, which loopback has none of:
+            """Whether each link has carried more than one chunk.
 
-            each has more than one chunk.
+            How links share a transfer depends on rates, and loopback has none.
             """
             sent = [[link.sent_bytes for link in sender.links] for sender, _ in ways]
             return all(sum(each) > 20 * MB and min(each) > 2 * MAX_CHUNK for each in sent)
@@ -143,7 +140,7 @@ def test_a_certificate_for_another_name_is_refused(
 def test_a_client_certificate_that_is_missing(
     tls_strict_server: ssl.SSLContext, tls_client: ssl.SSLContext
 ) -> None:
-    """With TLS 1.3 the client only learns it after its own part of the handshake."""
+    """With TLS 1.3 the client learns it only after its own part of the handshake."""
     with serving(1, ssl_context=tls_strict_server) as listener:
         with pytest.raises(ParallelError, match=r"^127\.0\.0\.1:\d+: [^\n]*$"):
             connect(listener.address, ssl_context=tls_client)
@@ -186,9 +183,9 @@ def test_a_handshake_that_stops_half_way(
 def test_frames_that_came_in_one_record_with_the_greeting(
     tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
 ) -> None:
-    """TLS has read them from the kernel with the greeting:
+    """TLS has read them from the kernel with the greeting.
 
-    no epoll tells, and they count all the same.
+    So epoll does not show them, and they must be taken all the same.
     """
     with serving(1, ssl_context=tls_server) as listener:
 
@@ -210,9 +207,7 @@ def test_frames_that_came_in_one_record_with_the_greeting(
 def test_qos_of_links_that_need_the_hostname(
     tls_server: ssl.SSLContext, tls_client: ssl.SSLContext
 ) -> None:
-    """Data connections go to other addresses than the one that was asked for; the name is the
-    same.
-    """
+    """Links go to other addresses than the one that was asked; the name is the same."""
     names = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
     with serving(3, ssl_context=tls_server, addresses=names) as listener:
         address = ("127.0.0.1", listener.address[1])

@@ -1,6 +1,6 @@
-"""What the tests of parallel connections share:
+"""What the tests of parallel connections share.
 
-pairs of ends, checksums, waiting for conditions, counting leaks.
+Pairs of ends, checksums, waits for conditions, and checks that nothing is left over.
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ PATIENCE_S = 120.0
 
 
 class Clock:
-    """Stands for the module `time` where the library reads it: real time, and ahead by what a test
-    lets pass.
+    """Stands for the module `time` in the library: real time, and what a test adds to it.
 
-    Once it is still, only what a test lets pass passes.
+    Once it stands still, only what a test lets pass passes.
     """
 
     def __init__(self) -> None:
@@ -64,16 +63,19 @@ class Clock:
         return (time.monotonic() if self._still_s is None else self._still_s) + self._ahead_s
 
     def stop(self) -> None:
-        """No real time any more."""
+        """Let real time pass no more."""
         self._still_s = time.monotonic()
 
     def let_pass(self, seconds: float) -> None:
-        """So much later all at once, for everybody."""
+        """Let so much time pass at once, for everybody."""
         self._ahead_s += seconds
 
 
 def wait_until(what: str, condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
-    """The condition's value once that is true; fails with `what` and the last value."""
+    """Wait until the condition is true, and return its value.
+
+    It fails with `what` and the last value.
+    """
     deadline_s = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline_s, f"{what}: not within {timeout_s} s: {value!r}"
@@ -87,7 +89,7 @@ def addresses(count: int, net: str = "127.0.0") -> list[str]:
 
 
 def noise(count: int, seed: int = 1) -> bytes:
-    """Bytes in which an exchange of two parts is seen."""
+    """Bytes in which an exchange of two parts would be noticed."""
     return random.Random(seed).randbytes(count)
 
 
@@ -108,8 +110,9 @@ def descriptors() -> dict[int, str]:
 
 @contextmanager
 def no_leaks() -> Iterator[None]:
-    """Fails when threads, descriptors or sessions that are cared for are left over, after a
-    while to end.
+    """Fail when threads, descriptors or sessions that are cared for are left over.
+
+    They have some time to end.
     """
     before, threads = set(descriptors()), set(threading.enumerate())
     yield
@@ -126,7 +129,7 @@ def no_leaks() -> Iterator[None]:
 
 @contextmanager
 def serving(links: int = 1, **options: Any) -> Iterator[ParallelListener]:
-    """A listener on as many loopback addresses."""
+    """A listener on so many loopback addresses."""
     options.setdefault("addresses", addresses(links))
     options.setdefault("handshake_timeout_s", PATIENCE_S)
     with create_listener((options["addresses"][0], 0), **options) as listener:
@@ -134,7 +137,7 @@ def serving(links: int = 1, **options: Any) -> Iterator[ParallelListener]:
 
 
 def connect(address: tuple[str, int], qos: Qos = ONE_LINK, **options: Any) -> ParallelSocket:
-    """A client that has patience."""
+    """A client that waits long enough."""
     return create_connection(address, qos, **{"timeout_s": PATIENCE_S, **options})
 
 
@@ -142,7 +145,10 @@ def connect(address: tuple[str, int], qos: Qos = ONE_LINK, **options: Any) -> Pa
 def pair(
     links: int = 3, *, server: dict[str, Any] | None = None, **client: Any
 ) -> Iterator[tuple[ParallelSocket, ParallelSocket]]:
-    """(client, server), all links there; aborted at the end when the test has not closed them."""
+    """(client, server) with all links connected.
+
+    Both are aborted at the end, unless the test has closed them.
+    """
     with serving(links, **(server or {})) as listener:
         near = connect(listener.address, Qos(links), **client)
         far = listener.accept(PATIENCE_S)
@@ -156,10 +162,10 @@ def pair(
 
 @contextmanager
 def rounds(session: Session) -> Iterator[Callable[[int], None]]:
-    """Counts how often the caretaker looks after a session; what is yielded waits until it has so
-    many times more.
+    """Counts how often the caretaker looks after a session.
 
-    What must not happen "for a while" must not happen in so many rounds, however long they take.
+    What is yielded waits until it has done so so many times more. What must not happen "for a
+    while" must not happen in so many rounds, however long they take.
     """
     done, care = [0], session.care
 
@@ -179,7 +185,7 @@ def rounds(session: Session) -> Iterator[Callable[[int], None]]:
 
 
 def read_all(sock: ParallelSocket, most: int = 1 << 18) -> bytes:
-    """All up to the end of the stream."""
+    """All bytes up to the end of the stream."""
     parts = []
     while part := sock.recv(most):
         parts.append(part)
@@ -187,7 +193,7 @@ def read_all(sock: ParallelSocket, most: int = 1 << 18) -> bytes:
 
 
 class Running(threading.Thread):
-    """A thread whose result, or error, `result` gives."""
+    """A thread; `result` returns its result or raises its error."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
         super().__init__(name="test")
@@ -210,19 +216,19 @@ class Running(threading.Thread):
 
 
 def in_thread(run: Callable[[], Any]) -> Running:
-    """Run it; `result()` waits for it."""
+    """Run it in a thread; `result()` waits for it."""
     return Running(run)
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is there."""
+    """The memory of this process that is in use."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
         "SC_PAGESIZE"
     )
 
 
 def p_all(sock: ParallelSocket, count: int) -> bytes:
-    """Exactly so many bytes."""
+    """Receive exactly so many bytes."""
     data = p_read(sock, count)
     assert len(data) == count, f"the stream ended after {len(data)} of {count} bytes"
     return data
@@ -230,7 +236,7 @@ def p_all(sock: ParallelSocket, count: int) -> bytes:
 
 @contextmanager
 def sending(near: ParallelSocket, far: ParallelSocket) -> Iterator[None]:
-    """Sends from near to far all the while; in the end all has to be there, and right."""
+    """Send from near to far all the while; in the end all must have arrived, and be right."""
     block, sent, enough = noise(1 << 20), hashlib.sha256(), threading.Event()
 
     def send() -> None:
