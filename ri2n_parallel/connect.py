@@ -301,9 +301,6 @@ def _greet(
 def _must_be(reply: Reply, status: int) -> None:
     """HandshakeRefused or TokenRefused, with the reason, when the server's status is another."""
     if reply.status != status:
-        kind = (
-            TokenRefused
-            if reply.status in (TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG)
-            else HandshakeRefused
-        )
+        is_about_token = reply.status in (TOKEN_WANTED, NO_TOKEN, TOKEN_WRONG)
+        kind = TokenRefused if is_about_token else HandshakeRefused
         raise kind(REASONS.get(reply.status, f"status {reply.status}"))

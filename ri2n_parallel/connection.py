@@ -294,11 +294,13 @@ class ParallelSocket:
                 raise ValueError("unbuffered streams must be binary")
             return raw
         reads, writes = "r" in mode or "w" not in mode, "w" in mode
-        buffered: Any = (
-            io.BufferedRWPair(raw, raw, size)
-            if reads and writes
-            else (io.BufferedReader(raw, size) if reads else io.BufferedWriter(raw, size))
-        )
+        buffered: Any
+        if reads and writes:
+            buffered = io.BufferedRWPair(raw, raw, size)
+        elif reads:
+            buffered = io.BufferedReader(raw, size)
+        else:
+            buffered = io.BufferedWriter(raw, size)
         return buffered if "b" in mode else io.TextIOWrapper(buffered, encoding, errors, newline)
 
     def getpeername(self) -> tuple[Any, ...]:

@@ -204,15 +204,15 @@ class _Joining:
             self._attempt = dialer.attempt(self._number, careful=self._careful)
             self._careful = True
         attempt, fd = self._attempt, self._attempt.fileno()
-        made = attempt.step(now_s)
+        new_link = attempt.step(now_s)
         if attempt.stream is not None:
             session.watch(fd, attempt.events, self.care)
             return
         session.unwatch(fd)
-        if made is not None:
+        if new_link is not None:
             self._attempt = None
             dialer.joined(self, self._number)
-            session.add(made)
+            session.add(new_link)
             return
         dead_link = session.down.get(self._number)
         if dead_link is not None:
@@ -220,10 +220,8 @@ class _Joining:
         if attempt.status == UNKNOWN_SESSION and not session.up:
             session.fail(AllLinksLost(f"{attempt.name}: {attempt.why}"))
         self.give_up(attempt.why)
-        self._next_s, self._pause_s = (
-            now_s + self._pause_s,
-            min(MAX_PAUSE_S, 2 * self._pause_s or PAUSE_S),
-        )
+        self._next_s = now_s + self._pause_s
+        self._pause_s = min(MAX_PAUSE_S, 2 * self._pause_s or PAUSE_S)
 
     def give_up(self, why: str) -> None:
         """End the current try, if there is one; another one follows when its time comes."""

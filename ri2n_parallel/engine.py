@@ -73,6 +73,7 @@ NO_ROOM_PAUSE_S = 3600.0
 An acknowledgement or a new link wakes it, so this time is never used up.
 """
 REFUSED = "refused"
+"""The beginning of the reason why a link is down that the server has refused."""
 LONG_CHUNK_BYTES = 1 << 14
 """Before a chunk of this length the kernel is asked again which links take more."""
 
@@ -101,13 +102,12 @@ class Engine(Links):
         super().__init__(
             Incoming(window_bytes), Outgoing(peer_window_bytes, max_unacknowledged), rejoin
         )
-        # After `leave`: bytes that the peer had acknowledged by then, and when it last acknowledged
-        # any more.
+        # After `leave`: how many bytes the peer has acknowledged, and since when no more.
         self._last_progress: tuple[int, float | None] = (0, None)
         self._ack_every = max(1, window_bytes // ACK_PART)
         # Bytes that were received since the last acknowledgement.
         self._unacknowledged = 0
-        # The peer wants an acknowledgement when all bytes below have been received.
+        # The peer wants an acknowledgement when all bytes below have been received; 0: it does not.
         self._ack_wanted = 0
         # The limit that was sent to the peer last.
         self._sent_limit = window_bytes

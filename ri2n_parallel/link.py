@@ -35,16 +35,8 @@ can still go over another link.
 """
 TCP_INFO = struct.Struct("=5B2xB24I4Q6IQ")
 """`struct tcp_info` of linux/tcp.h, up to `tcpi_delivery_rate`; then the places of its fields."""
-APP_LIMITED, RTO_US, SEGMENT, UNACKED, RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RATE = (
-    5,
-    6,
-    8,
-    10,
-    21,
-    32,
-    36,
-    40,
-)
+APP_LIMITED, RTO_US, SEGMENT, UNACKED = 5, 6, 8, 10
+RTT_US, BYTES_ACKED, UNSENT, DELIVERY_RATE = 21, 32, 36, 40
 FRESH_S = 0.002
 """How old a measurement may be when a link is chosen; the bytes sent since then are added to it."""
 SUSPECT_S, SUSPECT_RTOS = 0.2, 1.1

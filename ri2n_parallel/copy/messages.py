@@ -64,8 +64,18 @@ DIGEST_BYTES = 32
 MAX_DIGESTS = 64
 KINDS = ("none", "file", "directory", "other")
 CODES = (
-    *("busy", "version", "protocol", "name", "missing", "permission", "read_only", "kind", "space"),
-    *("changed", "checksum", "io"),
+    "busy",
+    "version",
+    "protocol",
+    "name",
+    "missing",
+    "permission",
+    "read_only",
+    "kind",
+    "space",
+    "changed",
+    "checksum",
+    "io",
 )
 """Why something is refused; each has a counter in the server."""
 
