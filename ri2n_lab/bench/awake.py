@@ -14,11 +14,10 @@ DEVICE = Path("/dev/cpu_dma_latency")
 
 @contextmanager
 def cpus_awake(device: Path = DEVICE) -> Iterator[bool]:
-    """Idle CPUs poll instead of sleeping as long as this lasts (the kernel's PM QoS); False where
-    it cannot be had.
+    """Keep idle CPUs polling, not sleeping, as long as this lasts; False where that cannot be had.
 
-    To wake a CPU takes some 5 us on a real machine and 25 to 45 us on many a virtual one, for each
-    process that a packet goes through: more than what they do with it.
+    By the kernel's PM QoS. To wake a CPU takes some 5 us on a real machine and 25 to 45 us on many
+    a virtual one, for each process that a packet goes through: more than what they do with it.
     """
     try:
         request = device.open("r+b", buffering=0)

@@ -27,10 +27,10 @@ __all__ = [
 
 
 def fig4_cells(settings: Fig4Settings, files: Mapping[str, Path], seed: int) -> list[Cell]:
-    """All strategies on one topology share a guest, since a controller and four hosts take long to
-    start; every peer has its own.
+    """Guests for figure 4: one for each topology with all strategies, one for each peer on it.
 
-    `files` are the topologies by name; repeat n has the seed `seed` + n - 1.
+    A controller and four hosts take long to start, so all strategies share them. `files` are the
+    topologies by name; repeat n has the seed `seed` + n - 1.
     """
     cells = []
     for topology in settings.topologies:
@@ -100,8 +100,7 @@ def fig9_cells(settings: Fig9Settings, files: Mapping[str, Path], seed: int) -> 
 
 
 def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
-    """A guest for each set of links with all strategies, and for each contender that has labs of
-    its own.
+    """A guest for each set of links with all strategies, and for each contender with own labs.
 
     On busy CPUs one guest has them all: they are compared with plain TCP of the same run.
     """

@@ -1,7 +1,4 @@
-"""What a measurement was made on, written beside it:
-
-without it a figure cannot be compared with another.
-"""
+"""What a measurement was made on; without it a figure cannot be compared with another."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ def machine_context() -> dict[str, Any]:
 
 
 class Report:
-    """One JSON file that grows row by row:
-
-    whatever was measured is on disk when the run is interrupted.
-    """
+    """One JSON file that grows row by row, so that nothing is lost when the run is interrupted."""
 
     def __init__(self, kind: str, path: Path | None, settings: dict[str, Any]) -> None:
         """`path` None keeps it in memory.
@@ -75,8 +69,7 @@ class Report:
         return rows
 
     def describe_lab(self, lab: Lab, key: str | None = None, **more: Any) -> None:
-        """Add what the lab's hosts run on: datapath, congestion control, queueing disciplines,
-        offloads, and `more`.
+        """Add what the lab's hosts run on: datapath, congestion control, queues, offloads, `more`.
 
         It goes under `key`, by default the topology's name.
         """

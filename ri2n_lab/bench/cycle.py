@@ -81,11 +81,10 @@ def run_cycle(
     progress: Progress,
     busy: bool = False,
 ) -> None:
-    """Measure `seconds` of rounds for each number of active pairs, and one round that changes all
-    their tables.
+    """Measure `seconds` of rounds, and one round that changes all tables, for each number of pairs.
 
-    BadInput for numbers that cannot be, NotAvailable when the hosts do not settle or the pairs do
-    not become active.
+    `pairs` are the numbers of active pairs. Raises BadInput for numbers that cannot be,
+    NotAvailable when the hosts do not settle or the pairs do not become active.
     """
     if hosts < 2:
         raise BadInput(f"--hosts {hosts}: must be at least 2")
@@ -112,9 +111,7 @@ def run_cycle(
 
 
 class Cycles:
-    """A sandbox of hosts with two NICs of unequal rates, its controller, and traffic between
-    pairs of hosts.
-    """
+    """A sandbox of hosts with two unequal NICs, its controller, and traffic between pairs."""
 
     def __init__(self, hosts: int, busy: bool = False) -> None:
         """`busy`: beside programs that spin on all CPUs."""
@@ -172,9 +169,7 @@ class Cycles:
         return {name: priorities.priority(pid) for name, pid in pids.items()}
 
     def cpu_s(self) -> float:
-        """CPU seconds of the controller so far, of all its threads: what other load has no part
-        in.
-        """
+        """CPU seconds of all threads of the controller so far; other load has no part in them."""
         return round(cpu_seconds(Path(f"/proc/{self._controller}/stat").read_text()), 2)
 
     def _switches_pid(self) -> int:
@@ -210,8 +205,9 @@ class Cycles:
         return steady()
 
     def measure(self, count: int, seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """One row, and the rounds that it was computed from. Times are wall clock but for
-        `cpu_s`.
+        """One row, and the rounds that it was computed from.
+
+        Times are wall clock, except for `cpu_s`.
         """
         found = self.steady(count, seconds)
         changing = self._change(count)
@@ -232,11 +228,11 @@ class Cycles:
         return row, [*found, changing]
 
     def _change(self, count: int) -> dict[str, Any]:
-        """The round that changed the most of the active pairs' tables; NotAvailable when none
-        changed half of them.
+        """The round that changed the most of the active pairs' tables.
 
-        A host that is being audited at that moment gets its change outside of the round: then once
-        more. Where rounds are slow and hosts are many, some always are.
+        A host that is being audited at that moment gets its change outside of the round; then all
+        tables are changed once more. Where rounds are slow and hosts are many, some hosts always
+        are audited. Raises NotAvailable when no round changed half of the tables.
         """
         most: dict[str, Any] = {"group_mods": 0}
         for _ in range(CHANGES):
@@ -278,9 +274,9 @@ class Cycles:
         )
 
     def _feed(self) -> None:
-        """Two large frames of a flow each for every pair, again and again:
+        """Send two large frames of a flow for every pair, again and again.
 
-        little work for over 64 kbit/s.
+        That is little work for over 64 kbit/s.
         """
         mac = self.sandbox.mac
         while not self._stop.is_set():

@@ -1,6 +1,6 @@
-"""In the controller that `ri2n bench cycle` measures:
+"""Runs in the controller that `ri2n bench cycle` measures.
 
-rounds are written down, and one changes all tables on demand.
+Its rounds are written down, and one changes all tables on demand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A client stops sending and begins again: how soon the others use what it leaves, and how soon it
-has its share back.
+"""How soon others use what a client leaves when it stops, and it gets it back when it begins.
 
-All clients send one TCP stream each; the server counts what came every 10 ms. What computing costs
+All clients send one TCP stream each; the server counts what came every 10 ms. The cost of computing
 must not show in such figures: in virtual time they are exact, on a busy machine they are not.
 """
 
@@ -91,9 +90,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class DemandSettings:
-    """What to run:
+    """What to run; times in seconds.
 
-    all clients for `before_s`, all but `stops` for `pause_s`, all for `after_s` again; seconds.
+    All clients send for `before_s`, all but `stops` for `pause_s`, and all for `after_s` again.
     """
 
     topology: Topology
@@ -122,9 +121,7 @@ class DemandSettings:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the server counted: bits per second of each client in bins of `bin_s` from `start_s`
-    on.
-    """
+    """What the server counted: bit/s of each client, in bins of `bin_s` from `start_s` on."""
 
     bin_s: float
     start_s: float
@@ -154,10 +151,9 @@ class Samples:
 def held_from(
     enough: Sequence[bool], steady: Sequence[bool], first: int, last: int, hold: int
 ) -> int | None:
-    """The first of the bins `first` .. `last` that is enough and from which on `hold` bins are
-    steady.
+    """The first of the bins `first` .. `last` that is enough and begins `hold` steady bins.
 
-    None when fewer than `hold` bins are left, or there is no such one.
+    None when there is no such bin, or fewer than `hold` bins are left.
     """
     for index in range(first, last - hold + 2):
         if enough[index] and all(steady[index : index + hold]):
@@ -168,14 +164,14 @@ def held_from(
 def judge(
     samples: Samples, stops: str, total_bps: float, fair_bps: Mapping[str, float], pause_s: float
 ) -> Json:
-    """The row of one run: `total_bps` is what the others could get alone, `fair_bps` all clients'
-    max-min fair rates.
+    """The row of one run.
 
-    `others_have_it_ms`: from the last byte of the one that stops until the others together have
-    0.95 of what they could. `all_fair_ms`: from when it begins again (its connection is there)
-    until every client has 0.9 of its fair rate. Both over the 50 ms that follow, and for half a
-    second over the 200 ms that follow; None when never. `others_after_stop` and `worst_after_start`
-    are the shares over the rest of the phases.
+    `total_bps` is what the others could get alone, `fair_bps` the max-min fair rates of all
+    clients. `others_have_it_ms`: from the last byte of the client that stops until the others
+    together have 0.95 of what they could. `all_fair_ms`: from when it begins again (its connection
+    is there) until every client has 0.9 of its fair rate. Both are judged over the 50 ms that
+    follow, and for half a second over the 200 ms that follow; None when that never happened.
+    `others_after_stop` and `worst_after_start` are the shares over the rest of the phases.
     """
     bins = min(map(len, samples.rates_bps.values()))
     span, steady, hold = (round(each / samples.bin_s) for each in (SPAN_S, STEADY_S, HOLD_S))

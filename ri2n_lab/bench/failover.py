@@ -1,13 +1,12 @@
-"""How long a fault is felt: a numbered UDP stream and a bulk TCP stream between two hosts, one
-fault on their path.
+"""How long a fault on the path is felt by a numbered UDP stream, and by a bulk TCP stream.
 
 Each fault is measured twice, each time on a whole fabric: once under the UDP stream (outage, lost
 packets), once under TCP (longest time without a byte). The fault hits the NICs that the stream
-really uses, seen by their counters. `lasting`: packets were still lost when the stream ended, so
-outage and losses only say how long that was. Peers, the other ways to use several links, each get a
-lab of their own; one that carries no UDP has TCP's figure only. In packet mode helpers stripe ten
-times as many packets, and a helper's death is a fault too (helper_faults.py). A killed ovs-vswitchd
-is started again after 100 ms, and host-up after it, as by their units.
+really uses, as their counters show. `lasting`: packets were still lost when the stream ended, so
+that outage and losses only say how long the stream was. Peers, the other ways to use several links,
+each get a lab of their own; one that carries no UDP has TCP's figure only. In packet mode helpers
+stripe ten times as many packets, and the death of a helper is a fault too (helper_faults.py). A
+killed ovs-vswitchd is started again after 100 ms, and host-up after it, as their units do.
 """
 
 from __future__ import annotations
@@ -153,9 +152,10 @@ class UsedPath:
 
 @dataclass(frozen=True)
 class _Bench:
-    """A lab under test:
+    """A lab under test.
 
-    `name` is a strategy's or the peer's, `plain` the topology before switches were stacked.
+    `name` is that of a strategy or of the peer; `plain` is the topology before switches were
+    stacked.
     """
 
     lab: Lab

@@ -1,5 +1,6 @@
-"""The best a topology can carry: the largest total goodput and the max-min fair rate of each
-client, by linear programs (HiGHS), independent of the strategies that are measured against it.
+"""The best that a topology can carry: the largest total goodput, and max-min fair rates.
+
+Linear programs (HiGHS) find both, independently of the strategies that are measured against them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ class Optimum:
 
 
 def goodput_optimum(topology: Topology, clients: Sequence[str], server: str) -> Optimum:
-    """What `clients` can send to `server` at the same time; every client may use all its paths at
-    once.
+    """What `clients` can send to `server` at the same time, each over all of its paths.
 
     Raises BadInput for an unknown host or a client that shares no network with the server.
     """

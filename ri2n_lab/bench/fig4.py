@@ -1,11 +1,10 @@
-"""Figure 4's topologies with real iperf3 traffic: goodput per client, its share of the optimum,
-weights, retransmits.
+"""Figure 4's topologies with real iperf3 traffic: goodput, its share of the optimum, weights.
 
 Every client sends TCP streams to the server at the same time; what counts is what the server
-received in a window that begins after a warm-up. One lab per topology, one controller, which is
-told the strategy of each block of runs; one more lab for each peer, the other ways to use several
-links that RI2N is measured against. In packet mode helpers stripe packets; with them come labs
-without a controller and without Open vSwitch on the hosts, one for each strategy.
+received in a window that begins after a warm-up. Each topology has one lab with one controller,
+which is told the strategy of each block of runs, and one more lab for each peer: the other ways to
+use several links. In packet mode helpers stripe packets; then there are also labs without a
+controller and without Open vSwitch on the hosts, one for each strategy.
 """
 
 from __future__ import annotations
@@ -89,13 +88,13 @@ PINGER = "B"
 
 @dataclass(frozen=True)
 class Fig4Settings:
-    """What to run; times in whole seconds. `pattern` ping-B: B sends one ping a second, only the
-    others send bulk.
+    """What to run; times in whole seconds.
 
-    `peers` are names of `ri2n_lab.bench.peers.PEERS`; `streams` numbers of TCP streams per client,
-    each measured by itself. `clients` names those that send bulk; empty: all that the pattern lets
-    send. `mode` packet: helpers stripe; `plain` hosts have none, `autonomous` are strategies that
-    helpers follow without a controller. `ping`: B's round trips to A as well, idle and under the
+    `pattern` ping-B: B sends one ping a second, and only the others send bulk. `peers` are names of
+    `ri2n_lab.bench.peers.PEERS`; `streams` are numbers of TCP streams per client, each measured by
+    itself. `clients` names those that send bulk; empty: all that the pattern lets send. `mode`
+    packet: helpers stripe; `plain` hosts have no helper, `autonomous` are strategies that helpers
+    follow without a controller. `ping`: B's round trips to A are measured too, idle and under the
     load.
     """
 
@@ -150,11 +149,10 @@ def _peer_seconds(settings: Fig4Settings) -> float:
 
 
 def clients_of(topology: Topology, pattern: str, only: Sequence[str] = ()) -> list[str]:
-    """The hosts that send bulk: all managed ones but the server (and B, which only pings, in
-    pattern ping-B).
+    """The hosts that send bulk: all managed ones except the server.
 
-    `only` takes some of them. Raises BadInput when that leaves nobody, or names a host that cannot
-    send.
+    In pattern ping-B also except B, which only pings. `only` takes some of them. Raises BadInput
+    when nobody is left, or when `only` names a host that cannot send.
     """
     if SERVER not in topology.managed_hosts():
         raise BadInput(f"topology {topology.name}: has no managed host {SERVER}, the server")
@@ -230,8 +228,9 @@ def _runs(
 def _peer_rows(
     peer: Peer, topology: Topology, settings: Fig4Settings, report: Report, progress: Progress
 ) -> Iterator[tuple[dict[str, Any], object]]:
-    """The rows of one peer on one topology, measured in a lab of their own; or one for each number
-    of streams that says why not.
+    """The rows of one peer on one topology, measured in a lab of its own.
+
+    A peer that cannot do it has one row for each number of streams, which says why.
     """
     clients = clients_of(topology, settings.pattern, settings.clients)
     why_not = peer.why_not(topology, SERVER, clients) or peer.lacks()

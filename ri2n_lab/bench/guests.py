@@ -1,9 +1,8 @@
-"""Run a bench in guests with another kernel, several at a time, and lay their reports together into
-one.
+"""Run a bench in guests with another kernel, several at a time, and join their reports.
 
 Each cell of a bench (one topology with all strategies, one peer, one fault) is a `ri2n bench` of
-its own in a fresh guest, so cells do not disturb each other and, in virtual time, every cell is
-exactly repeatable from its seed.
+its own in a fresh guest, so that cells do not disturb each other and, in virtual time, every cell
+is exactly repeatable from its seed.
 """
 
 from __future__ import annotations
@@ -66,12 +65,11 @@ def run_cells(
     summarize: Callable[[list[Json]], list[Json]],
     together: Callable[[list[Json]], list[Json]] = list,
 ) -> None:
-    """Run all cells, in virtual time as many at once as there are CPUs, else one; `report` is
-    complete after the last.
+    """Run all cells; `report` is complete after the last.
 
-    `together` gets the rows of all cells so far, and returns them with what one cell cannot know. A
-    cell that fails is tried once more. Raises NotAvailable, when all others have run, with the
-    first failure.
+    In virtual time as many run at once as there are CPUs, else one. `together` gets the rows of all
+    cells so far, and returns them with what one cell cannot know. A cell that fails is tried once
+    more. Raises NotAvailable, when all others have run, with the first failure.
     """
     state = _State(kernel, cells, report, progress, summarize, together)
     workers = len(os.sched_getaffinity(0)) if kernel.virtual else 1
@@ -201,8 +199,9 @@ def _start(kernel: Kernel, cell: Cell, worker: int) -> Guest:
 
 
 def _result(guest: Guest) -> Json | None:
-    """The report of a guest that has ended, None as long as it runs; NotAvailable when it
-    failed.
+    """The report of a guest that has ended, None as long as it runs.
+
+    Raises NotAvailable when it failed.
     """
     result = guest.poll()
     if result is None:
@@ -215,9 +214,7 @@ def _result(guest: Guest) -> Json | None:
 
 
 def _step(guest: Guest) -> tuple[float, str]:
-    """(planned seconds that are over, what it does now), from the last line of a guest's own
-    progress.
-    """
+    """(planned seconds that are over, what it does now), from a guest's last progress line."""
     found = re.findall(r"^\[(\d+) of about \d+ s\] (.*)$", guest.stderr, re.MULTILINE)
     return (float(found[-1][0]), found[-1][1]) if found else (0.0, "starting")
 

@@ -1,10 +1,9 @@
-"""What the helper costs, natively: packets a second in memory, and one TCP stream as fast as this
-machine can.
+"""What the helper costs on this machine: packets a second in memory, and one TCP stream end to end.
 
-End to end, every contender has a lab of two hosts whose links have no rate; its row says what it
-got beside a plain veth in the same run, for how many CPU seconds of the whole machine, and the
-round-trip time of an idle ping, with CPUs that sleep in between and with CPUs that are kept awake.
-Other load on the machine is in these figures, so they are ratios of one run, not speeds.
+End to end, every contender has a lab of two hosts whose links have no rate. Its row says what it
+got beside a plain veth in the same run, for how many CPU seconds of the whole machine, and how long
+the round trips of an idle ping were, with CPUs that sleep in between and with CPUs that are kept
+awake. Other load on the machine is in these figures, so they are ratios of one run, not speeds.
 """
 
 from __future__ import annotations
@@ -190,9 +189,9 @@ def run_helper(settings: HelperSettings, report: Report, progress: Progress) -> 
 
 
 def speed_rows(output: str) -> list[Json]:
-    """Rows from what the speed program prints: lines of JSON {"what": ..., "packets_per_s":
+    """Rows from lines of JSON {"what": ..., "packets_per_s": ...} of the speed program.
 
-    ...}, others ignored.
+    Other lines are ignored.
     """
     rows = []
     for line in output.splitlines():
@@ -349,9 +348,9 @@ def _round_trips(lab: Lab, address: str) -> list[float]:
 
 
 def busy_s(stat: str) -> float:
-    """CPU seconds that this machine has worked since it began, from /proc/stat:
+    """CPU seconds of this machine since it began, without idle, waiting and stolen time.
 
-    all but idle, waiting and stolen.
+    From /proc/stat.
     """
     user, nice, system, _idle, _wait, irq, soft_irq = map(int, stat.split("\n", 1)[0].split()[1:8])
     return (user + nice + system + irq + soft_irq) * TICK_S

@@ -42,9 +42,7 @@ def frames(status: Mapping[str, Any]) -> float:
 
 
 def wakes_per_frame(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
-    """Turns of a helper's loop for each frame between two statuses; None when there was no
-    frame.
-    """
+    """Turns of a helper's loop for each frame between two statuses; None without frames."""
     passed = frames(after) - frames(before)
     return round(counted(before, after, "wakes") / passed, 3) if passed > 0 else None
 

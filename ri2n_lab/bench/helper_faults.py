@@ -1,7 +1,4 @@
-"""A helper dies under load and is started again:
-
-when traffic goes on, and when it is striped again.
-"""
+"""A helper dies under load: how soon traffic goes on, and how soon it is striped again."""
 
 from __future__ import annotations
 
@@ -43,10 +40,10 @@ class HelperFault:
         self._lab.helpers.kill(self._host)
 
     def again(self, killed_s: float) -> float | None:
-        """Start it `DOWN_S` after it was killed; seconds from then until the sender uses every link
-        again.
+        """Start the helper `DOWN_S` after it was killed.
 
-        None when that is not so after 20 s.
+        Returns the seconds from the kill until the sender uses every link again, None when it does
+        not after 20 s.
         """
         time.sleep(max(0.0, killed_s + DOWN_S - time.monotonic()))
         started_s = time.monotonic()

@@ -1,7 +1,4 @@
-"""What is read off a lab besides the traffic programs' own figures:
-
-drops in switches, order at TCP, round trips.
-"""
+"""What is read off a lab besides the figures of traffic programs: drops, order, round trips."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ PERCENTILE = 0.99
 
 
 def switch_drops(lab: Lab) -> int:
-    """Frames that the switches' ports have dropped since the lab was made, by their queues'
-    counters (`tc -s`).
-    """
+    """Frames that the ports of switches have dropped since the lab was made (`tc -s`)."""
     return parse_drops(lab.exec("sw", ["tc", "-s", "-j", "qdisc", "show"]).stdout)
 
 
@@ -48,11 +43,10 @@ def parse_drops(text: str) -> int:
 
 
 def out_of_order(lab: Lab, host: str) -> int:
-    """TCP segments (after GRO, so perhaps merged ones) that came to a host before one that belongs
-    in front of them.
+    """TCP segments that came to a host before one that belongs in front of them.
 
-    The kernel's TCPOFOQueue: segments put into a connection's out-of-order queue, since the host
-    was made.
+    After GRO, so some may be merged ones. The kernel's TCPOFOQueue: segments that were put into a
+    connection's out-of-order queue, since the host was made.
     """
     return netstat_value(
         lab.exec(host, ["cat", "/proc/net/netstat"]).stdout, "TcpExt", "TCPOFOQueue"
@@ -122,9 +116,9 @@ class Window:
     def __init__(
         self, lab: Lab, receiver: str, pinger: str | None = None, address: str | None = None
     ) -> None:
-        """With `pinger`, a host, and the receiver's `address`:
+        """With `pinger`, a host, and the receiver's `address`, round trips are measured too.
 
-        round trips too, first without load, for 2 s.
+        First without load, for 2 s.
         """
         self._lab, self._receiver, self._pinger, self._address = (
             lab,

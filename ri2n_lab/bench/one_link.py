@@ -1,7 +1,4 @@
-"""One link of a set and nothing else, in the form that peers have:
-
-what all of the links are measured by.
-"""
+"""One link of a set and nothing else, in the form of a peer: what several links are measured by."""
 
 from __future__ import annotations
 
@@ -67,12 +64,11 @@ class OneLink:
 
 
 def with_shares(rows: Iterable[Json], links_mbps: Mapping[str, Sequence[int]]) -> list[Json]:
-    """The rows with `of_links`: goodput, of what plain TCP had over one link of the same run times
-    the links.
+    """The rows with `of_links`: goodput, of what plain TCP had over one link times the links.
 
-    With links of several rates a link counts by its rate. `links_mbps` has the rates of each set,
-    the measured link's first. None where nothing was measured over one link, or with another
-    protocol or congestion control.
+    Of the same run. With links of several rates a link counts by its rate; `links_mbps` has the
+    rates of each set, the measured link's first. None where nothing was measured over one link, or
+    with another protocol or congestion control.
     """
     rows = list(rows)
     alone: dict[tuple[Any, ...], list[float]] = {}

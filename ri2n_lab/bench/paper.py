@@ -16,8 +16,9 @@ PAPER_LINK_MBYTE_S = 112.2
 
 @dataclass(frozen=True)
 class PaperRow:
-    """RI2N in MB/s, RI2N+ and RI2N++ in per cent of it, and weights of link 1 to link 0 as the
-    paper prints them.
+    """A row of the paper's tables: RI2N in MB/s, RI2N+ and RI2N++ in per cent of it.
+
+    The weights are those of link 1 to link 0, as the paper prints them.
     """
 
     ri2n_mbyte_s: float

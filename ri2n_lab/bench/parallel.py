@@ -1,10 +1,9 @@
-"""`ri2n bench parallel`: one transfer over several links, by `ri2n_parallel`, plain TCP, MPTCP and
-RI2N's trunk.
+"""One transfer over several links, by `ri2n_parallel`, plain TCP, MPTCP and RI2N's trunk.
 
 A transfer lasts from the first byte handed over (set-up excluded) or from the call to connect
 (included) to the moment when the client has one byte back, which the receiving program sends once
-it has the last one. Labs are built once for each method's kind; sizes and methods take turns in
-them, so that what a machine does besides hits all alike.
+it has the last one. A lab is built once for each kind of method; sizes and methods take turns in
+it, so that what a machine does besides hits all alike.
 """
 
 from __future__ import annotations
@@ -141,9 +140,7 @@ def _transfer(
     size: int,
     repeat: int,
 ) -> list[Json]:
-    """The rows of one connection, fresh (with and without its set-up) and warm, and of one with
-    early data.
-    """
+    """The rows of one connection: fresh with and without its set-up, warm, with early data."""
     if method == "mptcp":
         limit_subflows(lab, streams)
     links = settings.links if method in TRUNKS else streams

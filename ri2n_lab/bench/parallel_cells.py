@@ -1,6 +1,4 @@
-"""A `ri2n bench parallel` as guests: one for each kind of transfer, method under faults, and
-mix.
-"""
+"""Guests for `ri2n bench parallel`: for each kind of transfer, method under faults, and mix."""
 
 from __future__ import annotations
 

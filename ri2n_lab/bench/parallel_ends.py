@@ -1,9 +1,8 @@
-"""The two ends of `ri2n bench parallel`: `python -m ri2n_lab.bench.parallel_ends serve|ask
-SETTINGS` on two hosts.
+"""The two ends of `ri2n bench parallel`, programs on two hosts.
 
-Both read requests from stdin, one line of JSON each, and answer each by lines of JSON. The server
-listens on three ports: plain TCP, MPTCP, `ri2n_parallel`. Nothing here knows labs. Times are
-seconds by CLOCK_MONOTONIC.
+`python -m ri2n_lab.bench.parallel_ends serve|ask SETTINGS`. Both read requests from stdin, one line
+of JSON each, and answer each by lines of JSON. The server listens on three ports: plain TCP, MPTCP,
+`ri2n_parallel`. Nothing here knows labs. Times are seconds by CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -184,9 +183,9 @@ def ask(settings: EndSettings, requests: Iterator[Json], answer: Callable[[Json]
 
 
 def _transfer(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
-    """{"connect_s", "fresh_s"}, and after `warm_bytes` more "warm_s":
+    """Send `size` bytes and wait for the answer: {"connect_s", "fresh_s"}, in seconds.
 
-    sending `size` bytes until the answer came.
+    With `warm_bytes`, so many go before over the same connection, and then "warm_s" is the time.
     """
     size, limit_s = request["size"], request["limit_s"]
     begin_s = time.monotonic()
@@ -210,9 +209,7 @@ def _transfer(settings: EndSettings, request: Json, _: Callable[[Json], None]) -
 
 
 def _early(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
-    """{"early_s"}: from the call to connect, which is given the first bytes, until the answer
-    came.
-    """
+    """{"early_s"}: seconds from the call to connect, with the first bytes, to the answer."""
     first, *rest = pieces(TAKE, request["size"])
     begin_s = time.monotonic()
     with connect(settings, request["method"], request["streams"], data=first) as stream:
@@ -257,9 +254,7 @@ class _Several:
             raise
 
     def send(self, length: int) -> float:
-        """Seconds from the first byte to the last answer, each stream with its share of
-        `length`.
-        """
+        """Seconds from the first byte to the last answer; each stream has its share of `length`."""
         count = len(self._streams)
         shares = [length // count + (index < length % count) for index in range(count)]
         left = {
@@ -335,9 +330,9 @@ def _fault(settings: EndSettings, request: Json, answer: Callable[[Json], None])
 
 
 def _round_trips(settings: EndSettings, request: Json, _: Callable[[Json], None]) -> Json:
-    """Seconds of each of `count` round trips of `size` bytes: {"tcp": [...], "parallel":
+    """Seconds of each of `count` round trips of `size` bytes, by turns over TCP and parallel.
 
-    [...]}, by turns.
+    {"tcp": [...], "parallel": [...]}.
     """
     size, count = request["size"], request["count"]
     found: dict[str, list[float]] = {"tcp": [], "parallel": []}

@@ -1,7 +1,4 @@
-"""Links that die under one transfer:
-
-does it complete, is every byte right, how long did nothing come?
-"""
+"""Links die under one transfer: whether it completes, with every byte right, and how it stalls."""
 
 from __future__ import annotations
 
@@ -41,11 +38,11 @@ Json = dict[str, Any]
 
 
 def broken(fault: str, nics: Sequence[str]) -> list[tuple[str, str, str]]:
-    """(kind of the lab's fault, host, NIC) of everything that breaks at once; the first link dies
-    in all of them.
+    """(kind of the lab's fault, host, NIC) of everything that breaks at once.
 
-    one_down, all_...: the server's NIC, which the client cannot see. one_own_down: the client's
-    own. one_blackhole: the switch port takes frames and delivers none.
+    The first link dies in all of them. one_down, all_...: the server's NIC, which the client cannot
+    see. one_own_down: the client's own. one_blackhole: the switch port takes frames and delivers
+    none.
     """
     if fault == "one_own_down":
         return [("nic_down", CLIENT, nics[0])]

@@ -83,9 +83,9 @@ def numbered_lab(topology: Topology, report: Report, key: str) -> Iterator[tuple
 def trunk_lab(
     topology: Topology, mode: str, report: Report, key: str
 ) -> Iterator[tuple[Lab, EndSettings]]:
-    """A lab with RI2N's trunk over all links, by `max_min`; `mode` packet:
+    """A lab with RI2N's trunk over all links, by `max_min`.
 
-    striped by helpers, flow: by hash.
+    In `mode` packet helpers stripe, in flow the hash decides.
     """
     with Lab.create(topology, helpers=mode == "packet") as lab:
         start_and_wait(lab, "max_min")
@@ -189,8 +189,9 @@ class Program:
 
 
 class Ends:
-    """The server, and the client that measures; `with Ends(lab, settings) as ends:
-    ends.ask(...)`.
+    """The server, and the client that measures.
+
+    `with Ends(lab, settings) as ends: ends.ask(...)`.
     """
 
     def __init__(self, lab: Lab, settings: EndSettings, *, client: str | None = CLIENT) -> None:

@@ -1,7 +1,6 @@
-"""Many connections at once, as in figure 9 (a): processes that ask for 56 KB, and others for a
-thousand times that.
+"""Many connections at once, as in figure 9 (a): for 56 KB, or for a thousand times that.
 
-All clients together: goodput, and connections served per minute, when the server's interfaces are
+Goodput of all clients together, and connections served per minute, when the server's interfaces are
 chosen by the server (`least_connections`), by the clients in turn, as from a name server, or not at
 all.
 """

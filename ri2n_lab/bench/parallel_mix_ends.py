@@ -1,9 +1,8 @@
-"""One client process of the connection-heavy mix: `python -m ri2n_lab.bench.parallel_mix_ends
-SETTINGS`.
+"""One client process of the connection-heavy mix.
 
-It connects, reads what it asked for, closes, and does so again until the window is over. Says
-"ready", reads the time to start (CLOCK_MONOTONIC, which namespaces share) from stdin, and prints
-one line of JSON at the end.
+`python -m ri2n_lab.bench.parallel_mix_ends SETTINGS`. It connects, reads what it asked for, closes,
+and does so again until the window is over. It says "ready", reads the time to start
+(CLOCK_MONOTONIC, which namespaces share) from stdin, and prints one line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class MixSettings:
-    """What one process does: connections of `unit_bytes` x `times`; `number` is its place among all
-    processes.
+    """What one process does: connections of `unit_bytes` x `times`.
 
-    It begins at the start, and counts in the window of `window_s` that begins `warmup_s` after
-    that.
+    `number` is its place among all processes. It begins at the start, and counts in the window of
+    `window_s` that begins `warmup_s` after that.
     """
 
     ends: EndSettings
@@ -45,10 +43,10 @@ class MixSettings:
 
 
 def run(settings: MixSettings, start_s: float) -> Json:
-    """{"bytes": in the window, "served": connections in it, "failed": refused or broken ones in
-    it}.
+    """{"bytes", "served", "failed"}: bytes, connections, and failed ones, in the window.
 
-    A connection that is served in the window in part counts in part, by its bytes.
+    Those that failed were refused or broken. A connection that is served in the window in part
+    counts in part, by its bytes.
     """
     begin_s = start_s + settings.warmup_s
     end_s = begin_s + settings.window_s
@@ -81,10 +79,10 @@ def run(settings: MixSettings, start_s: float) -> Json:
 
 
 def _how(settings: MixSettings, done: int) -> tuple[str, int, int]:
-    """Method, streams and which address: the n-th connection of process k goes to address k + n for
-    "dns".
+    """The method, the number of streams, and which address the `n`-th connection goes to.
 
-    A name server that gives its addresses in turn does about that.
+    For "dns", the n-th connection of process k goes to address k + n: a name server that gives its
+    addresses in turn does about that.
     """
     if settings.method == "parallel":
         return ("parallel", 1, 0)
@@ -92,9 +90,9 @@ def _how(settings: MixSettings, done: int) -> tuple[str, int, int]:
 
 
 def _close(stream: Any, *, whole: bool) -> None:
-    """At once, if it was left in the middle:
+    """Close the connection, at once if it was left in the middle.
 
-    what it still would get must not be in the way of others.
+    What it still would get must not be in the way of others.
     """
     with contextlib.suppress(OSError):
         if not whole and hasattr(stream, "abort"):

@@ -374,13 +374,13 @@ def blank_row(
 
 
 def compared(rows: Iterable[Json]) -> list[Json]:
-    """The rows with what only all of them tell: speedups over plain TCP's medians in the same run;
-    None without it.
+    """The rows with speedups over the medians of plain TCP in the same run; None without plain TCP.
 
-    `speedup`: over plain TCP over one link with the same size, connection and set-up, which early
-    ones have too (of a mix: over one address with long connections alone). `of_one_link`: over the
-    fastest that plain TCP was at any size, the paper's "1". `of_tcps`: of what as many plain TCPs
-    got at that size. `over_tcp_us`: the round trip minus plain TCP's.
+    Only all rows together tell them. `speedup`: over plain TCP over one link with the same size,
+    connection and set-up; early ones have the set-up in it too (of a mix: over one address with
+    long connections alone). `of_one_link`: over the fastest that plain TCP was at any size, the
+    paper's "1". `of_tcps`: of what as many plain TCPs got at that size. `over_tcp_us`: the round
+    trip minus that of plain TCP.
     """
     rows = list(rows)
     transfers = [row for row in rows if row["part"] == "transfer"]

@@ -1,6 +1,6 @@
-"""What a round trip of 1 KB costs more than with plain TCP, on this machine:
+"""By how much a round trip of 1 KB is longer than with plain TCP, over links without a rate.
 
-by turns, over links without a rate.
+Both are measured by turns, on this machine.
 """
 
 from __future__ import annotations
@@ -47,10 +47,7 @@ def figures(times_s: list[float]) -> Json:
 
 
 def run_round_trips(settings: ParallelSettings, report: Report, progress: Progress) -> None:
-    """Two rows, plain TCP's and parallel's, for each repeat:
-
-    as CPUs are, and with CPUs that are kept awake.
-    """
+    """Two rows for each repeat, plain TCP's and parallel's, with CPUs as they are and awake."""
     topology = narrowed(settings.topology, settings.links, (SERVER, CLIENT))
     progress.say("round trips: building the lab")
     with numbered_lab(topology, report, "roundtrip") as (lab, known):

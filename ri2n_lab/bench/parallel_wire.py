@@ -1,5 +1,4 @@
-"""What both ends of `ri2n bench parallel` say to each other, over a socket or a ParallelSocket
-alike.
+"""What both ends of `ri2n bench parallel` say to each other, over a socket or a ParallelSocket.
 
 A request is a head, and with `TAKE` and `CHECK` the rest of its `length` bytes. TAKE: one byte
 comes back when the receiving program has the last one. CHECK: a line of JSON comes back, with what
@@ -53,9 +52,9 @@ class Stream(Protocol):
 
 
 def pieces(kind: bytes, length: int) -> Iterator[memoryview]:
-    """What a sender hands over, one after the other:
+    """What a sender hands over, one after the other: a head and zeros.
 
-    a head and zeros, `length` bytes together (at least the head).
+    `length` bytes together, and at least the head.
     """
     first = HEAD.pack(kind, 0, length) + bytes(ZEROS[: min(length, BUFFER_BYTES) - HEAD.size])
     yield memoryview(first)
@@ -71,8 +70,9 @@ def read_exactly(stream: Stream, length: int) -> bytes:
 
 
 def read_line(stream: Stream) -> Json:
-    """A line of JSON, which nothing follows; ConnectionError when the stream ends before it
-    does.
+    """Read a line of JSON, which nothing follows.
+
+    Raises ConnectionError when the stream ends before the line does.
     """
     data = b""
     part = bytearray(4096)

@@ -1,7 +1,6 @@
-"""Pure:
+"""Pure: who sends to whom in `ri2n bench vbft`, and the most that a topology can carry of it.
 
-who sends to whom in `ri2n bench vbft`, and the most that a topology can carry of it (linear
-programs).
+Linear programs find the most.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ CG_PAIRS = ((1, 4), (2, 8), (3, 12), (6, 9), (7, 13), (11, 14))
 
 @dataclass(frozen=True)
 class Bound:
-    """Bit/s of frames:
-
-    the largest total of all pairs, and the largest rate that all pairs can have at once.
-    """
+    """Bit/s of frames: the largest total, and the largest rate that all pairs can have."""
 
     total_bps: float
     each_bps: float
@@ -71,11 +67,10 @@ def pattern_bound(topology: Topology, pattern: str) -> Bound:
 
 
 def bound(topology: Topology, pairs: Sequence[Pair]) -> Bound:
-    """What the NICs and cables of `topology` can carry for `pairs` at once, if every pair could
-    split over all ways.
+    """What the NICs and cables of `topology` can carry for `pairs` at once.
 
-    No routing can do better. Multicommodity flow, all pairs with the same receiver being one
-    commodity.
+    Every pair may split over all paths, so that no routing can do better. A multicommodity flow,
+    where all pairs with the same receiver are one commodity.
     """
     arcs, rates = _arcs(topology)
     pairs = [(_host(sender), _host(receiver)) for sender, receiver in pairs]

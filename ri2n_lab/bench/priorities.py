@@ -1,6 +1,6 @@
-"""The priorities that services have on a host, given to those of a lab:
+"""Gives the programs of a lab the priorities that services have on a host.
 
-what a busy host does depends on them.
+What a busy host does depends on them.
 """
 
 from __future__ import annotations
@@ -89,10 +89,7 @@ def _for_threads(pid: int, change: Callable[[int], None]) -> bool:
 
 
 def priority(pid: int) -> str:
-    """Policy and priority of a process's first thread in words:
-
-    `SCHED_RR 1` or `SCHED_OTHER, nice -10`.
-    """
+    """Policy and priority of a process's first thread: `SCHED_RR 1` or `SCHED_OTHER, nice -10`."""
     policy = os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
     name = POLICIES.get(policy, f"policy {policy}")
     if policy in (os.SCHED_FIFO, os.SCHED_RR):

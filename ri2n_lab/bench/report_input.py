@@ -99,11 +99,11 @@ class Measurement:
 
 
 def load_measurement(path: Path) -> Measurement:
-    """Read one file of `ri2n bench ... --json` or of a report; an incomplete one is fine, its
-    `complete` is False.
+    """Read one file of `ri2n bench ... --json` or of a report.
 
-    Raises BadInput, one line that names the file and the key: no such file, no JSON, another
-    format, an unknown kind, a row that is not of its kind.
+    An incomplete one is fine, its `complete` is False. Raises BadInput, one line that names the
+    file and the key: no such file, no JSON, another format, an unknown kind, a row that is not of
+    its kind.
     """
     document = _read(path)
     if document.get("format") != FORMAT:
@@ -210,10 +210,7 @@ def _short_name(path: Path, kind: str, context: Json) -> str:
 
 
 def _public(value: Any) -> Any:
-    """`value` with the folders of absolute paths left out:
-
-    they say where a machine keeps its files.
-    """
+    """`value` without the folders of absolute paths, which say where a machine keeps its files."""
     if isinstance(value, str):
         return PurePath(value).name if value.startswith(("/", "~")) else value
     if isinstance(value, dict):
@@ -224,9 +221,7 @@ def _public(value: Any) -> Any:
 
 
 def _public_command(command: str) -> str:
-    """The command without the option that says where the result goes, and without absolute
-    paths.
-    """
+    """The command without absolute paths, and without the option for the result's file."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -355,9 +350,9 @@ def _rounded(sample: Sample, start_s: float) -> Sample:
 
 
 def _changes(samples: list[Sample]) -> list[Sample]:
-    """The first, the last, and all that differ from the one before:
+    """The first sample, the last, and all that differ from the one before.
 
-    a line of steps needs no others.
+    A line of steps needs no others.
     """
     ends = (0, len(samples) - 1)
     return [

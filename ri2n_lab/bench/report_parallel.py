@@ -42,11 +42,10 @@ KINDS = {
 
 
 def paper_speedup(streams: int, size_bytes: int, setup: str | None) -> str:
-    """What the Paradise paper's text says of that many streams over six 10 Mbit/s Ethernets, `-`
-    where it has nothing.
+    """What the Paradise paper says of that many streams over six 10 Mbit/s Ethernets.
 
-    Set-up included is figure 8 (total amount, in units of 56 KB); excluded is figure 7 (unit of a
-    long transfer).
+    `-` where its text says nothing. Set-up included is figure 8 (total amount, in units of 56 KB);
+    excluded is figure 7 (unit of a long transfer).
     """
     if setup != "exclude":
         return "5.6" if streams == 6 and size_bytes >= 50_000_000 else "-"

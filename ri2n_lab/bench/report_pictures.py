@@ -50,9 +50,9 @@ def pictures(measurement: Measurement) -> list[Picture]:
 
 
 def contenders(rows: Iterable[Fig4Row | FailoverRow]) -> list[tuple[str, bool]]:
-    """(name, whether it is a peer):
+    """(name, whether it is a peer) of all that were compared, each once.
 
-    our strategies first, each kind in its usual order, unknown ones by name.
+    Our strategies come first; each kind is in its usual order, and unknown ones by name.
     """
     found = {(row.strategy, row.peer) for row in rows}
     usual = [*STRATEGIES, *peer_titles()]

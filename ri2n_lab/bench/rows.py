@@ -63,9 +63,9 @@ def fig4_row(
 def missing_row(
     key: Mapping[str, object], why_not: str, figures: Sequence[str], empty: Sequence[str] = ()
 ) -> Json:
-    """The one row of what cannot be measured:
+    """The one row of what cannot be measured: no run, and `why_not`.
 
-    no run, no `figures` (None), nothing in those that are mappings.
+    `figures` are None in it, and the mappings that `empty` names are empty.
     """
     blanks: Json = {**dict.fromkeys(figures), **{name: {} for name in empty}}
     return {**key, "repeat": 0, "why_not": why_not, **blanks}
@@ -104,10 +104,10 @@ def summarize(
 
 
 def link_ratio(weights: Mapping[str, float]) -> float | None:
-    """The weight of the last own NIC to that of the first, as table 6 prints it; None for a host
-    with one NIC.
+    """The weight of the last own NIC to that of the first, as table 6 of the paper prints it.
 
-    `weights` is share by `own>peer`; infinite when the first NIC has no share.
+    `weights` is share by `own>peer`. None for a host with one NIC; infinite when the first NIC has
+    no share.
     """
     by_nic: dict[str, float] = {}
     for path, share in weights.items():

@@ -1,5 +1,4 @@
-"""What TCP delivers every 10 ms: `python -m ri2n_lab.bench.sampled --port N... --seconds S`
-receives and counts.
+"""`python -m ri2n_lab.bench.sampled --port N... --seconds S` counts what TCP delivers every 10 ms.
 
 It prints "listening", and at the end one JSON line: {"bin_s", "start_s", "clients": {port:
 {"accepted_s": [...], "bytes": [...]}}}. Times are CLOCK_MONOTONIC, bytes those of each bin from

@@ -1,6 +1,6 @@
-"""Programs that spin beside a measurement, one on each CPU, as a host's own work does:
+"""Programs that spin beside a measurement, one on each CPU, as a host's own work may.
 
-MPI ranks that wait, solvers.
+MPI ranks that wait do, and solvers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Spinners:
-    """Use it as a context manager: inside, every CPU has a program that never sleeps, in a session
-    of its own.
+    """A context manager: inside, every CPU has a program that never sleeps.
 
-    They have no priority: what a service manager gives to others is what those have before them.
+    Each is in a session of its own. They have no priority: what a service manager gives to others
+    is what those have before them.
     """
 
     def __init__(self, cpus: Collection[int] | None = None) -> None:

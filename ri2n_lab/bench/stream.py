@@ -1,11 +1,10 @@
-"""One stream between two hosts over several links: how much of their sum it gets, in which order,
-at what cost.
+"""One stream between two hosts over several links: its share of their sum, order and cost.
 
 TCP sends as fast as it can; UDP sends 0.9 of what TCP could at most, so that nothing needs to be
 lost. Every set of links is a lab of its own, for each contender: strategies of helpers that the
 controller tells, helpers without a controller, peers. With `busy` every CPU has a program that
-spins, services have the priorities that they have on a host, and plain TCP over one link is what
-all are measured by.
+spins, services have the priorities that they have on a host, and all are measured by plain TCP over
+one link.
 """
 
 from __future__ import annotations
@@ -191,10 +190,7 @@ def summarized(rows: list[Json]) -> list[Json]:
 
 
 def together(rows: list[Json]) -> list[Json]:
-    """The rows with what one of them alone cannot know:
-
-    their share of what plain TCP had over one link.
-    """
+    """The rows with their share of what plain TCP had over one link, which no row knows alone."""
     return with_shares(rows, {row["links_mbps"]: parse_links(row["links_mbps"]) for row in rows})
 
 

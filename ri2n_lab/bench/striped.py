@@ -1,7 +1,4 @@
-"""What the benches share where helpers stripe packets:
-
-plain hosts, helpers without a controller, being ready.
-"""
+"""What the benches share where helpers stripe: plain hosts, autonomous helpers, being ready."""
 
 from __future__ import annotations
 

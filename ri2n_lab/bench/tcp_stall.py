@@ -1,8 +1,8 @@
-"""A bulk TCP stream that knows its longest stall: `python -m ri2n_lab.bench.tcp_stall recv|send
-...`.
+"""A bulk TCP stream that knows its longest stall.
 
-The receiver notes when bytes arrive and prints one JSON line: {"longest_stall_ms", "bytes",
-"seconds"}. iperf3's intervals are 100 ms at best, which is what a fault may last.
+`python -m ri2n_lab.bench.tcp_stall recv|send ...`. The receiver notes when bytes arrive and prints
+one JSON line: {"longest_stall_ms", "bytes", "seconds"}. iperf3's intervals are 100 ms at best,
+which is what a fault may last.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ START_S = 0.2
 
 
 def receive(port: int, timeout_s: float, address: str = "") -> dict[str, float]:
-    """Take one connection, read until the sender closes it or `timeout_s` is over, and judge the
-    gaps.
-    """
+    """Take one connection, read it to its end or for `timeout_s`, and judge the gaps."""
     deadline = time.monotonic() + timeout_s
     with socket.create_server((address, port)) as listener:
         print("listening", flush=True)

@@ -1,6 +1,6 @@
-"""Take the rates off a lab:
+"""Take the rates off a lab: its links are then as fast as this machine.
 
-links as fast as this machine, Linux bridges as switches, offloads on where they may be.
+Linux bridges are the switches, and offloads are on where they may be.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""VLAN fat trees beside one switch for all: bisection, all-to-all, CG's exchange and shifts, by TCP
-and by MPI.
+"""VLAN fat trees beside one switch for all: what hosts get by bisection, all-to-all, CG and shifts.
 
-One lab per topology, path table and mode; in it every pattern, every engine. What counts is what
-receivers got in one window, the same for all of them, against what they get on `flat`, where all
-hosts are on one switch.
+By TCP, UDP and MPI. One lab per topology, path table and mode; in it every pattern, every engine.
+What counts is what receivers got in one window, the same for all of them, against what they get on
+`flat`, where all hosts are on one switch.
 """
 
 from __future__ import annotations
@@ -121,10 +120,9 @@ class VbftSettings:
 
 
 def with_flat(topologies: Sequence[Topology]) -> list[Topology]:
-    """`topologies` with `flat` as the first: the given one, else the same hosts with all NICs on
-    one switch.
+    """`topologies` with `flat` as the first: the given one, else the same hosts on one switch.
 
-    BadInput when a topology has other hosts than flat, since their figures could not be compared.
+    Raises BadInput when a topology has other hosts than flat: their figures could not be compared.
     """
     given = next((topology for topology in topologies if topology.name == FLAT), None)
     flat = given or _flat_of(topologies[0])
@@ -136,12 +134,11 @@ def with_flat(topologies: Sequence[Topology]) -> list[Topology]:
 
 
 def rescaled(topology: Topology, rate_bps: int) -> Topology:
-    """`topology` with the fastest NIC at `rate_bps`, all other NICs, all cables and all queues in
-    proportion.
+    """`topology` with the fastest NIC at `rate_bps`; all NICs, cables and queues in proportion.
 
-    So a queue holds what it holds in time. With a queue of 1,000 frames at a fifth of the rate,
-    acknowledgements would wait 0.6 s behind the data of the other way, and who gets how much would
-    be a matter of who began first.
+    So a queue holds the same time. With a queue of 1,000 frames at a fifth of the rate,
+    acknowledgements would wait 0.6 s behind the data of the other direction, and who gets how much
+    would be a matter of who began first.
     """
     document = topology.model_dump(mode="json")
     ends = [nic for host in document["hosts"].values() for nic in host["nics"]]
@@ -315,8 +312,9 @@ def _mpi(
     *,
     collective: bool,
 ) -> list[PhaseResult]:
-    """Run the MPI program; NotAvailable when it fails or a message had other bytes than were
-    sent.
+    """Run the MPI program.
+
+    Raises NotAvailable when it fails or a message had other bytes than were sent.
     """
     rank = {host: number for number, host in enumerate(hosts)}
     document = {

@@ -46,9 +46,7 @@ SMOOTH_S, UDP_SMOOTH_S = 1.0, 0.25
 
 
 def has_choice(topology: Topology) -> bool:
-    """Whether its cables have a circle, so that there is more than one tree and path tables can
-    differ.
-    """
+    """Whether its cables have a circle: only then can path tables differ, by several trees."""
     graph = topology.graph
     trees = int(graph.component.max(initial=-1)) + 1
     return len(graph.rate_bps) > len(graph.names) - trees
@@ -101,11 +99,11 @@ def vbft_row(
 
 
 def compared(rows: Sequence[Json]) -> list[Json]:
-    """The rows with their shares of flat, which is the median of flat's rows of the same pattern,
-    mode and engine.
+    """The rows with their shares of flat.
 
-    `worst_of_flat` is the slowest receiver's rate of the mean receiver's on flat,
-    `worst_pair_of_flat` the slowest pair's of the mean pair's. None where flat was not measured.
+    Flat is the median of its rows with the same pattern, mode and engine. `worst_of_flat` is the
+    slowest receiver's rate of the mean receiver's on flat, `worst_pair_of_flat` the slowest pair's
+    of the mean pair's. None where flat was not measured.
     """
     found = []
     for row in rows:
@@ -132,11 +130,10 @@ def compared(rows: Sequence[Json]) -> list[Json]:
 
 
 def settle_s(result: PhaseResult, warmup_s: float, smooth_s: float) -> float | None:
-    """From when on, in seconds after the beginning of the phase, every `smooth_s` until the
-    window's end was good.
+    """Seconds from the beginning of the phase from when on every `smooth_s` was good.
 
-    Good is SETTLED_SHARE of the window's mean or more. None without bins, or when the last of them
-    was not good.
+    Until the window's end. Good is SETTLED_SHARE of the window's mean or more. None without bins,
+    or when the last of them was not good.
     """
     end = round((warmup_s + result.window_s) / BIN_S)
     width = round(smooth_s / BIN_S)

@@ -1,7 +1,4 @@
-"""What RI2N is measured against:
-
-other ways to use several links, each set up in a lab as its own manual says.
-"""
+"""What RI2N is measured against: other ways to use several links, set up as their manuals say."""
 
 from __future__ import annotations
 

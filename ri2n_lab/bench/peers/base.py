@@ -1,7 +1,4 @@
-"""What all peers share:
-
-their one signature, the networks they see, and how a lab of theirs is known to work.
-"""
+"""What all peers share: their signature, the networks they see, and how their labs are checked."""
 
 from __future__ import annotations
 
@@ -89,9 +86,7 @@ class Peer(Protocol):
         """The IPv4 address that `client` connects to."""
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """None when every link that the peer sees between the two carries packets, else what is
-        missing.
-        """
+        """None when every link that the peer sees between the two works, else what does not."""
 
 
 def await_whole(
@@ -152,9 +147,9 @@ def no_common_network(topology: Topology, server: str, clients: Sequence[str]) -
 
 
 def tune(lab: Lab, host: str, *settings: str) -> None:
-    """The sysctls of every peer's hosts, and more of them:
+    """Set the sysctls of every peer's hosts, and `more` of them.
 
-    receive buffers, no memory of earlier connections.
+    Receive buffers, and no memory of earlier connections.
     """
     common = [f"net.ipv4.tcp_rmem={TCP_RMEM}", "net.ipv4.tcp_no_metrics_save=1"]
     common += [f"net.ipv4.conf.{which}.rp_filter=0" for which in ("all", "default")]

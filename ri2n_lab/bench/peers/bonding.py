@@ -21,10 +21,10 @@ def lacks_bonding() -> str | None:
 
 
 def bond_hosts(lab: Lab, options: str) -> None:
-    """Make each managed host's NICs one bond with `options` (as of `ip link add type bond`), with
-    its address.
+    """Make the NICs of each managed host one bond with `options`, and give it the host's address.
 
-    Queueing disciplines and offloads stay with the NICs.
+    `options` are as of `ip link add type bond`. Queueing disciplines and offloads stay with the
+    NICs.
     """
     for host in lab.topology.managed_hosts():
         tune(lab, host)

@@ -1,6 +1,6 @@
-"""Linux routing over equal or weighted paths:
+"""Linux routing over equal or weighted paths: a nexthop group per destination.
 
-a nexthop group per destination, flows by their layer 4 hash.
+The hash of its layer 4 addresses gives a flow its path.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ MAX_WEIGHT = 255
 
 
 class Ecmp:
-    """Each host has an address of its own on `lo`, each network a subnet; routes are static,
-    without a daemon.
+    """Each host has an address of its own on `lo`, each network a subnet; routes are static.
 
-    The kernel leaves out a next hop whose neighbour does not answer ARP, which takes it 5 to 10 s
-    to find out. It forgets routes over a NIC that is set down; `mend` writes them again, as a
-    routing daemon would.
+    There is no daemon. The kernel leaves out a next hop whose neighbour does not answer ARP, which
+    it takes 5 to 10 s to find out. It forgets routes over a NIC that is set down; `mend` writes
+    them again, as a routing daemon would.
     """
 
     name = "ecmp"
@@ -84,9 +83,7 @@ class Ecmp:
 
 
 def path_weights(rates_bps: Sequence[int]) -> list[int]:
-    """Whole weights from 1 to 255, as near to the ratios of the rates as the fastest path's 255
-    allows.
-    """
+    """Whole weights from 1 to 255 in about the ratios of the rates; the fastest path has 255."""
     greatest = max(rates_bps)
     small = next(
         (

@@ -1,5 +1,4 @@
-"""`python -m ri2n_lab.bench.peers.knock ADDRESS PORT COUNT SECONDS`: does every connection reach
-the other host?
+"""`python -m ri2n_lab.bench.peers.knock ADDRESS PORT COUNT SECONDS` checks a path to a host.
 
 The status is 0 when COUNT connections to a port where nobody listens are each refused, or accepted,
 within SECONDS.

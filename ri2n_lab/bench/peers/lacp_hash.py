@@ -28,9 +28,7 @@ class LacpHash:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """802.3ad bundles only links of one speed; any number of them, as the switches are
-        stacked.
-        """
+        """802.3ad bundles only links of one speed; any number, as the switches are stacked."""
         for host in (server, *clients):
             rates = sorted({nic.rate_bps / 1e6 for nic in topology.hosts[host].nics})
             if len(rates) > 1:

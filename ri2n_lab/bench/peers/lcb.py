@@ -1,6 +1,6 @@
-"""Linux channel bonding, balance-rr:
+"""Linux channel bonding, balance-rr: the packets of a flow take all links in turn.
 
-packets of one flow in turn over all links, the oldest of the peers.
+The oldest of the peers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ PINGS_PER_LINK = 4
 
 
 class Lcb:
-    """Every host is one bond, every switch a network of its own: no LACP, no switch configuration,
-    as on clusters.
+    """Every host is one bond, every switch a network of its own, without LACP, as on clusters.
 
-    What a host sends on link k can only arrive on link k of the other host, so all hosts must be
-    alike.
+    Switches need no configuration. What a host sends on link k can only arrive on link k of the
+    other host, so all hosts must be alike.
     """
 
     name = "lcb"
@@ -32,9 +31,7 @@ class Lcb:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Round robin needs the same number of links everywhere, link k of every host on switch
-        k.
-        """
+        """Round robin needs equally many links everywhere, and link k of every host on switch k."""
         first = [nic.switch for nic in topology.hosts[server].nics]
         for host, spec in topology.hosts.items():
             count = len(spec.nics)
@@ -74,9 +71,9 @@ class Lcb:
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """All NICs up in both bonds, and no packet of many lost:
+        """All NICs are up in both bonds, and no packet of many is lost.
 
-        consecutive ones take all links in turn.
+        Packets that follow each other take all links in turn.
         """
         for host in (client, server):
             for nic, state in members(lab, host).items():

@@ -1,6 +1,6 @@
-"""Multipath TCP of the Linux kernel:
+"""Multipath TCP of the Linux kernel: one connection, with a subflow per network.
 
-one connection, a subflow per network, scheduled by the sender.
+The sender schedules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Open vSwitch's own bond, balance-tcp:
+"""Open vSwitch's own bond, balance-tcp: a hash gives flows their links.
 
-flows by hash, moved between links every ten seconds by their load.
+Every ten seconds flows move between links by their load.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Open vSwitch select groups with equal weights and static flows:
+"""Open vSwitch select groups with equal weights and static flows, as one can write them by hand.
 
-what one can write by hand without a controller.
+There is no controller.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ __all__ = ["OvsEqual"]
 
 
 class OvsEqual:
-    """Per destination one select group (dp_hash) with a bucket of weight 1 per common link, watched
-    by carrier.
+    """One select group (dp_hash) per destination, with a bucket of weight 1 per common link.
 
-    A host has one MAC, which a switch knows behind one port: of several NICs on one switch only the
-    first is used.
+    Carrier watches the buckets. A host has one MAC, which a switch knows behind one port: of
+    several NICs on one switch only the first is used.
     """
 
     name = "ovs_equal"
@@ -59,9 +58,7 @@ class OvsEqual:
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """A bridge per managed host with static flows and groups, and static neighbours
-        everywhere.
-        """
+        """A bridge per managed host with static flows and groups, and static neighbours."""
         for host, spec in lab.topology.hosts.items():
             tune(lab, host)
             device = _make_bridge(lab, host) if spec.managed else spec.nics[0].name

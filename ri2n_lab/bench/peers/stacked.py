@@ -15,11 +15,11 @@ NEEDS = "best case: all switches stacked as one (MLAG), which plain switches can
 
 
 def stacked(topology: Topology) -> Topology:
-    """The same hosts and rates, with all NICs on one switch: what LACP needs, and more than plain
-    switches are.
+    """The same hosts and rates, with all NICs on one switch.
 
-    It has the smallest port buffer of the switches that it replaces. A frame may enter on any link
-    and leave on any, so it can carry more than the topology it stands for.
+    LACP needs that, and it is more than plain switches are: a frame may enter on any link and leave
+    on any, so that it can carry more than the topology it stands for. It has the smallest port
+    buffer of the switches that it replaces.
     """
     if len(topology.switches) == 1:
         return topology
@@ -43,9 +43,7 @@ def stacked(topology: Topology) -> Topology:
 
 
 def bundle_ports(lab: Lab) -> None:
-    """Make the ports of each managed host with several NICs one LACP bond (balance-tcp) of the
-    one switch.
-    """
+    """Make the switch's ports to each host with several NICs one LACP bond (balance-tcp)."""
     switch = next(iter(lab.topology.switches))
     # linux-noop: Open vSwitch leaves the ports' own shaping alone.
     args = ["--", "--id=@noop", "create", "QoS", "type=linux-noop"]

@@ -1,7 +1,4 @@
-"""One IPv4 subnet per network:
-
-what peers need that choose between addresses or routes, not between links.
-"""
+"""One IPv4 subnet per network, for peers that choose between addresses or routes, not links."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ __all__ = ["number_nics", "silent_network"]
 
 
 def number_nics(lab: Lab, host: str, *settings: str) -> None:
-    """Give each NIC of a host its address in its network, and the host its sysctls, those in
-    `settings` too.
+    """Give each NIC of a host its address in its network, and the host its sysctls.
 
-    Where a host has several NICs on one switch, each answers ARP for its own address only.
+    Those in `settings` too. Where a host has several NICs on one switch, each answers ARP for its
+    own address only.
     """
     topology = lab.topology
     if any(rank for name in topology.hosts for _, rank in networks(topology, name)):
