@@ -32,8 +32,9 @@ DEFAULT_PAIRS = (31, 124, 496, 992)
 NETWORKS = ("n0", "n1")
 RATES_BPS = (1_000_000_000, 500_000_000)
 START_S = 30.0
-WAIT_S = 240.0  # a net against hanging
-LEAST_ROUNDS = 3
+# Against hanging for ever.
+WAIT_S = 240.0
+MIN_ROUNDS = 3
 CHANGES, NEARLY_ALL = 8, 0.95
 FRAME = 15_000
 PERIOD_S = 0.8
@@ -199,8 +200,8 @@ class Cycles:
 
         time.sleep(seconds)  # the length of the measurement
         self._wait(
-            lambda _: len(steady()) >= LEAST_ROUNDS,
-            f"{LEAST_ROUNDS} rounds with {count} active pairs",
+            lambda _: len(steady()) >= MIN_ROUNDS,
+            f"{MIN_ROUNDS} rounds with {count} active pairs",
         )
         return steady()
 

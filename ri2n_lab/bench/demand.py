@@ -49,8 +49,10 @@ STOPPED_SHARE = 0.95
 AGAIN_SHARE = 0.9
 """Of its max-min fair rate, what every client must have when it sends again."""
 
-SPAN_S = 0.05  # a single 10 ms holds too few frames to judge by
-HOLD_S = 0.5  # what falls below again within so long did not hold
+# Rates are means over so long: single bins of 10 ms hold too few frames to judge by.
+SPAN_S = 0.05
+# What falls below again within so long did not hold.
+HOLD_S = 0.5
 # A segment that TCP sends again holds up all behind it for about a round trip, and then all are
 # delivered at once: no change of a share, so what follows is judged over longer means.
 STEADY_S = 0.2

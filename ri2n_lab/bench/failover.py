@@ -414,7 +414,8 @@ def _break_path(bench: _Bench, fault: str) -> tuple[UsedPath, float]:
 
     Returns when (CLOCK_MONOTONIC).
     """
-    time.sleep(FAULT_AT_S - LOOK_S)  # the schedule of the experiment: the stream must be under way
+    # The schedule of the experiment: the stream must be under way.
+    time.sleep(FAULT_AT_S - LOOK_S)
     path = _used_path(bench)
     fault_s = time.monotonic()
     bench.break_path(fault, path)
@@ -439,9 +440,9 @@ def _used_path(bench: _Bench) -> UsedPath:
     return UsedPath(used[0], used[1], nics[used[0]])
 
 
-def _packets(lab: Lab, host: str, way: str) -> dict[str, int]:
+def _packets(lab: Lab, host: str, direction: str) -> dict[str, int]:
     names = [nic.name for nic in lab.topology.hosts[host].nics]
-    files = [f"/sys/class/net/{name}/statistics/{way}_packets" for name in names]
+    files = [f"/sys/class/net/{name}/statistics/{direction}_packets" for name in names]
     counts = lab.exec(host, ["cat", *files]).stdout.split()
     return dict(zip(names, map(int, counts), strict=True))
 

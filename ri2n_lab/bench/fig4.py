@@ -47,7 +47,8 @@ __all__ = [
 # Sent after the window, so that no client has stopped when it ends, even if another began a second
 # later.
 TAIL_S = 2
-ATTEMPTS = 4  # clients that do not begin together are told to begin again
+# Clients that do not begin together are told to begin again.
+ATTEMPTS = 4
 LAB_S = 12.0
 GROUPS = ("topology", "strategy", "streams")
 FIGURES = (

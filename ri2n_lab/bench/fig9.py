@@ -133,7 +133,7 @@ def run_fig9(settings: Fig9Settings, report: Report, progress: Progress) -> None
         finally:
             run.stop()
         for name, began_s, ended_s, samples in phases:
-            # the second half of the phase: after the change has settled
+            # The second half of the phase: after the change has settled.
             skip_s = (began_s + ended_s) / 2 - run.start_s
             goodput = {
                 client: round(

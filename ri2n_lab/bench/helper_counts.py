@@ -21,9 +21,7 @@ __all__ = [
 
 WAKES = ("wakes_per_frame_sender", "wakes_per_frame_receiver")
 WAKES_BOUND = 2.0
-"""More turns of a helper's loop than that for each frame under load, and it is awake for
-nothing.
-"""
+"""A helper is awake for nothing when its loop turns more often for each frame under load."""
 
 FIGURES = (
     *(Figure(name, kind=None) for name in WAKES),

@@ -72,6 +72,7 @@ VBFT_PAPER = {
     ("alltoall", "tree-4"): "IS 0.62",
     ("alltoall", "vbft-4-4"): "IS 1.14",
 }
-"""(pattern, topology) -> share of Flat, as far as the VFREC-Net paper's text has figures, with
-the cyclic rule.
+"""{(pattern, topology): share of Flat}, as far as the VFREC-Net paper's text has figures.
+
+With the cyclic rule.
 """

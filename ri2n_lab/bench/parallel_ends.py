@@ -321,9 +321,8 @@ def _fault(settings: EndSettings, request: Json, answer: Callable[[Json], None])
             found["why"] = f"{type(error).__name__}: {error}"
         found["end_s"] = time.monotonic()
         if isinstance(stream, ParallelSocket):
-            found |= {
-                key: stream.counters.get(key, 0) for key in COUNTERS
-            }  # what never happened is not in it
+            # What never happened is not among the counters.
+            found |= {key: stream.counters.get(key, 0) for key in COUNTERS}
             if not found["completed"]:
                 stream.abort()
     return found

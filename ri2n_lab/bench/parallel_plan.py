@@ -45,19 +45,21 @@ __all__ = [
 SERVER, CLIENT = "A", "B"
 PARTS = ("transfer", "fault", "mix", "roundtrip")
 METHODS = ("tcp", "tcps", "parallel", "mptcp", "trunk_packet", "trunk_flow")
-"""tcp: one connection over one link; tcps: one over each of so many links, all at once; trunk_...:
-one connection over RI2N's trunk of all links, striped by the helper or not.
+"""How a transfer is made.
+
+tcp: one connection over one link; tcps: one over each of so many links, all at once; trunk_...: one
+connection over RI2N's trunk of all links, striped by the helper or not.
 """
 TRUNKS = ("trunk_packet", "trunk_flow")
 MIX_METHODS = ("tcp", "dns", "parallel")
-"""tcp: all to one address; dns: each connection to the next address; parallel:
+"""Which link a connection of the mix takes.
 
-the server's choice, one link each.
+tcp: all go to one address; dns: each goes to the next address; parallel: the server chooses.
 """
 SETUPS = ("include", "early", "exclude")
-"""early:
+"""Whether a transfer's time has connecting in it.
 
-included, and the first bytes are handed to the call to connect, which only `parallel` has.
+early: it has, and the call to connect gets the first bytes, which only `parallel` can do.
 """
 CONNECTIONS = ("fresh", "warm")
 FAULTS = ("one_down", "one_own_down", "one_blackhole", "all_but_one", "all_then_one")

@@ -22,8 +22,9 @@ Pair = tuple[str, str]
 
 PATTERNS = ("bisection", "alltoall", "cg", "shift")
 CG_PAIRS = ((1, 4), (2, 8), (3, 12), (6, 9), (7, 13), (11, 14))
-"""The pairs of hosts, counted from 1, that exchange vectors in NPB's CG with 16 processes
-(VFREC-Net, table 3).
+"""The pairs of hosts, counted from 1, that exchange vectors in NPB's CG with 16 processes.
+
+VFREC-Net, table 3.
 """
 
 
@@ -79,9 +80,8 @@ def bound(topology: Topology, pairs: Sequence[Pair]) -> Bound:
     column = {receiver: index * len(arcs) for index, receiver in enumerate(receivers)}
     flows = len(receivers) * len(arcs)
     entries: list[tuple[int, int, float]] = []
-    equalities: dict[
-        tuple[str, str], int
-    ] = {}  # (commodity, node) -> row: what leaves is what comes in and begins
+    # (commodity, node) -> row: what leaves is what comes in and begins.
+    equalities: dict[tuple[str, str], int] = {}
     limits: list[tuple[float, float | None]] = []
     for receiver in receivers:
         for arc, (tail, head) in enumerate(arcs):

@@ -33,38 +33,34 @@ from ri2n_sdn.errors import BadInput
 __all__ = ["Measurement", "load_measurement", "thin_json"]
 
 Json = dict[str, Any]
-LINE_CHARS = 600  # so that most rows are one line each
+# So that most rows are one line each.
+LINE_CHARS = 600
 # What is kept of the context; anything else a bench may add one day is not published by accident.
 CONTEXT_KEYS = (
-    *(
-        "lab_kernel",
-        "kernel",
-        "machine",
-        "cpus",
-        "load_average",
-        "load_average_at_end",
-        "ri2n",
-        "python",
-        "ovs",
-    ),
-    *(
-        "iperf3",
-        "default_congestion_control",
-        "default_qdisc",
-        "seed",
-        "guest_s",
-        "real_s",
-        "started",
-    ),
+    "lab_kernel",
+    "kernel",
+    "machine",
+    "cpus",
+    "load_average",
+    "load_average_at_end",
+    "ri2n",
+    "python",
+    "ovs",
+    "iperf3",
+    "default_congestion_control",
+    "default_qdisc",
+    "seed",
+    "guest_s",
+    "real_s",
+    "started",
 )
 OFFLOADS = (
-    *(
-        "rx-checksumming",
-        "tx-checksumming",
-        "tcp-segmentation-offload",
-        "generic-segmentation-offload",
-    ),
-    *("generic-receive-offload", "large-receive-offload"),
+    "rx-checksumming",
+    "tx-checksumming",
+    "tcp-segmentation-offload",
+    "generic-segmentation-offload",
+    "generic-receive-offload",
+    "large-receive-offload",
 )
 # A handle, a device and a count of users differ from port to port and say nothing about the queue.
 QDISC_NOISE = re.compile(r"^qdisc | (?:[0-9a-f]+:|dev \S+|root|parent \S+|refcnt \d+)(?= |$)")
@@ -339,7 +335,7 @@ def _thin_phases(raw: object, path: Path) -> tuple[Phase, ...]:
 
 def _rounded(sample: Sample, start_s: float) -> Sample:
     weights = {
-        host: {way: round(share, SHARE_DIGITS) for way, share in paths.items()}
+        host: {path: round(share, SHARE_DIGITS) for path, share in paths.items()}
         for host, paths in sample.weights.items()
     }
     return Sample(

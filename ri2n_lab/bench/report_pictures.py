@@ -84,7 +84,7 @@ def _place(name: str, usual: Sequence[str]) -> int:
 
 
 def _fig4(measurement: Measurement) -> list[Picture]:
-    found = []
+    drawn = []
     for streams in sorted({row.streams for row in measurement.fig4}):
         rows = [row for row in measurement.fig4 if row.streams == streams]
         topologies = sorted({row.topology for row in rows})
@@ -94,20 +94,20 @@ def _fig4(measurement: Measurement) -> list[Picture]:
                 title = f"{figure.plot.title}, {of_streams}"
                 draw = _drawn(figure, figure.plot, title, rows, topologies, "topology")
                 name = f"{measurement.name}-{figure.plot.file}-{streams}"
-                found.append(Picture(name, draw, title, streams))
-    return found
+                drawn.append(Picture(name, draw, title, streams))
+    return drawn
 
 
 def _failover(measurement: Measurement) -> list[Picture]:
     rows = measurement.failover
     faults = in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS])
-    found = []
+    drawn = []
     for figure in figures_of("failover"):
         if figure.plot is not None and rows:
             draw = _drawn(figure, figure.plot, figure.plot.title, rows, faults, "fault")
             name = f"{measurement.name}-{figure.plot.file}"
-            found.append(Picture(name, draw, f"{figure.plot.title}, {figure.unit}"))
-    return found
+            drawn.append(Picture(name, draw, f"{figure.plot.title}, {figure.unit}"))
+    return drawn
 
 
 def _drawn(
@@ -153,15 +153,15 @@ def _series(rows: Sequence[Fig4Row | FailoverRow]) -> list[Series]:
 def _bars(
     rows: Sequence[Fig4Row] | Sequence[FailoverRow], group: str, figure: Figure
 ) -> dict[tuple[str, str], Bar]:
-    found = {}
+    values = {}
     for key in {(row.figure(group), row.strategy) for row in rows}:
         members = [row for row in rows if (row.figure(group), row.strategy) == key]
         bar = figure.bar(row.figure(figure.name) for row in members)
         if bar is not None:
-            found[key] = bar
+            values[key] = bar
         elif any(row.why_not is not None for row in members):
-            found[key] = Bar(None)
-    return found
+            values[key] = Bar(None)
+    return values
 
 
 def _fig9(measurement: Measurement) -> Picture:
@@ -187,13 +187,13 @@ def _by_nic(phases: Sequence[Phase], host: str) -> dict[str, list[tuple[float, f
     lines: dict[str, list[tuple[float, float]]] = {}
     samples = [sample for phase in phases for sample in phase.samples]
     nics = sorted(
-        {way.partition(">")[0] for sample in samples for way in sample.weights.get(host, {})}
+        {path.partition(">")[0] for sample in samples for path in sample.weights.get(host, {})}
     )
     for nic in nics:
         lines[nic] = [
             (
                 float(sample.time_s),
-                float(sum(share for way, share in paths.items() if way.partition(">")[0] == nic)),
+                float(sum(share for path, share in paths.items() if path.partition(">")[0] == nic)),
             )
             for sample in samples
             if (paths := sample.weights.get(host)) is not None

@@ -100,7 +100,10 @@ def _part(part: str) -> Callable[[Measurement], Sequence[Any]]:
     return lambda measurement: report_parallel.of_part(measurement.parallel, part)
 
 
-FIG4_KEY: Callable[[Any], object] = lambda row: (row.topology, row.strategy)  # noqa: E731
+def _of_topology(row: Any) -> object:
+    return (row.topology, row.strategy)
+
+
 SHARES = (
     "Each cell has what all clients together get, of the largest total that the links can carry (a "
     "linear program), and what the worst client gets, of its max-min fair rate: 1.00 / 1.00 is the "
@@ -116,14 +119,14 @@ QUESTIONS = (
         "Does everybody get a fair share?",
         f"All clients send to one host at once, by flows, with eight TCP streams each. {SHARES}",
         _fig4("flow", "bulk"),
-        FIG4_KEY,
+        _of_topology,
         report_fig4.matrix,
     ),
     Question(
         "And when one client has little to send?",
         "As before, but B only pings once a second (table 8 of the paper).",
         _fig4("flow", "ping-B"),
-        FIG4_KEY,
+        _of_topology,
         report_fig4.matrix,
     ),
     Question(
@@ -131,7 +134,7 @@ QUESTIONS = (
         "All clients send one TCP stream to one host, with helpers on all hosts. The cells are as "
         "in the first table.",
         _fig4("packet", "bulk"),
-        FIG4_KEY,
+        _of_topology,
         report_fig4.matrix,
     ),
     Question(

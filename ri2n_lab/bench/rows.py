@@ -83,7 +83,7 @@ def summarize(
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in group_by), []).append(row)
-    found = []
+    lines = []
     for key, members in groups.items():
         reasons = [member["why_not"] for member in members if member.get("why_not")]
         line: Json = {
@@ -99,8 +99,8 @@ def summarize(
             values = [member[name] for member in members if member[name] is not None]
             line[name] = round(figure.combine(values), 4) if values else None
             line[f"{name}_spread"] = [min(values), max(values)] if values else None
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def link_ratio(weights: Mapping[str, float]) -> float | None:
@@ -125,7 +125,7 @@ def ratios_text(weights: Sequence[Mapping[str, Mapping[str, float]]]) -> str:
 
     `inf` when its first NIC has no share; `-` when no client has several.
     """
-    found = []
+    texts = []
     for host in sorted({host for each in weights for host in each}):
         ratios = [
             ratio
@@ -133,8 +133,8 @@ def ratios_text(weights: Sequence[Mapping[str, Mapping[str, float]]]) -> str:
             if host in each and (ratio := link_ratio(each[host])) is not None
         ]
         if ratios:
-            found.append(f"{host} {statistics.median(ratios):.1f}")
-    return ", ".join(found) or "-"
+            texts.append(f"{host} {statistics.median(ratios):.1f}")
+    return ", ".join(texts) or "-"
 
 
 def lasting_text(repeats: Sequence[bool | None]) -> str:

@@ -61,14 +61,15 @@ CONGESTION_CONTROLS = ("cubic", "bbr", "reno")
 MAX_LINKS = 8
 MAX_MBPS = 100_000
 UDP_SHARE = 0.9
-UDP_BYTES = 1400  # fits, with its heads and the helper's, into one frame
+# Fits into one frame, with its own heads and those of the helper.
+UDP_BYTES = 1400
 WARMUP_S = 2
 TAIL_S = 1
 LAB_S = 12.0
 BESIDE_S = 60
-"""On busy CPUs, what is beside the helpers is measured for no longer:
+"""On busy CPUs, what is beside the helpers is measured for no longer.
 
-it has a rate and no deaths to be waited for.
+It has a rate, and no deaths that have to be waited for.
 """
 
 GROUPS = ("links_mbps", "strategy", "peer", "proto", "cc")
@@ -343,9 +344,8 @@ def _tcp(
         congestion=cc,
     )
     try:
-        time.sleep(
-            max(0.0, run.start_s + start_s - time.monotonic())
-        )  # the schedule of the measurement
+        # The schedule of the measurement.
+        time.sleep(max(0.0, run.start_s + start_s - time.monotonic()))
         window.begin()
         counts.begin()
         began_s = time.monotonic()

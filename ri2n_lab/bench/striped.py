@@ -29,10 +29,7 @@ MODES = ("flow", "packet")
 """flow: whole flows, by hash; packet: packet by packet, by the helper ri2n-reorder."""
 
 AUTONOMOUS = "autonomous_"
-"""A strategy with this before its name is the helpers' own:
-
-no controller, no Open vSwitch on the hosts.
-"""
+"""Before a strategy's name: helpers follow it alone, without a controller and Open vSwitch."""
 
 READY_S = 60.0
 POLL_S = 0.05

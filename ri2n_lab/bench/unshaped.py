@@ -45,7 +45,6 @@ def unshape(lab: Lab, *, userspace_tso: bool = False) -> None:
             if on:
                 lab.exec(where, ["ethtool", "-K", device, *OFFLOADS_ON.split()])
     if on and lab.software == "ri2n":
-        for (
-            host
-        ) in lab.topology.managed_hosts():  # what the bridge's own port cannot do, it refuses
+        # What the bridge's own port cannot do, it refuses.
+        for host in lab.topology.managed_hosts():
             lab.exec(host, ["ethtool", "-K", "br-ri2n", *OFFLOADS_ON.split()], check=False)

@@ -56,9 +56,7 @@ __all__ = [
 Json = dict[str, Any]
 
 ENGINES = ("tcp", "udp", "iperf3", "mpi")
-"""tcp, udp: streams of `ri2n_lab.traffic.bulk`; mpi: programs of
-`ri2n_lab.traffic.mpi_patterns`.
-"""
+"""What sends: tcp and udp are `ri2n_lab.traffic.bulk`, mpi `ri2n_lab.traffic.mpi_patterns`."""
 UDP_SHARE = 0.9
 """Of a sender's NICs.
 
@@ -66,25 +64,24 @@ What TCP needs to find its rate is not in these figures, so they tell when paths
 """
 STREAM_ENGINES = ("tcp", "iperf3")
 IPERF_PATTERNS = ("bisection", "cg")
-"""It needs two processes for each pair:
+"""Patterns that iperf3 can send.
 
-all of 240 pairs, or 15 phases, are more than a machine has CPUs for.
+It needs two processes for each pair: those of 240 pairs, or of 15 phases, are too many for the CPUs
+of a machine.
 """
 TABLES = ("cyclic", "spread", "adaptive")
 STRATEGY = "max_min"
 PROGRAM = Path(__file__).parents[1] / "traffic" / "mpi_patterns.py"
-SHIFT_WARMUP_S, SHIFT_PART = (
-    1.0,
-    3,
-)  # of each of its many phases; the window is a third of the others'
-FEWEST_FRAMES, FRAME_BYTES = (
-    20,
-    1514,
-)  # that a queue holds: fewer would make TCP lose what it needs not
-ATTEMPTS = 4  # clients of iperf3 that do not begin together are told to begin again
+# Each of a shift's many phases has a warm-up, and a window that is a third of other patterns'.
+SHIFT_WARMUP_S, SHIFT_PART = 1.0, 3
+# A queue that holds fewer frames would make TCP lose what it need not lose.
+MIN_FRAMES, FRAME_BYTES = 20, 1514
+# Clients of iperf3 that do not begin together are told to begin again.
+ATTEMPTS = 4
 LAB_S = 25.0
 READY_S = 120.0
-EDGES_S = 5.0  # of a run: processes start, counters are read
+# Before and after a run: processes start, counters are read.
+EDGES_S = 5.0
 MPI_START_S, MPI_LIMIT_S = 6.0, 90.0
 
 
@@ -148,11 +145,11 @@ def rescaled(topology: Topology, rate_bps: int) -> Topology:
         end["rate_bps"] = max(1, round(end["rate_bps"] * rate_bps / fastest))
         if "queue_frames" in end:
             end["queue_frames"] = max(
-                FEWEST_FRAMES, round(end["queue_frames"] * min(1.0, rate_bps / fastest))
+                MIN_FRAMES, round(end["queue_frames"] * min(1.0, rate_bps / fastest))
             )
     for switch in document["switches"].values():
         scaled = round(switch["port_buffer_bytes"] * min(1.0, rate_bps / fastest))
-        switch["port_buffer_bytes"] = max(FEWEST_FRAMES * FRAME_BYTES, scaled)
+        switch["port_buffer_bytes"] = max(MIN_FRAMES * FRAME_BYTES, scaled)
     return Topology.model_validate(document)
 
 

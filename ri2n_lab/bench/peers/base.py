@@ -47,9 +47,7 @@ CLOSED_PORT = 9  # nobody listens there, so a host that gets through is refused 
 TCP_RMEM = "4096 131072 6291456"
 
 Network = tuple[str, int]
-"""A switch, and which of a host's NICs on that switch: two NICs on one switch are in two
-networks.
-"""
+"""A switch, and which of a host's NICs there: two NICs on one switch are in two networks."""
 
 
 class Peer(Protocol):

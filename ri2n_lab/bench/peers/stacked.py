@@ -25,9 +25,8 @@ def stacked(topology: Topology) -> Topology:
         return topology
     name = next(iter(topology.switches))
     buffer_bytes = min(switch.port_buffer_bytes for switch in topology.switches.values())
-    drop = max(
-        topology.switches.values(), key=lambda switch: switch.drop == "newest"
-    ).drop  # the worst of both
+    # The worst of both kinds.
+    drop = max(topology.switches.values(), key=lambda switch: switch.drop == "newest").drop
     hosts = {
         host: spec.model_copy(
             update={"nics": tuple(nic.model_copy(update={"switch": name}) for nic in spec.nics)}
