@@ -129,7 +129,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way through the switches of a network: its VLAN, and the links that it crosses.
+    """A route through the switches of a network: its VLAN, and the links that it crosses.
 
     `rate_bps` is the rate of the slowest link. It is None when there is no link, since both NICs
     are on the same switch.

@@ -240,7 +240,7 @@ def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> Non
     """
     memory = PairMemory(10.0)
     path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
-    most = 0.0
+    largest = 0.0
     for step in range(40):
         sent = step * 2_500_000  # 80 Mbit/s
         received = min(sent, 8 * 2_500_000) if step < 28 else sent
@@ -248,8 +248,8 @@ def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> Non
             "C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),)
         )
         memory.update(step * 0.25, [pair], CAPACITY)
-        most = max(most, float(memory.sample(np.array([True])).received_bytes.max()))
-    assert 0.99 * 10_000_000 < most <= 12_500_000, (
+        largest = max(largest, float(memory.sample(np.array([True])).received_bytes.max()))
+    assert 0.99 * 10_000_000 < largest <= 12_500_000, (
         "bytes in the window of a second, over a link of 100 Mbit/s"
     )
 
