@@ -54,6 +54,7 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     guesses: list[FloatArray] = []
 
     def guess(rate: FloatArray) -> FloatArray:
+        """The even split of these rates, which often routes them."""
         guesses.append(even_split(network, rate, near, steps=GUESS_STEPS))
         return guesses[-1]
 

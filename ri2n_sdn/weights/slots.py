@@ -35,15 +35,15 @@ BYTES_TOLERANCE = 0.04
 # A busy slot moves when that reduces the sum of deviations by at least this multiple of its bytes.
 # A perfect move reduces it by 2.
 CLEAR_GAIN = 1.0
-# A full path takes no flow from a path whose mean flow is faster, if the mean flow of the full path
-# has less than this part of that speed.
+# A full path takes no flow of another path when its own mean flow is slower than this part of the
+# other path's mean flow.
 SLOWER = 0.7
 # The number of fresh layouts that are tried. The one whose fallbacks spread best is used.
 SHUFFLES = 24
 # The number of pairs of slots that are then tried in each other's place.
 SWAPS = 150
-# The number of idle slots that are compared when one has to move: for the last few moves, and
-# before.
+# When an idle slot has to move, so many are compared: CANDIDATES for the last LAST_MOVES moves of a
+# change, CANDIDATES_EARLY before.
 CANDIDATES = 12
 LAST_MOVES = 4
 CANDIDATES_EARLY = 3
