@@ -231,6 +231,7 @@ class ParallelServer:
         await self.wait_closed()
 
     def _accept(self) -> None:
+        """Give the next connection to the program: call its function, or start its task."""
         try:
             sock = self.listener.accept(timeout_s=0)
         except BlockingIOError:

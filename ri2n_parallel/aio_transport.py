@@ -210,6 +210,7 @@ class ParallelTransport(asyncio.Transport):
             self._lose(error)
 
     def _receive(self) -> None:
+        """Give received data, and the end of the stream, to the protocol."""
         for _ in range(MAX_READS):
             if self._at_end or not self.is_reading():
                 return

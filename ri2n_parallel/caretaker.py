@@ -78,6 +78,7 @@ def count() -> int:
 
 
 def _run() -> None:
+    """Call `care` of all objects every CARE_S, until there is none; the thread's function."""
     global _thread
     while True:
         with _lock:
@@ -99,6 +100,7 @@ def _run() -> None:
 
 
 def _after_fork() -> None:
+    """In a child process: let go of all that belongs to the parent, and begin anew."""
     global _lock, _wake, _thread
     _lock = threading.Lock()
     _wake = threading.Condition(_lock)

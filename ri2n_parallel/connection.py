@@ -395,6 +395,7 @@ class ParallelSocket:
     def _wait_until(
         self, deadline_s: float | None, pause_s: float | None = None, *, room: bool = False
     ) -> None:
+        """Wait once, until the deadline or for `pause_s`; TimeoutError after the deadline."""
         if deadline_s is None:
             self._session.wait(pause_s, room=room)
             return

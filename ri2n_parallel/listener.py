@@ -323,6 +323,7 @@ class ParallelListener:
         self._poll.close()
 
     def _accept(self, listening: socket.socket) -> None:
+        """Accept the connections that wait at a socket; the oldest pending ones make room."""
         for _ in range(MAX_ACCEPTS):
             try:
                 stream: Stream

@@ -65,6 +65,7 @@ def _is_sensible(
     interfaces: Callable[[int], Sequence[Interface]],
     networks: Sequence[Network],
 ) -> bool:
+    """Whether a client connects to an address other than the one that its program has named."""
     if address.is_loopback:
         return server.is_loopback
     if address.is_multicast or address.is_unspecified or address.is_reserved:

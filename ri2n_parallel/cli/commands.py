@@ -485,6 +485,7 @@ def _read_token(path: Path | None) -> str | None:
 
 
 def _client_context(ca: Path | None) -> ssl.SSLContext | None:
+    """The TLS context of `cp`; None without --ca; BadInput for a file that is no certificate."""
     if ca is None:
         return None
     try:
@@ -496,6 +497,7 @@ def _client_context(ca: Path | None) -> ssl.SSLContext | None:
 
 
 def _server_context(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """The TLS context of `serve`; None without --cert and --key; BadInput for wrong files."""
     if cert is None and key is None:
         return None
     if cert is None or key is None:

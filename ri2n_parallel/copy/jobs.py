@@ -191,6 +191,7 @@ def _base(source: Path) -> str:
 
 
 def _check_local(source: Path, recursive: bool) -> None:
+    """BadInput or Refused when a local source cannot be copied."""
     try:
         kind = source.stat().st_mode
     except OSError as error:

@@ -231,6 +231,7 @@ class Server:
             self._clients.add(channel.transport)
 
     def _session(self, channel: Channel) -> None:
+        """Answer one request after another, until the client closes."""
         channel.send(Welcome(VERSION, self.read_only))
         while True:
             request = channel.receive_or_end()
@@ -265,6 +266,7 @@ class Server:
             raise ProtocolViolation(f"{type(request).__name__} is no request")
 
     def _small(self, request: Stat | MkDir | Touch) -> Message:
+        """The answer to a request that needs no transfer."""
         if isinstance(request, Stat):
             return self.folder.status(request.name)
         self._must_write()
@@ -275,6 +277,7 @@ class Server:
         return Ok()
 
     def _list(self, channel: Channel, request: List) -> None:
+        """Send the entries of a directory, in as many messages as they need."""
         found = pages(self.folder.entries(request.name))
         while True:
             try:
@@ -287,6 +290,7 @@ class Server:
             channel.send(page)
 
     def _put(self, channel: Channel, request: Put) -> None:
+        """Receive a file; `_writers` says meanwhile that this client writes it."""
         try:
             self._must_write()
             target = self._open_target(request)
@@ -332,6 +336,7 @@ class Server:
                     self._released.wait(LOOK_AGAIN_S)
 
     def _get(self, channel: Channel, request: Get) -> None:
+        """Send a file."""
         try:
             source = self.folder.open_source(request.name)
         except Refused as error:

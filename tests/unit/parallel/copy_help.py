@@ -43,10 +43,10 @@ class Connector:
 
     def connect(self) -> socket.socket:
         """The client's end of a new connection."""
-        mine, theirs = socket.socketpair()
-        self._ends.append(mine)
-        self._waiting.put(theirs)
-        return mine
+        client_end, server_end = socket.socketpair()
+        self._ends.append(client_end)
+        self._waiting.put(server_end)
+        return client_end
 
     def accept(self, timeout_s: float | None = None, /) -> socket.socket:
         """The server's end of the next connection; TimeoutError when there is none."""

@@ -255,7 +255,7 @@ def _talk(
     got = bytearray()
     sent = [0] * len(hand.links)
     error: BaseException | None = None
-    mine = chance.randbytes(chance.choice([0, 10, 5000]))
+    to_send = chance.randbytes(chance.choice([0, 10, 5000]))
     ended = closed = False
     misplaced = chance.randrange(len(frames)) if wrong and chance.random() < 0.1 else -1
     cut = chance.randrange(len(frames)) if wrong and chance.random() < 0.2 else -1
@@ -274,9 +274,9 @@ def _talk(
             closed = True
         if error is None and not ended and chance.random() < 0.2:
             error, ended = _take(sock, got, chance.choice([1, 1000, 1 << 20]))
-        if mine and error is None and chance.random() < 0.1:
+        if to_send and error is None and chance.random() < 0.1:
             with contextlib.suppress(*ENDS, BlockingIOError, TimeoutError):
-                mine = mine[sock.send(mine) :]
+                to_send = to_send[sock.send(to_send) :]
         _bounded(sock)
     deadline_s = time.monotonic() + PATIENCE_S
     session = sock._session

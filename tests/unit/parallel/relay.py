@@ -228,9 +228,9 @@ class Relay:
                 size := REPLY.size + Reply.more(flow.answer[: REPLY.size])
             ):
                 return b""
-            mine = {theirs: own for own, theirs in reversed(self.through.items())}
+            own_addresses = {server: own for own, server in reversed(self.through.items())}
             reply = Reply.unpack(flow.answer[:size])
-            places = [self.at(mine[each.address]) for each in reply.endpoints]
+            places = [self.at(own_addresses[each.address]) for each in reply.endpoints]
             endpoints = tuple(Endpoint(*each) for each in places)
             part, flow.answer = (
                 replace(reply, endpoints=endpoints).pack() + flow.answer[size:],

@@ -80,14 +80,17 @@ async def until(condition: Callable[[], Any]) -> None:
         await asyncio.sleep(0.005)
 
 
-def is_stuck(writer: ParallelWriter, theirs: ParallelWriter) -> bool:
+def is_stuck(writer: ParallelWriter, peer_writer: ParallelWriter) -> bool:
     """Whether nothing more can go before the peer's program reads.
 
     Then the peer's window is full, and the sender knows it.
     """
-    mine, other = writer.get_extra_info("socket")._session, theirs.get_extra_info("socket")._session
-    paused = not theirs.transport.is_reading()  # type: ignore[attr-defined]
-    return paused and other.incoming.ready == other.incoming.window and mine.outgoing.room == 0
+    session, peer = (
+        writer.get_extra_info("socket")._session,
+        peer_writer.get_extra_info("socket")._session,
+    )
+    paused = not peer_writer.transport.is_reading()  # type: ignore[attr-defined]
+    return paused and peer.incoming.ready == peer.incoming.window and session.outgoing.room == 0
 
 
 async def send(writer: ParallelWriter, data: bytes, part: int = 1 << 16) -> None:
@@ -114,8 +117,8 @@ def test_both_directions_at_once() -> None:
 
 def test_the_readers_calls() -> None:
     async def test() -> None:
-        async with connected() as ((reader, writer), (theirs, other), _):
-            other.writelines([b"one\n", b"two", b"|three", b"\nfour\n", b"12345", b"rest"])
+        async with connected() as ((reader, writer), (peer_reader, peer_writer), _):
+            peer_writer.writelines([b"one\n", b"two", b"|three", b"\nfour\n", b"12345", b"rest"])
             assert await reader.readline() == b"one\n"
             assert await reader.readuntil(b"|") == b"two|"
             lines = []
@@ -125,18 +128,18 @@ def test_the_readers_calls() -> None:
                     break
             assert lines == [b"three\n", b"four\n"]
             assert await reader.readexactly(5) == b"12345"
-            assert not reader.at_eof() and other.can_write_eof()
-            other.write_eof()
-            other.write_eof()
+            assert not reader.at_eof() and peer_writer.can_write_eof()
+            peer_writer.write_eof()
+            peer_writer.write_eof()
             with pytest.raises(RuntimeError, match="write_eof"):
-                other.write(b"x")
+                peer_writer.write(b"x")
             with pytest.raises(asyncio.IncompleteReadError) as caught:
                 await reader.readexactly(10)
             assert caught.value.partial == b"rest"
             assert await reader.read() == b"" and reader.at_eof()
             writer.write(bytearray(b"still"))
             writer.write(memoryview(b""))
-            assert await theirs.readexactly(5) == b"still"
+            assert await peer_reader.readexactly(5) == b"still"
 
     run(test)
 
@@ -159,7 +162,7 @@ def test_back_pressure_reaches_the_writer() -> None:
 
     async def test() -> None:
         server = {"window_bytes": 1 << 18, "limit_bytes": 1 << 16}
-        async with connected(server=server) as ((_, writer), (theirs, their_writer), _):
+        async with connected(server=server) as ((_, writer), (peer_reader, peer_writer), _):
             data, sent = noise(8 * MB), 0
             low, high = writer.transport.get_write_buffer_limits()
             assert (low, high) == (aio_transport.LOW_BYTES, aio_transport.HIGH_BYTES)
@@ -168,7 +171,7 @@ def test_back_pressure_reaches_the_writer() -> None:
                 sent += 1 << 16
                 draining = asyncio.create_task(writer.drain())
                 await asyncio.sleep(0)
-                await until(lambda: draining.done() or is_stuck(writer, their_writer))  # noqa: B023
+                await until(lambda: draining.done() or is_stuck(writer, peer_writer))  # noqa: B023
                 if not draining.done():
                     break
             kept = writer.transport.get_write_buffer_size()
@@ -176,7 +179,7 @@ def test_back_pressure_reaches_the_writer() -> None:
             # A reader keeps twice its limit and one read more; then come the window and what the
             # writer keeps.
             assert sent <= kept + (1 << 18) + 2 * (1 << 16) + aio_transport.READ_BYTES + (1 << 16)
-            assert await theirs.readexactly(sent) == data[:sent]
+            assert await peer_reader.readexactly(sent) == data[:sent]
             await draining
             assert writer.transport.get_write_buffer_size() <= low
 
@@ -205,9 +208,9 @@ def test_nothing_runs_while_nothing_happens() -> None:
 
     async def test() -> None:
         server = {"window_bytes": 1 << 16, "limit_bytes": 1000}
-        async with connected(server=server) as ((_, writer), (_, theirs), _):
+        async with connected(server=server) as ((_, writer), (_, peer_writer), _):
             writer.write(bytes(4 * MB))
-            await until(lambda: is_stuck(writer, theirs))
+            await until(lambda: is_stuck(writer, peer_writer))
             loop = asyncio.get_running_loop()
             with rounds(writer.get_extra_info("socket")._session) as wait:
                 # Wait until everything that came first is done.
@@ -235,13 +238,13 @@ def _count_turns(loop: asyncio.AbstractEventLoop) -> list[int]:
 def test_what_was_written_before_close_arrives() -> None:
     async def test() -> None:
         data = noise(6 * MB)
-        async with connected() as ((_, writer), (theirs, _), _):
+        async with connected() as ((_, writer), (peer_reader, _), _):
             writer.write(data)
             assert not writer.is_closing()
             writer.close()
             assert writer.is_closing()
             writer.write(b"too late")
-            assert digest(await theirs.read()) == digest(data)
+            assert digest(await peer_reader.read()) == digest(data)
             await writer.wait_closed()
 
     run(test)

@@ -96,17 +96,17 @@ def test_the_papers_calls_in_their_order() -> None:
     with serving(4) as listener:
         fd = socket.socket()
         connecting = in_thread(lambda: p_connect(fd, listener.address, Qos(parallelism=4)))
-        theirs, count = p_accept(listener)
-        mine = connecting.result()
-        with mine, theirs:
+        far, count = p_accept(listener)
+        near = connecting.result()
+        with near, far:
             assert 1 <= count <= 4
             data = noise(3 * MB)
-            reading = in_thread(lambda: p_read(theirs, len(data)))
-            assert p_write(mine, data) == len(data)
+            reading = in_thread(lambda: p_read(far, len(data)))
+            assert p_write(near, data) == len(data)
             assert reading.result() == data
-            assert p_write(mine, memoryview(b"end")) == 3
-            mine.shutdown(socket.SHUT_WR)
-            assert p_read(theirs, 10) == b"end"  # fewer: the stream ends before
+            assert p_write(near, memoryview(b"end")) == 3
+            near.shutdown(socket.SHUT_WR)
+            assert p_read(far, 10) == b"end"  # fewer: the stream ends before
 
 
 def test_half_close_both_ways() -> None:
