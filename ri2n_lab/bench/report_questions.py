@@ -26,7 +26,8 @@ INTRODUCTION = (
     "`ri2n bench` measured all of this, and `ri2n bench report docs/results/*.json` writes this "
     "page. Below each table stand the commands that made it, with links to pages that have "
     "everything: all figures, reasons, and what the measurement ran on. The data lie beside those "
-    "pages. `host` in a name means in real time on the machine; all else is in virtual time.",
+    "pages. A name that ends with `host` is in real time on the machine; all else is in virtual "
+    "time.",
     "Figures are medians of the repeats. Names in `code` are strategies of this software "
     "(`autonomous_...`: by the helpers, without a controller), names in *italics* are what it is "
     "compared with; *no* with a number: it cannot do this, for the reason below the table.",
@@ -117,7 +118,7 @@ OUTAGES = (
 QUESTIONS = (
     Question(
         "Does everybody get a fair share?",
-        f"All clients send to one host at once, by flows, with eight TCP streams each. {SHARES}",
+        f"All clients send to one host at once, by flows, with several TCP streams each. {SHARES}",
         _fig4("flow", "bulk"),
         _of_topology,
         report_fig4.matrix,
@@ -228,8 +229,8 @@ QUESTIONS = (
     ),
     Question(
         "How long is a round of the controller?",
-        "From asking the hosts for counters to acknowledged slot tables, in ms; in brackets CPU "
-        "time. After `--busy` a program spins on each CPU.",
+        "From asking the hosts for counters to acknowledged slot tables, and its CPU time. With "
+        "`--busy` a program spins on each CPU.",
         lambda measurement: measurement.cycle,
         lambda row: (row.hosts, row.active_pairs),
         report_rounds.cycle_table,
