@@ -87,7 +87,7 @@ def failover_cells(settings: FailoverSettings, files: Mapping[str, Path], seed: 
 
 
 def fig9_cells(settings: Fig9Settings, files: Mapping[str, Path], seed: int) -> list[Cell]:
-    """One guest."""
+    """The bench in one guest."""
     arguments = [
         "fig9",
         "--topology",

@@ -64,7 +64,7 @@ class Report:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows so far."""
+        """All rows so far."""
         rows: list[dict[str, Any]] = self.document["rows"]
         return rows
 
@@ -93,12 +93,12 @@ class Report:
         self._write()
 
     def describe(self, **more: Any) -> None:
-        """Add what was found besides to the context."""
+        """Add more to the context."""
         self.document["context"] |= more
         self._write()
 
     def add(self, row: dict[str, Any], raw: object, summary: list[dict[str, Any]]) -> None:
-        """One more row, what it was computed from, and the summary of all rows so far."""
+        """Add a row, what it was computed from, and the summary of all rows so far."""
         self.document["rows"].append(row)
         self.document["raw"].append(raw)
         self.document["summary"] = summary
@@ -107,7 +107,7 @@ class Report:
     def replace(
         self, rows: list[dict[str, Any]], raw: list[Any], summary: list[dict[str, Any]]
     ) -> None:
-        """All rows anew, in another order than they were measured in."""
+        """Replace all rows, which may stand in another order than they were measured in."""
         self.document |= {"rows": rows, "raw": raw, "summary": summary}
         self._write()
 
@@ -126,7 +126,7 @@ class Report:
 
 
 def _command() -> str | None:
-    """The command line, if this is `ri2n` and not a program that uses the bench."""
+    """The command line of this process, if it is `ri2n` and not a program that uses the bench."""
     return (
         shlex.join(["ri2n", *sys.argv[1:]])
         if Path(sys.argv[0]).name in ("ri2n", "main.py")

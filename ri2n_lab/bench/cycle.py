@@ -55,7 +55,7 @@ WATCH = "from ri2n_lab.bench.cycle_rounds import watch\nwatch({rounds!r}, {turn!
 
 
 def total_seconds(pairs: Sequence[int], seconds: float) -> float:
-    """About how long a run takes."""
+    """About how many seconds a run takes."""
     return START_S + len(pairs) * (seconds + 10.0)
 
 
@@ -115,11 +115,11 @@ class Cycles:
     """A sandbox of hosts with two unequal NICs, its controller, and traffic between pairs."""
 
     def __init__(self, hosts: int, busy: bool = False) -> None:
-        """`busy`: beside programs that spin on all CPUs."""
+        """`busy`: programs spin on all CPUs meanwhile."""
         names = [f"h{number}" for number in range(1, hosts + 1)]
         self.sandbox = Sandbox(dict.fromkeys(names, NETWORKS))
         self.start_s = 0.0
-        """How long after its start the controller had settled."""
+        """Seconds from the controller's start until it had settled."""
         self._busy = busy
         self._stack = ExitStack()
         self._spinners: Spinners | None = None
@@ -165,7 +165,7 @@ class Cycles:
         self._stop_all()
 
     def priorities(self) -> dict[str, str]:
-        """Those of Open vSwitch and of the controller."""
+        """The priorities of Open vSwitch and of the controller."""
         pids = {"ovs-vswitchd": self._switches_pid(), "controller": self._controller}
         return {name: priorities.priority(pid) for name, pid in pids.items()}
 
@@ -250,7 +250,7 @@ class Cycles:
         return most
 
     def turn(self) -> None:
-        """Let the next round turn the table of every active pair by one slot."""
+        """Make the next round turn the table of every active pair by one slot."""
         self._flag.touch()
 
     def rounds(self) -> list[dict[str, Any]]:

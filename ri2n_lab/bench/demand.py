@@ -108,7 +108,7 @@ class DemandSettings:
 
     @property
     def beside(self) -> list[str]:
-        """Helpers without a controller, each with labs of its own."""
+        """The names of helpers without a controller, each of which has labs of its own."""
         return [f"{AUTONOMOUS}{name}" for name in self.autonomous]
 
     @property
@@ -132,7 +132,7 @@ class Samples:
 
     @classmethod
     def of(cls, counted: Json, clients: Mapping[int, str]) -> Samples:
-        """From what sampled.py prints; `clients` by their ports."""
+        """Samples from what sampled.py prints; `clients` are the hosts by their ports."""
         found = {clients[int(port)]: entry for port, entry in counted["clients"].items()}
         bin_s = counted["bin_s"]
         rates = {

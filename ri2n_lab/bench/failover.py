@@ -48,7 +48,7 @@ __all__ = [
 
 SENDER, RECEIVER = "B", SERVER
 SWITCH_KILLED = {"switch_killed": SENDER, "peer_switch_killed": RECEIVER}
-"""Whose ovs-vswitchd is killed."""
+"""{fault: the host whose ovs-vswitchd is killed}."""
 
 FAULTS = ["nic_down", "peer_nic_down", "blackhole", "switch_down", *SWITCH_KILLED]
 PACKETS_PER_S = {"flow": 1000, "packet": 10_000}
@@ -165,7 +165,7 @@ class _Bench:
     peer: Peer | None = None
 
     def wait_whole(self) -> None:
-        """Until nothing is left of a fault."""
+        """Wait until nothing is left of a fault."""
         if self.peer is None:
             _wait_whole(self.lab)
             await_striped(self.lab, [SENDER], RECEIVER)
@@ -174,7 +174,7 @@ class _Bench:
         await_whole(self.peer, self.lab, [SENDER], RECEIVER)
 
     def address(self) -> str:
-        """Where the sender finds the receiver."""
+        """The address at which the sender finds the receiver."""
         return (
             self.peer.target(self.lab, SENDER, RECEIVER)
             if self.peer
@@ -182,7 +182,7 @@ class _Bench:
         )
 
     def helper_fault(self, fault: str) -> HelperFault | None:
-        """The death of a helper, if the fault is that."""
+        """The death of a helper, if the fault is one."""
         options = self.peer.options if isinstance(self.peer, Autonomous) else []
         return (
             HelperFault(self.lab, fault, SENDER, RECEIVER, options)
@@ -191,7 +191,7 @@ class _Bench:
         )
 
     def break_path(self, fault: str, path: UsedPath) -> None:
-        """Make the fault of this kind that hits the path."""
+        """Cause the fault of this kind that hits the path."""
         if (death := self.helper_fault(fault)) is not None:
             death.kill()
         elif fault in SWITCH_KILLED:
@@ -322,7 +322,7 @@ def _add_rows(
 
 
 def _cannot_die(peer: Peer, fault: str) -> str:
-    """Why it does not have the process that the fault would kill; empty when it has."""
+    """Why the peer lacks the process that the fault would kill; empty when it has it."""
     if fault in SWITCH_KILLED:
         return "it has no ovs-vswitchd with host-up behind it"
     return "it has no helper that could die" if fault in HELPER_FAULTS and _is_peer(peer) else ""
@@ -372,7 +372,7 @@ def _udp_outage(bench: _Bench, fault: str) -> tuple[dict[str, Any], dict[str, An
 
 
 def _undo(bench: _Bench, fault: str) -> None:
-    """End the fault; a helper that is gone is started."""
+    """End the fault; start a helper that is gone."""
     bench.lab.restore_all()
     if (death := bench.helper_fault(fault)) is not None:
         death.again(time.monotonic() - DOWN_S)
@@ -448,7 +448,7 @@ def _packets(lab: Lab, host: str, direction: str) -> dict[str, int]:
 
 
 def _wait_whole(lab: Lab, timeout_s: float = 30.0) -> None:
-    """Until the controller has settled and sees every NIC up and alive."""
+    """Wait until the controller has settled and sees every NIC up and alive."""
     deadline = time.monotonic() + timeout_s
     while True:
         status = lab.wait_ready(timeout_s)

@@ -120,7 +120,7 @@ class Fig4Settings:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The numbers of each row."""
+        """The names of the numbers in each row."""
         wanted = (*FIGURES, *(PING_FIGURES if self.ping else ()))
         return names(figure for figure in wanted if figure.combine)
 

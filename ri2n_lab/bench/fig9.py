@@ -26,12 +26,12 @@ __all__ = ["FIGURES", "PHASES", "Fig9Settings", "run_fig9", "total_seconds"]
 
 
 def _settled(times_s: Sequence[float | None]) -> str:
-    """Its one time, or never."""
+    """The time of a phase in seconds, or never."""
     return " ".join("never" if each is None else f"{each:.2f}" for each in times_s)
 
 
 def _goodput(by_client: Sequence[Mapping[str, float] | None]) -> str:
-    """Of each client, in Mbit/s."""
+    """The goodput of each client in Mbit/s."""
     rates = [item for each in by_client if each for item in sorted(each.items())]
     return ", ".join(f"{client} {rate_bps / 1e6:.1f}" for client, rate_bps in rates) or "-"
 

@@ -108,7 +108,7 @@ def run_cells(
 
 
 class _State:
-    """What is done so far, as one report and one line of progress."""
+    """What the cells have done so far, as one report and one line of progress."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _State:
         self._told_s = 0.0
 
     def tell(self, running: Sequence[_Running]) -> None:
-        """The line of progress, every few seconds and after each cell."""
+        """Show the line of progress, every few seconds and after each cell."""
         if time.monotonic() - self._told_s < TELL_EVERY_S:
             return
         self._told_s = time.monotonic()

@@ -56,7 +56,7 @@ CONTENDERS = {
     "flow": "the bridges alone, flow mode",
     "packet": "the bridges and the helper",
 }
-"""What is measured end to end, in this order."""
+"""{contender: what it is}, in the order in which they are measured end to end."""
 
 SPEED_PROGRAM = "ri2n-reorder-speed"
 SPEED_VARIABLE = "RI2N_REORDER_SPEED"
@@ -69,7 +69,7 @@ LAB_S = 10.0
 GROUPS = ("part", "what", "userspace_tso")
 OVER_FLOW = {"rtt_us": "rtt_over_flow_us", "rtt_awake_us": "rtt_awake_over_flow_us"}
 MEMORY_FIGURES = ("packets_per_s",)
-"""Of what is measured in memory; all others are end to end."""
+"""The figures that are measured in memory; all others are measured end to end."""
 
 FIGURES = (
     Figure("packets_per_s", "packets/s", show=",.0f"),
@@ -257,7 +257,7 @@ def _key(what: str, tso: bool | None, part: str = "end to end") -> Json:
 
 
 def _peer(what: str) -> Peer | None:
-    """What of the other ways to use several links it is, if it is one."""
+    """The peer or the lone helper that this contender is, if it is one."""
     return {"mptcp": contender("mptcp"), "autonomous": Autonomous("max_min")}.get(what)
 
 

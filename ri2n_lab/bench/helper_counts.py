@@ -51,7 +51,7 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> i
 
 
 class HelperCounts:
-    """`begin`, then `end`; figures are None where there is no helper, or no controller."""
+    """Call `begin`, then `end`; a figure is None without a helper or controller to count it."""
 
     def __init__(self, lab: Lab, sender: str, receiver: str) -> None:
         self._lab = lab

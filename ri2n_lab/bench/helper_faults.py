@@ -14,7 +14,7 @@ __all__ = ["DOWN_S", "HELPER_FAULTS", "HelperFault", "traffic_again_ms"]
 
 HELPER_FAULTS = ("helper_killed", "peer_helper_killed")
 DOWN_S = 1.5
-"""How long the helper is gone."""
+"""Seconds for which the helper is gone."""
 
 STRIPED_WAIT_S = 20.0
 POLL_S = 0.01
@@ -26,7 +26,7 @@ class HelperFault:
     def __init__(
         self, lab: Lab, fault: str, sender: str, receiver: str, options: Sequence[str] = ()
     ) -> None:
-        """`options` are what the helper is started with besides, when it starts again."""
+        """`options` are further options that the helper gets when it starts again."""
         self._lab, self._sender, self._receiver, self._options = (
             lab,
             sender,

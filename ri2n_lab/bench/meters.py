@@ -35,7 +35,7 @@ def switch_drops(lab: Lab) -> int:
 
 
 def parse_drops(text: str) -> int:
-    """The drops of all root queues in tc's JSON.
+    """The frames that all root queues in tc's JSON have dropped.
 
     Those of the queues inside are counted there as well.
     """
@@ -78,7 +78,7 @@ class Pings:
         )
 
     def times_ms(self) -> list[float]:
-        """End it; the round trips of all answers in ms. NotAvailable when there was none."""
+        """End it; returns the round trips of all answers in ms. NotAvailable without any."""
         self._child.terminate()
         output, _ = self._child.communicate(timeout=10)
         times = parse_pings(output)
@@ -111,7 +111,7 @@ def round_trips_row(idle_ms: Sequence[float], load_ms: Sequence[float]) -> dict[
 
 
 class Window:
-    """What changes during a measurement: `begin`, then `end`; `stop` in any case."""
+    """Counts during a measurement: call `begin`, then `end`, and in any case `stop`."""
 
     def __init__(
         self, lab: Lab, receiver: str, pinger: str | None = None, address: str | None = None
@@ -144,7 +144,7 @@ class Window:
             self._pings = Pings(self._lab, self._pinger, self._address)
 
     def end(self) -> dict[str, Any]:
-        """`switch_drops` and `out_of_order` since `begin`, and with a pinger `ping_...`."""
+        """Return `switch_drops` and `out_of_order` since `begin`, and with a pinger `ping_...`."""
         figures: dict[str, Any] = {
             "switch_drops": switch_drops(self._lab) - self._drops,
             "out_of_order": out_of_order(self._lab, self._receiver) - self._out_of_order,

@@ -27,11 +27,11 @@ class OneLink:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Only a client whose first NIC is on another switch than the server's."""
+        """Why not: a client's first NIC is on another switch than the server's."""
         return no_common_network(self.topology(topology), server, clients)
 
     def lacks(self) -> str | None:
-        """Nothing."""
+        """It lacks nothing and needs nothing."""
         return None
 
     def topology(self, topology: Topology) -> Topology:
@@ -45,17 +45,17 @@ class OneLink:
         return topology.model_copy(update={"hosts": hosts, "switches": switches})
 
     def set_up(self, lab: Lab) -> None:
-        """Nothing: the address is on the NIC."""
+        """Do nothing: the address is on the NIC."""
 
     def mend(self, lab: Lab) -> None:
-        """Nothing."""
+        """Do nothing: there is no other link."""
 
     def target(self, lab: Lab, client: str, server: str) -> str:
         """The server's address."""
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """The server answers."""
+        """None when the server answers, else what is wrong."""
         return (
             None
             if pings(lab, client, lab.address(server))

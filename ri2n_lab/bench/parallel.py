@@ -51,7 +51,7 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = ["run_parallel"]
 
 WARM_BYTES = 1 << 20
-"""Of each stream, at least, before a warm transfer: slow start is over by then."""
+"""Bytes of each stream before a warm transfer, at least: slow start is over by then."""
 TIMES = {
     ("fresh", "include"): "include_s",
     ("fresh", "early"): "early_s",
@@ -59,7 +59,7 @@ TIMES = {
     ("warm", "exclude"): "warm_s",
 }
 LIMIT_S, SLOWEST = 30.0, 20.0
-"""A transfer may take the first, and so many times what one link would need."""
+"""A transfer may take so many seconds, and so many times what one link would need."""
 
 Json = dict[str, Any]
 
@@ -175,7 +175,7 @@ def _transfer(
 def _missing(
     settings: ParallelSettings, method: str, streams: int, size: int, why_not: str
 ) -> list[Json]:
-    """Rows that say why there are no figures, one for each kind."""
+    """The rows that say why there are no figures, one for each kind."""
     key = ("transfer", method, settings.links, streams, size)
     return [
         blank_row(*key, connection=connection, setup=setup, why_not=why_not)
@@ -194,6 +194,6 @@ def _trunk_lacks(mode: str) -> str | None:
 
 
 def _add(report: Report, rows: Sequence[Json]) -> None:
-    """More rows: what all of them say about each other, and their summary."""
+    """Add rows, with what all rows together tell, and their summary."""
     every = compared([*report.rows, *rows])
     report.replace(every, report.document["raw"], summarized(every))

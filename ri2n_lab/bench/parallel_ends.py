@@ -292,7 +292,7 @@ class _Several:
 def _some(
     selector: selectors.BaseSelector, limit_s: float
 ) -> list[tuple[selectors.SelectorKey, int]]:
-    """What is ready; TimeoutError when nothing is for so long."""
+    """The sockets that are ready; TimeoutError when none is for so long."""
     if not (ready := selector.select(limit_s)):
         raise TimeoutError(f"nothing moved for {limit_s:g} s")
     return ready

@@ -29,7 +29,7 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = ["FAULT_AT", "broken", "run_faults"]
 
 FAULT_AT = 0.3
-"""When the fault comes: after this share of what the transfer takes at best."""
+"""The fault comes after this share of the time that the transfer takes at best."""
 DARK_S = 2.0  # how long all links are dead
 LIMIT_S = 60.0
 WHOLE_S = 30.0
@@ -126,7 +126,7 @@ def _one(
 
 
 def _await_whole(lab: Lab) -> None:
-    """Until every network works again, so that the next transfer begins on all of them."""
+    """Wait until every network works again, so that the next transfer begins on all of them."""
     deadline_s = time.monotonic() + WHOLE_S
     while (silent := silent_network(lab, CLIENT, SERVER)) is not None:
         if time.monotonic() > deadline_s:

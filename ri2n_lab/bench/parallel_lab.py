@@ -138,7 +138,7 @@ class Program:
         self._rest = b""
 
     def send(self, line: str) -> None:
-        """One line to its standard input; NotAvailable when it has ended."""
+        """Write a line to its standard input; NotAvailable when it has ended."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(f"{line}\n".encode())
@@ -147,7 +147,7 @@ class Program:
             raise self._ended() from None
 
     def line(self, limit_s: float) -> str:
-        """The next line of its output; NotAvailable when it ends, or says nothing for `limit_s`."""
+        """Read the next line of its output; NotAvailable at its end or after `limit_s`."""
         assert self._child.stdout is not None
         deadline_s = time.monotonic() + limit_s
         while b"\n" not in self._rest:
@@ -167,14 +167,14 @@ class Program:
         return line.decode()
 
     def answer(self, limit_s: float) -> Json:
-        """The next line as JSON; NotAvailable also for {"error"}."""
+        """Read the next line as JSON; NotAvailable also for {"error"}."""
         found: Json = json.loads(self.line(limit_s))
         if found.get("error") is not None:
             raise NotAvailable(f"{self._module} on {self._host}: {found['error']}")
         return found
 
     def stop(self) -> None:
-        """End it now; twice is no error."""
+        """End it at once; a second call does nothing."""
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
@@ -212,7 +212,7 @@ class Ends:
         return self.client_answer(limit_s)
 
     def begin(self, **request: Any) -> None:
-        """Only tell the client."""
+        """Tell the client what to do, without waiting for its answer."""
         assert self.client is not None
         self.client.send(json.dumps(request))
 
@@ -225,12 +225,12 @@ class Ends:
         return self.client.answer(2 * limit_s + START_S)
 
     def uneven(self) -> Json:
-        """How far apart the server's interfaces were, in connections, since this was asked last."""
+        """By how many connections the server's interfaces differed since the last call."""
         self.server.send(json.dumps({"op": "uneven"}))
         return self.server.answer(START_S)
 
     def stop(self) -> None:
-        """End both."""
+        """End both programs."""
         stop_all(self._programs)
 
     def __enter__(self) -> Ends:
@@ -251,6 +251,6 @@ class Ends:
 
 
 def stop_all(programs: Sequence[Program]) -> None:
-    """End all of them."""
+    """End all of these programs."""
     for program in programs:
         program.stop()

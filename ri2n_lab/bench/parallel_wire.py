@@ -45,10 +45,10 @@ class Stream(Protocol):
     """What a socket and a ParallelSocket have in common."""
 
     def sendall(self, data: Any, /) -> None:
-        """Send all of it."""
+        """Send all of `data`."""
 
     def recv_into(self, buffer: Any, /) -> int:
-        """Read what there is, 0 at the end."""
+        """Read what has come; 0 at the end of the stream."""
 
 
 def pieces(kind: bytes, length: int) -> Iterator[memoryview]:
@@ -65,7 +65,7 @@ def pieces(kind: bytes, length: int) -> Iterator[memoryview]:
 
 
 def read_exactly(stream: Stream, length: int) -> bytes:
-    """So many bytes; fewer, or none, only at the end of the stream."""
+    """Read so many bytes; fewer, or none, only at the end of the stream."""
     return p_read(stream, length)
 
 
@@ -121,7 +121,10 @@ def _parts(stream: Stream, length: int, buffer: memoryview) -> Iterator[memoryvi
 
 
 def _checked(stream: Stream, length: int, buffer: memoryview) -> Json:
-    """Digest and longest wait for the next bytes, in seconds by CLOCK_MONOTONIC."""
+    """The digest of what came, and the longest wait for the next bytes.
+
+    In seconds, and the moments by CLOCK_MONOTONIC.
+    """
     digest = hashlib.sha256()
     last = None
     stall_s = stall_at_s = 0.0

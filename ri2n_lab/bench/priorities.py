@@ -53,7 +53,7 @@ def take_over(lab: Lab) -> None:
 
 
 def found(lab: Lab) -> dict[str, str]:
-    """What priorities the lab's services have now, by `program of HOST`."""
+    """The priorities that the lab's services have now, by `program of HOST`."""
     return {name: priority(pid) for name, pid in _services(lab)}
 
 

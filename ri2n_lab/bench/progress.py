@@ -8,7 +8,7 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Tells `show(text, seconds over)` at every step.
+    """Calls `show(text, seconds over)` at every step.
 
     The bench counts planned time, not the clock's.
     """
@@ -19,11 +19,11 @@ class Progress:
         self._text = ""
 
     def say(self, text: str) -> None:
-        """What happens now."""
+        """Say what happens now."""
         self._text = text
         self._show(text, self._over_s)
 
     def done(self, planned_s: float) -> None:
-        """A step for which so much time was planned is over."""
+        """Note that a step is over for which so many seconds were planned."""
         self._over_s += planned_s
         self._show(self._text, self._over_s)

@@ -38,7 +38,7 @@ class Spinners:
     """
 
     def __init__(self, cpus: Collection[int] | None = None) -> None:
-        """`cpus` None: all that this process may use."""
+        """`cpus` None stands for all that this process may use."""
         self.cpus = sorted(os.sched_getaffinity(0) if cpus is None else cpus)
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -65,7 +65,7 @@ class Spinners:
 
     @property
     def pids(self) -> list[int]:
-        """Their processes, in the order of the CPUs."""
+        """The ids of the programs' processes, in the order of the CPUs."""
         return [child.pid for child in self._children]
 
     def cpu_s(self) -> float:
@@ -78,7 +78,7 @@ class Spinners:
         return sum(cpu_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in self.pids)
 
     def _await_work(self) -> None:
-        """Until each is past its start, which takes a while beside others."""
+        """Wait until each is past its start, which takes a while beside others."""
         deadline_s = time.monotonic() + START_S
         waiting = list(self.pids)
         while waiting:

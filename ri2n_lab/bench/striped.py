@@ -46,18 +46,18 @@ class Autonomous:
     udp = True
 
     def __init__(self, strategy: str) -> None:
-        """`strategy` as the helper's option takes it."""
+        """`strategy` is as the helper's option takes it."""
         self.strategy = strategy
         self.name = f"{AUTONOMOUS}{strategy}"
         self.title = f"helpers without a controller, {strategy}"
 
     @property
     def options(self) -> list[str]:
-        """Further options of every helper."""
+        """More options of every helper."""
         return ["--strategy", self.strategy]
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Helpers reach only hosts that have one."""
+        """Why not: helpers reach only hosts that have a helper."""
         plain = [host for host in (server, *clients) if host not in topology.helper_hosts()]
         if plain:
             return (
@@ -67,7 +67,7 @@ class Autonomous:
         return no_common_network(topology, server, clients)
 
     def lacks(self) -> str | None:
-        """The program."""
+        """What may be missing: the helper's program."""
         try:
             find_program()
         except NotAvailable as error:
@@ -75,16 +75,16 @@ class Autonomous:
         return None
 
     def topology(self, topology: Topology) -> Topology:
-        """The same."""
+        """The same topology."""
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """Another strategy than the one that helpers begin with."""
+        """Tell helpers another strategy than the one that they begin with."""
         for host in lab.helpers.hosts:
             lab.helpers.restart(host, self.options)
 
     def mend(self, lab: Lab) -> None:
-        """Helpers that were killed begin anew, as systemd would have them."""
+        """Start helpers that were killed, as systemd would."""
         for host in lab.helpers.hosts:
             if lab.helpers.pid(host) is None:
                 lab.helpers.start(host, self.options)
@@ -94,7 +94,7 @@ class Autonomous:
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """Every link is in use, and the server answers."""
+        """None when every link is in use and the server answers, else what is wrong."""
         missing = _missing(lab, client, server)
         if missing is None and not pings(lab, client, lab.address(server)):
             return f"packets from {client} to {server} are lost"

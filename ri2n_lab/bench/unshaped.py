@@ -23,7 +23,7 @@ def takes_super_packets(software: str, datapath: str, userspace_tso: bool) -> bo
 
 
 def unshape(lab: Lab, *, userspace_tso: bool = False) -> None:
-    """Do it to a lab that is up, before its controller is started.
+    """Take the rates off a lab that is up, before its controller is started.
 
     Faults of switches no longer work there.
     """

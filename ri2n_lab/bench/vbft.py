@@ -343,7 +343,7 @@ def _mpi(
 
 
 def _run_seconds(settings: VbftSettings, pattern: str, engine: str) -> float:
-    """Planned; the number of phases is that of the first topology."""
+    """The planned seconds of a run; the first topology says how many phases it has."""
     warmup_s, window_s = settings.times(pattern)
     count = len(phases(pattern, settings.topologies[0].managed_hosts()))
     more_s = MPI_START_S if engine == "mpi" else 0.0

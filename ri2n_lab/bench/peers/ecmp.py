@@ -40,11 +40,11 @@ class Ecmp:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Only a client without a common network with the server."""
+        """Why not: a client has no common network with the server."""
         return no_common_network(topology, server, clients)
 
     def lacks(self) -> str | None:
-        """A kernel or an `ip` without nexthop objects."""
+        """What may be missing: nexthop objects in the kernel or in `ip`."""
         lines = "link set lo up\nnexthop add id 1 dev lo\nnexthop add id 2 group 1\n"
         try:
             run(["unshare", "--net", "ip", "-batch", "-"], stdin=lines)
@@ -53,11 +53,11 @@ class Ecmp:
         return None
 
     def topology(self, topology: Topology) -> Topology:
-        """The same."""
+        """The same topology."""
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """Addresses, and routes to all hosts with a common network."""
+        """Set addresses, and routes to all hosts with a common network."""
         for host in lab.topology.managed_hosts():
             number_nics(lab, host, "net.ipv4.fib_multipath_hash_policy=1")
             ip_batch([f"addr add {lab.address(host)}/32 dev lo"], lab.namespace(host))
@@ -74,7 +74,7 @@ class Ecmp:
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """Every common network works, and flows of many ports pass."""
+        """None when every common network works and flows of many ports pass, else what is wrong."""
         if silent := silent_network(lab, client, server):
             return silent
         if not flows_pass(lab, client, lab.address(server)):

@@ -37,27 +37,27 @@ class LacpHash:
         return no_common_network(self.topology(topology), server, clients)
 
     def lacks(self) -> str | None:
-        """A kernel without the bonding driver."""
+        """What may be missing: the kernel's bonding driver."""
         return lacks_bonding()
 
     def topology(self, topology: Topology) -> Topology:
-        """All NICs on one switch: LACP ends at one system."""
+        """The topology with all NICs on one switch: LACP ends at one system."""
         return stacked(topology)
 
     def set_up(self, lab: Lab) -> None:
-        """One bond per host, with fast LACP, and one per host in the switch."""
+        """Make a bond on each host, with fast LACP, and one for each host in the switch."""
         bundle_ports(lab)
         bond_hosts(lab, "mode 802.3ad xmit_hash_policy layer3+4 lacp_rate fast")
 
     def mend(self, lab: Lab) -> None:
-        """Nothing: LACP finds links that are back."""
+        """Do nothing: LACP finds links that are back."""
 
     def target(self, lab: Lab, client: str, server: str) -> str:
         """The server's address, which is on its bond."""
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """All links collecting and distributing at both ends, and flows of many ports pass."""
+        """None when LACP uses all links at both ends and many flows pass, else what is wrong."""
         for host in (client, server):
             states = members(lab, host)
             for nic, state in states.items() if len(states) > 1 else ():

@@ -52,19 +52,19 @@ class Lcb:
         return None
 
     def lacks(self) -> str | None:
-        """A kernel without the bonding driver."""
+        """What may be missing: the kernel's bonding driver."""
         return lacks_bonding()
 
     def topology(self, topology: Topology) -> Topology:
-        """The same."""
+        """The same topology."""
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """One bond per host."""
+        """Make a bond on each host."""
         bond_hosts(lab, "mode balance-rr")
 
     def mend(self, lab: Lab) -> None:
-        """Nothing: miimon sees the carrier come back."""
+        """Do nothing: miimon sees the carrier come back."""
 
     def target(self, lab: Lab, client: str, server: str) -> str:
         """The server's address, which is on its bond."""

@@ -29,7 +29,7 @@ SUBFLOWS = 4
 
 
 class Mptcp:
-    """One subnet per network.
+    """Each network has one subnet.
 
     The server signals its further addresses, clients open subflows from theirs.
     """
@@ -41,11 +41,11 @@ class Mptcp:
     udp = False
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Only a client without a common network with the server."""
+        """Why not: a client has no common network with the server."""
         return no_common_network(topology, server, clients)
 
     def lacks(self) -> str | None:
-        """A kernel without MPTCP, or no mptcpize, which makes programs use it."""
+        """What may be missing: MPTCP in the kernel, or mptcpize, which makes programs use it."""
         if not Path("/proc/sys/net/mptcp/enabled").exists():
             return "this kernel has no MPTCP"
         if shutil.which("mptcpize") is None:
@@ -53,11 +53,11 @@ class Mptcp:
         return None
 
     def topology(self, topology: Topology) -> Topology:
-        """The same."""
+        """The same topology."""
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """Addresses, limits and endpoints; what a connection begins with needs no endpoint."""
+        """Set addresses, limits and endpoints; the first address of a connection needs none."""
         topology = lab.topology
         for host in topology.managed_hosts():
             number_nics(lab, host, "net.mptcp.enabled=1")
@@ -73,14 +73,14 @@ class Mptcp:
             ip_batch(lines, lab.namespace(host))
 
     def mend(self, lab: Lab) -> None:
-        """Nothing: addresses stay on a NIC that is down, and endpoints with them."""
+        """Do nothing: addresses stay on a NIC that is down, and endpoints with them."""
 
     def target(self, lab: Lab, client: str, server: str) -> str:
         """The server's address in the first network that both have."""
         return address_on(lab.topology, server, common_networks(lab.topology, client, server)[0])
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """Every common network works, and connections reach the server."""
+        """None when every common network works and connections arrive, else what is wrong."""
         if silent := silent_network(lab, client, server):
             return silent
         if not flows_pass(lab, client, self.target(lab, client, server), count=1):

@@ -36,19 +36,19 @@ class OvsBond:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """Nothing but an unreachable server: with stacked switches there is always a common one."""
+        """Why not: the server cannot be reached, for stacked switches are one common switch."""
         return no_common_network(self.topology(topology), server, clients)
 
     def lacks(self) -> str | None:
-        """Nothing that a lab does not need itself."""
+        """It needs nothing that a lab does not need itself."""
         return None
 
     def topology(self, topology: Topology) -> Topology:
-        """All NICs on one switch: LACP ends at one system."""
+        """The topology with all NICs on one switch: LACP ends at one system."""
         return stacked(topology)
 
     def set_up(self, lab: Lab) -> None:
-        """A bridge per host with a bond of its NICs, and a bond per host in the switch."""
+        """Make a bridge on each host with a bond of its NICs, and a bond for each in the switch."""
         bundle_ports(lab)
         for host in lab.topology.managed_hosts():
             tune(lab, host)
@@ -99,14 +99,14 @@ class OvsBond:
             ip_batch(lines, lab.namespace(host))
 
     def mend(self, lab: Lab) -> None:
-        """Nothing: LACP finds links that are back."""
+        """Do nothing: LACP finds links that are back."""
 
     def target(self, lab: Lab, client: str, server: str) -> str:
         """The server's address, which is on its bridge."""
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """All members of both hosts' bonds enabled at both ends, and flows of many ports pass."""
+        """None when all members of both bonds work and many flows pass, else what is wrong."""
         for host in (client, server):
             disabled = disabled_members(lab, host)
             nics = [nic.name for nic in lab.topology.hosts[host].nics]

@@ -37,7 +37,7 @@ class OvsEqual:
     udp = True
 
     def why_not(self, topology: Topology, server: str, clients: Sequence[str]) -> str | None:
-        """A common network with the server; and a gain, where several NICs share a switch."""
+        """Why not: no common network with the server, or no gain, as NICs share a switch."""
         if reason := no_common_network(topology, server, clients):
             return reason
         several = [host for host in (server, *clients) if len(topology.hosts[host].nics) > 1]
@@ -50,15 +50,15 @@ class OvsEqual:
         return None
 
     def lacks(self) -> str | None:
-        """Nothing that a lab does not need itself."""
+        """It needs nothing that a lab does not need itself."""
         return None
 
     def topology(self, topology: Topology) -> Topology:
-        """The same."""
+        """The same topology."""
         return topology
 
     def set_up(self, lab: Lab) -> None:
-        """A bridge per managed host with static flows and groups, and static neighbours."""
+        """Make a bridge on each managed host, with static flows, groups and neighbours."""
         for host, spec in lab.topology.hosts.items():
             tune(lab, host)
             device = _make_bridge(lab, host) if spec.managed else spec.nics[0].name
@@ -70,14 +70,14 @@ class OvsEqual:
             ip_batch(entries, lab.namespace(host))
 
     def mend(self, lab: Lab) -> None:
-        """Nothing: a port with a carrier is live again."""
+        """Do nothing: a port with a carrier is live again."""
 
     def target(self, lab: Lab, client: str, server: str) -> str:
         """The server's address, which is on its bridge."""
         return lab.address(server)
 
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
-        """All NICs with a carrier, and flows of many ports pass."""
+        """None when all NICs have a carrier and flows of many ports pass, else what is wrong."""
         for host in (client, server):
             for nic in _links(lab.topology, host).values():
                 if "state UP" not in lab.exec(host, ["ip", "link", "show", nic.name]).stdout:
@@ -86,7 +86,7 @@ class OvsEqual:
 
 
 def _links(topology: Topology, host: str) -> dict[str, NicSpec]:
-    """The NICs that it uses, by switch."""
+    """The NICs that the host uses, by switch."""
     found: dict[str, NicSpec] = {}
     for nic in topology.hosts[host].nics:
         found.setdefault(nic.switch, nic)
