@@ -9,7 +9,7 @@
 
 VERDICTS=() CHECKS=() SEEN=() ADVICE=()
 readonly OLDEST_OVS=2017                     # 2.17
-readonly LONGEST_QUEUE=1000                  # frames: 5 ms at 2.4 Gbit/s; host-up gives no more
+readonly MAX_QUEUE_FRAMES=1000                  # frames: 5 ms at 2.4 Gbit/s; host-up gives no more
 readonly OURS=5232 LEARNED=5233 STARTUP=5249 # the top 16 bits of cookies, in hex
 readonly HELPER_PROGRAM=/usr/local/lib/ri2n/ri2n-reorder
 CONTROLLER_PATIENCE_S=0 # at worst Open vSwitch updates every 5 s which controllers are connected
@@ -156,7 +156,7 @@ look_at_hash() {
 look_at_nics() {
     local nic port link drops speed duplex shown=() down=0
     drops=$(nft list table netdev "$NFT_TABLE" 2>/dev/null || true)
-    NIC_LINES=() LEAST_MTU=65535
+    NIC_LINES=() MIN_NIC_MTU=65535
     while read -r nic; do
         [[ -n $nic ]] || continue
         port=$(ovs_get interface "$nic" ofport)
@@ -164,7 +164,7 @@ look_at_nics() {
         speed=$(cat "/sys/class/net/$nic/speed" 2>/dev/null || true)
         duplex=$(cat "/sys/class/net/$nic/duplex" 2>/dev/null || true)
         read_link "$nic" || true
-        ((${LINK_MTU:-0} >= LEAST_MTU)) || LEAST_MTU=${LINK_MTU:-0}
+        ((${LINK_MTU:-0} >= MIN_NIC_MTU)) || MIN_NIC_MTU=${LINK_MTU:-0}
         NIC_LINES+=("$nic ${port:-none} ${link:-unknown} $LINK_MAC $LINK_MTU")
         if [[ $speed =~ ^[1-9] ]]; then
             shown+=("$nic $speed Mbit/s $duplex")
@@ -373,9 +373,9 @@ look_at_helper() {
             finding bad helper "TAP $tap has no start-up flow" "run host-up again"
         fi
         if [[ $tap == "$WIRE_TAP" && -n $LINK_MTU ]] &&
-            ((LINK_MTU < LEAST_MTU + HELPER_BYTES + TAG_BYTES)); then
+            ((LINK_MTU < MIN_NIC_MTU + HELPER_BYTES + TAG_BYTES)); then
             finding bad helper \
-                "TAP $tap: its MTU of $LINK_MTU is too small for the NICs' $LEAST_MTU" \
+                "TAP $tap: its MTU of $LINK_MTU is too small for the NICs' $MIN_NIC_MTU" \
                 "run host-up again"
         elif [[ $tap == "$PLAIN_TAP" && -n $LINK_MTU ]] && ((LINK_MTU < MTU)); then
             finding bad helper "TAP $tap: its MTU of $LINK_MTU is less than $BRIDGE's, $MTU" \
@@ -389,11 +389,11 @@ look_at_helper() {
         TAP_LINES+=("$tap ${port:-none} $link ${LINK_MTU:-null}")
     done
     queue=$(cat "/sys/class/net/$PLAIN_TAP/tx_queue_len" 2>/dev/null || echo 0)
-    ((queue <= LONGEST_QUEUE)) ||
+    ((queue <= MAX_QUEUE_FRAMES)) ||
         finding warning helper "$queue frames may wait for the helper, which is delay" \
             "run host-up again"
-    ((MTU + HELPER_BYTES <= LEAST_MTU)) || finding bad helper \
-        "MTU: the helper's $HELPER_BYTES bytes do not fit beside $MTU into the NICs' $LEAST_MTU" \
+    ((MTU + HELPER_BYTES <= MIN_NIC_MTU)) || finding bad helper \
+        "MTU: the helper's $HELPER_BYTES bytes do not fit beside $MTU into the NICs' $MIN_NIC_MTU" \
         "run host-up again"
     if [[ $HELPER_RUNS == no ]]; then
         if ((held > 0)); then

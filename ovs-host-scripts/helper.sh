@@ -14,9 +14,9 @@ readonly -A TAP_PORT=(["$PLAIN_TAP"]=101 ["$WIRE_TAP"]=102)
 readonly HELPER_BYTES=22 # what the helper adds to each frame (docs/wire-format.md)
 readonly TAG_BYTES=4
 # shellcheck disable=SC2034 # host-up uses it
-readonly LEAST_WIRE_MTU=600 # the least that the helper accepts for --mtu-wire
+readonly MIN_WIRE_MTU=600 # the least that the helper accepts for --mtu-wire
 # Lengths of queues in frames, except QUEUE_MS. QUEUE_UNKNOWN is for NICs that report no rate.
-readonly QUEUE_MS=5 QUEUE_LEAST=16 MAX_QUEUE=1000 QUEUE_UNKNOWN=32
+readonly QUEUE_MS=5 MIN_QUEUE=16 MAX_QUEUE=1000 QUEUE_UNKNOWN=32
 
 declare -A OWNER_OF=() # of each NIC and TAP: the OVS bridge that has it
 
@@ -58,13 +58,13 @@ tell_helper() { # tell_helper MTU-OF-THE-NICS
 queue_frames() { # queue_frames MBITS
     local frames=$QUEUE_UNKNOWN
     if (($1 > 0)); then frames=$(($1 * 1000 * QUEUE_MS / 8 / 1518)); fi
-    ((frames >= QUEUE_LEAST)) || frames=$QUEUE_LEAST
+    ((frames >= MIN_QUEUE)) || frames=$MIN_QUEUE
     ((frames <= MAX_QUEUE)) || frames=$MAX_QUEUE
     echo "$frames"
 }
 
 # The sum of the rates that the NICs report, in Mbit/s; 0 when a NIC reports none.
-told_rate_mbps() {
+reported_rate_mbps() {
     local nic speed sum=0
     for nic in "$@"; do
         speed=$(cat "/sys/class/net/$nic/speed" 2>/dev/null || true)

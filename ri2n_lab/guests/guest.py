@@ -30,7 +30,7 @@ SHARE = Path("/run/ri2n-guest")
 """The folder at which a guest sees what it shares with the host."""
 
 MEMORY_MB = 3072
-LEAST_SHM_MB = 1024  # what a guest uses of its memory, and some room
+MIN_SHM_MB = 1024  # what a guest uses of its memory, and some room
 VIRTUAL_START_S = 1767225600  # Unix time at which virtual time begins: the same in every run
 PASSED_ON = (
     "HOME",
@@ -327,9 +327,9 @@ def _memory_folder(shm: str = "/dev/shm") -> str:
 
     The folder must itself be in memory, or each guest writes gigabytes to a disk. But a container's
     /dev/shm often has 64 MB, and a guest that finds no room for a page of its memory dies without
-    a message. So `shm` is used where it has LEAST_SHM_MB free, else the folder for temporary files.
+    a message. So `shm` is used where it has MIN_SHM_MB free, else the folder for temporary files.
     """
     if not os.access(shm, os.W_OK):
         return tempfile.gettempdir()
     room = os.statvfs(shm)
-    return shm if room.f_bavail * room.f_frsize >= LEAST_SHM_MB << 20 else tempfile.gettempdir()
+    return shm if room.f_bavail * room.f_frsize >= MIN_SHM_MB << 20 else tempfile.gettempdir()

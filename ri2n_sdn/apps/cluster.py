@@ -24,8 +24,17 @@ from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.apps.wakes import Wakes
 from ri2n_sdn.discovery.wiring import Wiring
-from ri2n_sdn.fabric.links import number_links
-from ri2n_sdn.fabric.model import Fabric, Guest, Host, LinkNumbers, Nic, NicId, PairKey, PathKey
+from ri2n_sdn.fabric.helper_links import number_helper_links
+from ri2n_sdn.fabric.model import (
+    Fabric,
+    Guest,
+    HelperLinkNumbers,
+    Host,
+    Nic,
+    NicId,
+    PairKey,
+    PathKey,
+)
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
@@ -162,7 +171,7 @@ class Cluster:
     vlan_check: RunningCheck | None = None
     faults: dict[str, str] = field(default_factory=dict)
     _fabric: Fabric | None = None
-    _link_numbers: LinkNumbers = field(default_factory=dict)
+    _helper_link_numbers: HelperLinkNumbers = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.measured.hbspan_s = self.config.hbspan_s.min
@@ -187,10 +196,12 @@ class Cluster:
                 with self.contain_host_fault(member, "its description of itself makes no sense"):
                     hosts[name] = self._host(member, declared)
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
-            self._link_numbers = number_links(Fabric(hosts, routing=routing), self._link_numbers)
+            self._helper_link_numbers = number_helper_links(
+                Fabric(hosts, routing=routing), self._helper_link_numbers
+            )
             self._fabric = Fabric(
                 hosts,
-                self._link_numbers,
+                self._helper_link_numbers,
                 self.config.traffic_by_flows(),
                 routing,
                 self.config.placed_ports(),

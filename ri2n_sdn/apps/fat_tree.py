@@ -11,7 +11,7 @@ from ri2n_sdn.discovery.tree_liveness import TreeLiveness
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, NicId, PairKey, Path, PathKey
 from ri2n_sdn.fabric.switches import switch_graph
-from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveStep, PairWays
+from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveStep, PairPaths
 from ri2n_sdn.vlan.build import build_trees, check_reach
 from ri2n_sdn.vlan.matrix import read_matrix
 from ri2n_sdn.vlan.priming import Priming, PrimingSettings, Use
@@ -186,7 +186,7 @@ class FatTree:
             self._chosen.clear()
             return None
         nics_of_key: dict[tuple[str, str], _NicPair] = {}
-        pairs: list[PairWays] = []
+        pairs: list[PairPaths] = []
         for sender, receiver in active:
             if not adapts and self.adaptive.table_vlan((sender, receiver)) is None:
                 continue
@@ -204,7 +204,7 @@ class FatTree:
                     for path in paths
                 )
                 pairs.append(
-                    PairWays(key, sum(rates.get(path.key, 0.0) for path in paths), candidates)
+                    PairPaths(key, sum(rates.get(path.key, 0.0) for path in paths), candidates)
                 )
         step = self.adaptive.step(now_s, pairs, fabric.capacities_bps())
         self._chosen = {

@@ -226,7 +226,9 @@ class LocalApi:
     def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
         slots = slots_in_force(self._cluster, sender, receiver)
         rates = self._cluster.measured.rates.get((sender, receiver), {})
-        numbers = {path.key: number for number, path in fabric.links(sender, receiver).items()}
+        numbers = {
+            path.key: number for number, path in fabric.helper_links(sender, receiver).items()
+        }
         result = []
         for path in fabric.paths(sender, receiver):
             rate = rates.get(path.key, PathRates())

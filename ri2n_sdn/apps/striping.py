@@ -235,7 +235,9 @@ class StripingApp(OSKenApp):
             self._tell_host(frames, fabric, name)
         if everything or new or now_s > frames.compared_s + _REPEAT_S:
             frames.compared_s = now_s
-            peers = [peer for peer in fabric.hosts if peer != name and fabric.links(name, peer)]
+            peers = [
+                peer for peer in fabric.hosts if peer != name and fabric.helper_links(name, peer)
+            ]
             self._tell_gone(frames, {fabric.hosts[peer].mac for peer in peers}, name)
         else:
             peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]

@@ -14,8 +14,8 @@ __all__ = [
     "UNTAGGED",
     "Fabric",
     "Guest",
+    "HelperLinkNumbers",
     "Host",
-    "LinkNumbers",
     "Nic",
     "NicId",
     "PairKey",
@@ -43,8 +43,8 @@ Frames of a network's first tree have no tag. If a network is one switch, no fra
 MAX_NIC_PORT = 1023
 """The highest port number of a NIC that is used: a path has to fit a register (pipeline.layout)."""
 
-LinkNumbers = Mapping[tuple[str, str], Mapping[PathKey, int]]
-"""(host, host with the greater name) -> path -> number of the helper link (fabric.links)."""
+HelperLinkNumbers = Mapping[tuple[str, str], Mapping[PathKey, int]]
+"""(host, host with the greater name) -> path -> number of the helper link (fabric.helper_links)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Fabric:
     """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
-    link_numbers: LinkNumbers = field(default_factory=dict)
+    helper_link_numbers: HelperLinkNumbers = field(default_factory=dict)
     by_flows: tuple[TrafficClass, ...] = ()
     routing: Routing | None = None
     placement: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -261,10 +261,12 @@ class Fabric:
             for route in (_ONE_SWITCH if self.routing is None else self.routing.routes(own, peer))
         )
 
-    def links(self, sender: str, receiver: str) -> dict[int, Path]:
+    def helper_links(self, sender: str, receiver: str) -> dict[int, Path]:
         """The helper links of a pair by number, in order of numbers, dead ones too."""
         swapped = sender > receiver
-        numbers = self.link_numbers.get((receiver, sender) if swapped else (sender, receiver), {})
+        numbers = self.helper_link_numbers.get(
+            (receiver, sender) if swapped else (sender, receiver), {}
+        )
         links = {}
         for path in self.paths(sender, receiver) if numbers else ():
             own_port, peer_port, vlan = path.key
@@ -287,7 +289,7 @@ class Fabric:
             and other.helper
             and not one.helper_hangs
         )
-        return wanted and other.helper_up and bool(self.links(sender, receiver))
+        return wanted and other.helper_up and bool(self.helper_links(sender, receiver))
 
     def striped(self, one: str, other: str) -> bool:
         """Whether the frames of both directions go through the helpers now."""

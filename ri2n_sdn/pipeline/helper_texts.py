@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ri2n_sdn.fabric.links import MAX_PORT
+from ri2n_sdn.fabric.helper_links import MAX_PORT
 from ri2n_sdn.fabric.model import Fabric, Host, Path, PathKey
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, HelperLink, HelperNic
 
@@ -48,7 +48,7 @@ def links_to(
     send without waiting for the next round. In a VLAN that its path table does not allow, where its
     share is 0, the limit is 0.
     """
-    links = fabric.links(sender, receiver)
+    links = fabric.helper_links(sender, receiver)
     even = _even_rates([path for path in links.values() if path.alive])
     rates = {path.key: rate_bps.get(path.key, even.get(path.key, 0.0)) for path in links.values()}
     weights = {

@@ -216,7 +216,7 @@ def _add_peer(
         plain = ToGroup(_network_group(attachments[network]).group_id)
         plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
     if host.helper and peer.helper:
-        plan.add_flows(striping.peer_flows(peer, fabric.links(host.name, peer.name)))
+        plan.add_flows(striping.peer_flows(peer, fabric.helper_links(host.name, peer.name)))
     if not out or not peer.accepts_wire:
         return
     group = _group_to_peer(host, peer.name, out, own_slots, slots)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ri2n_sdn.fabric.classes import PROTOCOLS, TrafficClass
-from ri2n_sdn.fabric.links import MAX_PORT
+from ri2n_sdn.fabric.helper_links import MAX_PORT
 from ri2n_sdn.fabric.model import Host, Nic, Path
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,

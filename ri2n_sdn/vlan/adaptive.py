@@ -25,14 +25,14 @@ from ri2n_sdn.rates.load import link_load
 from ri2n_sdn.vlan.assign import Assignment, assign
 from ri2n_sdn.vlan.demands import estimate_demands
 
-__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "Candidate", "PairWays"]
+__all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "Candidate", "PairPaths"]
 
 Candidate: TypeAlias = tuple[int, tuple[str, ...], bool]
 """(VLAN ID, names of the directed links of its path, whether it is alive)."""
 
 
 @dataclass(frozen=True)
-class PairWays:
+class PairPaths:
     """An active directed pair: what it sent lately, and the VLANs that it may use."""
 
     key: PairKey
@@ -164,7 +164,7 @@ class Adaptive:
         return self._tables.pop(owner, None) is not None
 
     def step(
-        self, now_s: float, pairs: Sequence[PairWays], capacity_bps: Mapping[str, float]
+        self, now_s: float, pairs: Sequence[PairPaths], capacity_bps: Mapping[str, float]
     ) -> AdaptiveStep:
         """Decide for the pairs that are active now, each given once.
 
@@ -204,7 +204,7 @@ class Adaptive:
     def _take(
         self,
         now_s: float,
-        pairs: Sequence[PairWays],
+        pairs: Sequence[PairPaths],
         vlans: IntArray,
         used: IntArray,
         own: IntArray,
@@ -262,7 +262,7 @@ class Adaptive:
             names[fullest] if fullest >= 0 else None,
         )
 
-    def _columns(self, pairs: Sequence[PairWays], vlans: IntArray) -> tuple[IntArray, IntArray]:
+    def _columns(self, pairs: Sequence[PairPaths], vlans: IntArray) -> tuple[IntArray, IntArray]:
         """(P,) the column that carries each pair now, and (P,) the one of its own choice.
 
         -1 where there is none.
@@ -279,7 +279,7 @@ class Adaptive:
         ]
         return _column(vlans, used_vlans), own
 
-    def _held(self, pairs: Sequence[PairWays], candidates: IntArray, own: IntArray) -> IntArray:
+    def _held(self, pairs: Sequence[PairPaths], candidates: IntArray, own: IntArray) -> IntArray:
         """(P,) the column at which a program's table holds the pair; -1 for none or a dead one.
 
         In the first step after its table is gone, a pair is held at its own choice of before: other
@@ -299,7 +299,7 @@ class Adaptive:
 
     def _demands(
         self,
-        pairs: Sequence[PairWays],
+        pairs: Sequence[PairPaths],
         vlans: IntArray,
         links: IntArray,
         used: IntArray,
@@ -344,7 +344,7 @@ class Adaptive:
 
 
 def _arrays(
-    pairs: Sequence[PairWays], index: Mapping[str, int]
+    pairs: Sequence[PairPaths], index: Mapping[str, int]
 ) -> tuple[IntArray, IntArray, BoolArray]:
     """The candidates as arrays: VLAN IDs (P, K), links (P, K, L), whether they are alive (P, K).
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
-from ri2n_sdn.fabric.links import number_pair
+from ri2n_sdn.fabric.helper_links import number_pair
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.crc32c import crc32c
 from tests.problem_texts import problem_texts

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from ri2n_sdn.fabric.classes import TrafficClass
-from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey
 from ri2n_sdn.pipeline.layout import GUEST_PORTS, LOCAL, PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.plan import plan_host
@@ -91,7 +91,10 @@ class Cluster:
         for name, network in self.plain.items():
             self.networks.setdefault(network, Network()).members.add((name, 0))
         self.fabric = Fabric(
-            self.hosts, number_links(Fabric(self.hosts), {}), by_flows, placement=placement or {}
+            self.hosts,
+            number_helper_links(Fabric(self.hosts), {}),
+            by_flows,
+            placement=placement or {},
         )
         self.bridges = {
             name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host))

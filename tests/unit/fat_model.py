@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.fabric.switches import SwitchGraph, SwitchSpec, VlanSpec, switch_graph
 from ri2n_sdn.pipeline.plan import plan_host
@@ -151,7 +151,7 @@ class FatCluster(Cluster):
             return pair_candidates(trees, int(sender[1:]), int(receiver[1:]), a, b, table, per_pair)
 
         self.routing = VlanRouting(trees, candidates, {"leaf1": graph.names}, dead)
-        numbers = number_links(Fabric(self.hosts, routing=self.routing), {})
+        numbers = number_helper_links(Fabric(self.hosts, routing=self.routing), {})
         self.fabric = Fabric(self.hosts, numbers, (), self.routing)
         self.bridges = {
             name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host))

@@ -164,7 +164,7 @@ def _of_pair(fabric: Fabric, a: Host, b: Host, hashes: Iterable[int]) -> Iterato
         if each.port is not None:
             of_class = replace(of_class, **{f"{each.proto}_dst": each.port})  # type: ignore[arg-type]
         yield Sent(a.name, of_class)
-    for number in fabric.links(a.name, b.name) if a.helper else ():
+    for number in fabric.helper_links(a.name, b.name) if a.helper else ():
         yield Sent(a.name, Frame(a.mac, b.mac, ETH_STRIPED, tags=((number + 1, 0),)), WIRE_PORT)
     if {a.name, b.name} & fabric.placement.keys():
         for sent, _ in placed_frames(fabric, a, b):

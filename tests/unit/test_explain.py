@@ -16,7 +16,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.discovery.nic_state import NicState
 from ri2n_sdn.fabric.classes import TrafficClass
-from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey, Route
 from ri2n_sdn.pipeline.dphash import slot_of
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, explain, pair_verdict
@@ -46,7 +46,7 @@ def fabric(second_lives: bool = True, helpers: bool = False, **more: Any) -> Fab
         )
         mac = f"06:00:00:00:0{number}:00"
         hosts[name] = Host(name, number, mac, nics, True, helper=helpers, helper_up=helpers)
-    return Fabric(hosts, number_links(Fabric(hosts), {}), **more)
+    return Fabric(hosts, number_helper_links(Fabric(hosts), {}), **more)
 
 
 def pair(of: Fabric, first: PathKey = FIRST, second: PathKey = SECOND) -> Pair:

@@ -199,7 +199,7 @@ def test_a_port_that_does_not_send_in_one_vlan_is_left_in_that_one_alone() -> No
 
 def test_helpers_stripe_over_vlans() -> None:
     cluster = FatCluster(2, 4, 1, helpers=("n1", "n2"))
-    links = cluster.fabric.links("n1", "n2")
+    links = cluster.fabric.helper_links("n1", "n2")
     assert sorted(path.route.vlan for path in links.values()) == [UNTAGGED, 102, 103, 104]
     for number, path in links.items():
         cluster.taps.clear()
@@ -217,7 +217,7 @@ def test_helpers_stripe_over_vlans() -> None:
 def test_a_frame_for_a_dead_helper_comes_back_in_a_vlan_that_leads_there() -> None:
     cluster = FatCluster(2, 2, 1, helpers=("n1", "n2"))
     cluster.bridges["n2"].carrier -= {101, 102}
-    for number in cluster.fabric.links("n1", "n2"):
+    for number in cluster.fabric.helper_links("n1", "n2"):
         cluster.taps.clear()
         stripe = Frame(
             cluster.hosts["n1"].mac, cluster.hosts["n2"].mac, 0x88B6, tags=((number + 1, 0),)

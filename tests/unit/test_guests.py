@@ -32,7 +32,7 @@ def with_guests(hosts: dict[str, list[str]], **more: object) -> Cluster:
             control_port=6653,
         )
     )
-    cluster.replan(Fabric(cluster.hosts, cluster.fabric.link_numbers))
+    cluster.replan(Fabric(cluster.hosts, cluster.fabric.helper_link_numbers))
     return cluster
 
 

@@ -12,7 +12,7 @@ from ri2n_sdn.apps.config import load_cluster_config
 from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.striping import ControlFrames
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, Report, ReportEntry
 from ri2n_sdn.pipeline.helper_texts import even_parts, links_to, nearly_equal, nics_of
@@ -100,7 +100,7 @@ def test_a_dead_link_is_told_and_gets_nothing() -> None:
     fabric = fabric_of({"A": ["n1", "n2"], "B": ["n1", "n2"]})
     a = fabric.hosts["A"]
     down = replace(a, nics=(replace(a.nics[0], up=False), a.nics[1]))
-    fabric = Fabric({**fabric.hosts, "A": down}, fabric.link_numbers)
+    fabric = Fabric({**fabric.hosts, "A": down}, fabric.helper_link_numbers)
     links = links_to(fabric, "A", "B", {}, {})
     assert [(link.alive, link.rate_kbps, link.weight_ppm) for link in links] == [
         (False, 0, 0),
@@ -146,8 +146,8 @@ def test_numbers_stay_when_another_nic_joins() -> None:
     b = replace(
         hosts["B"], nics=(replace(hosts["B"].nics[0], port=2), replace(hosts["B"].nics[1], port=1))
     )
-    after = number_links(Fabric({**hosts, "B": b}), before.link_numbers)
-    assert before.link_numbers["A", "B"] == {(2, 1, 0): 0}
+    after = number_helper_links(Fabric({**hosts, "B": b}), before.helper_link_numbers)
+    assert before.helper_link_numbers["A", "B"] == {(2, 1, 0): 0}
     assert after["A", "B"] == {(2, 1, 0): 0, (1, 2, 0): 1}
 
 

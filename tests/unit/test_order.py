@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.classes import TrafficClass
-from ri2n_sdn.fabric.links import number_links
+from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import Fabric, Guest, Host, Nic
 from ri2n_sdn.pipeline.diff import AddFlow, AddGroup, DeleteFlows
 from ri2n_sdn.pipeline.layout import Table
@@ -36,7 +36,9 @@ CLASSES = (TrafficClass("tcp", 22), TrafficClass("icmp"), TrafficClass(dscp=46))
 def fabric_of(cluster: Cluster, **changes: object) -> Fabric:
     """The fabric of the cluster's hosts as they are now, with links numbered as usual."""
     fabric = replace(cluster.fabric, hosts=dict(cluster.hosts), **changes)  # type: ignore[arg-type]
-    return replace(fabric, link_numbers=number_links(fabric, cluster.fabric.link_numbers))
+    return replace(
+        fabric, helper_link_numbers=number_helper_links(fabric, cluster.fabric.helper_link_numbers)
+    )
 
 
 def changed(cluster: Cluster, name: str, **changes: object) -> None:
@@ -172,7 +174,12 @@ def test_a_table_of_vlans_changes(tables: tuple[str, str]) -> None:
         FatCluster(2, 3, 2, table=table, per_pair=2, helpers=("n1", "n3")) for table in tables
     )
     fabric = after.fabric
-    before.replan(replace(fabric, link_numbers=number_links(fabric, before.fabric.link_numbers)))
+    before.replan(
+        replace(
+            fabric,
+            helper_link_numbers=number_helper_links(fabric, before.fabric.helper_link_numbers),
+        )
+    )
 
 
 def test_a_tree_dies_and_comes_back() -> None:

@@ -603,7 +603,7 @@ def test_without_placement_no_row_is_other_than_before() -> None:
         lost = [flow for cookie, flow in before.flows.items() if cookie not in after.flows]
         assert {flow.table for flow in lost} == {Table.RECEIVE_COUNT}
         assert before.groups.items() <= after.groups.items()
-    fabric = Fabric(plain.hosts, plain.fabric.link_numbers, placement={"Z": ()})
+    fabric = Fabric(plain.hosts, plain.fabric.helper_link_numbers, placement={"Z": ()})
     assert plan_host(fabric, "B", {}, 64) == plain.bridges["B"].wanted
 
 

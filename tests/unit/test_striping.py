@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.classes import TrafficClass
-from ri2n_sdn.fabric.links import MAX_LINKS, MAX_PORT, number_links, number_pair
+from ri2n_sdn.fabric.helper_links import (
+    MAX_HELPER_LINKS,
+    MAX_PORT,
+    number_helper_links,
+    number_pair,
+)
 from ri2n_sdn.fabric.model import Fabric, Host, PathKey
 from ri2n_sdn.pipeline.layout import (
     ETH_RI2N,
@@ -49,7 +54,9 @@ def over_link(cluster: Cluster, a: str, b: str, number: int, **fields: object) -
 
 
 def every_link(cluster: Cluster) -> list[tuple[str, str, int]]:
-    return [(a, b, number) for a, b in pairs_of(cluster) for number in cluster.fabric.links(a, b)]
+    return [
+        (a, b, number) for a, b in pairs_of(cluster) for number in cluster.fabric.helper_links(a, b)
+    ]
 
 
 # ---- From host to helper to helper to host
@@ -70,7 +77,7 @@ def test_what_the_host_sends_goes_to_its_helper(hosts: dict[str, list[str]], slo
 def test_every_link_leads_to_the_helper_by_its_own_two_nics(hosts: dict[str, list[str]]) -> None:
     cluster = Cluster(hosts, helpers=hosts)
     for a, b, number in every_link(cluster):
-        path = cluster.fabric.links(a, b)[number]
+        path = cluster.fabric.helper_links(a, b)[number]
         cluster.taps.clear()
         for network in cluster.networks.values():
             network.table.clear()
@@ -220,7 +227,7 @@ def test_without_ones_own_helper_the_slot_table_is_used_at_once(
 def test_a_frame_for_a_dead_helper_comes_back_by_its_own_link(hosts: dict[str, list[str]]) -> None:
     cluster = Cluster(hosts, helpers=hosts)
     for a, b, number in every_link(cluster):
-        path = cluster.fabric.links(a, b)[number]
+        path = cluster.fabric.helper_links(a, b)[number]
         cluster.bridges[b].carrier -= {PLAIN_PORT, WIRE_PORT}
         cluster.taps.clear()
         assert cluster.send(a, over_link(cluster, a, b, number), WIRE_PORT) == []
@@ -249,7 +256,7 @@ def test_no_frame_goes_in_a_circle_whoever_is_dead(
                 n: replace(h, helper=n == name, helper_up=n == name)
                 for n, h in cluster.hosts.items()
             }
-            alone = Fabric(others, number_links(Fabric(others), {}))
+            alone = Fabric(others, number_helper_links(Fabric(others), {}))
             cluster.bridges[name].hold(plan_host(alone, name, {}, 64))
     macs = [nic.mac for host in cluster.hosts.values() for nic in host.nics]
     macs += (
@@ -349,7 +356,7 @@ def test_a_host_without_helper_has_the_plan_of_before(
 def test_a_peer_whose_helper_does_not_run_is_not_striped_to() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     down = {name: replace(host, helper_up=name != "B") for name, host in cluster.hosts.items()}
-    fabric = Fabric(down, cluster.fabric.link_numbers)
+    fabric = Fabric(down, cluster.fabric.helper_link_numbers)
     cluster.replan(fabric)
     frame = Frame(cluster.hosts["A"].mac, cluster.hosts["B"].mac)
     assert cluster.send("A", frame) == [("B", frame)]
@@ -369,7 +376,7 @@ def test_nothing_is_given_to_a_helper_that_hangs() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     hung = dict(cluster.hosts)
     hung["B"] = replace(hung["B"], helper_up=False, helper_hangs=True)
-    fabric = Fabric(hung, cluster.fabric.link_numbers)
+    fabric = Fabric(hung, cluster.fabric.helper_link_numbers)
     cluster.replan(fabric)
     for a, b in (("A", "B"), ("B", "A"), ("B", "C")):
         frame = Frame(cluster.hosts[a].mac, cluster.hosts[b].mac)
@@ -407,7 +414,7 @@ def test_stripes_are_counted_as_all_frames_are() -> None:
         for action in flow.actions
         if isinstance(action, SetField) and action.name == "reg1"
     ]
-    expected = {path.key for b in "BC" for path in cluster.fabric.links("A", b).values()}
+    expected = {path.key for b in "BC" for path in cluster.fabric.helper_links("A", b).values()}
     assert {path_of_register(value) for value in registers if isinstance(value, int)} == expected
 
 
@@ -425,9 +432,9 @@ def test_links_that_stay_keep_their_numbers(first: set[PathKey], then: set[PathK
     assert all(after[path] == number for path, number in before.items() if path in then)
     for paths, numbers in ((first, before), (then, after)):
         allowed = [path for path in paths if max(path[:2]) <= MAX_PORT]
-        assert set(numbers) <= set(allowed) and len(numbers) == min(MAX_LINKS, len(allowed))
+        assert set(numbers) <= set(allowed) and len(numbers) == min(MAX_HELPER_LINKS, len(allowed))
         assert len(set(numbers.values())) == len(numbers) and set(numbers.values()) <= set(
-            range(MAX_LINKS)
+            range(MAX_HELPER_LINKS)
         )
     assert list(before.values()) == list(range(len(before)))
 
@@ -435,15 +442,15 @@ def test_links_that_stay_keep_their_numbers(first: set[PathKey], then: set[PathK
 def test_both_directions_have_the_same_numbers() -> None:
     cluster = Cluster(WIRES, helpers=WIRES)
     for a, b in pairs_of(cluster):
-        here, there = cluster.fabric.links(a, b), cluster.fabric.links(b, a)
+        here, there = cluster.fabric.helper_links(a, b), cluster.fabric.helper_links(b, a)
         swapped = {n: (path.key[1], path.key[0], path.key[2]) for n, path in there.items()}
         assert {n: path.key for n, path in here.items()} == swapped
-    assert [path.key for path in cluster.fabric.links("A", "C").values()] == [(1, 1, 0)]
+    assert [path.key for path in cluster.fabric.helper_links("A", "C").values()] == [(1, 1, 0)]
 
 
 def test_hosts_without_helper_have_no_links() -> None:
     cluster = Cluster(WIRES, helpers=["A"])
-    assert not cluster.fabric.link_numbers and cluster.fabric.links("A", "B") == {}
+    assert not cluster.fabric.helper_link_numbers and cluster.fabric.helper_links("A", "B") == {}
 
 
 def test_a_nic_with_a_number_too_high_takes_no_helper_frames() -> None:

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchGraph, SwitchSpec, switch_graph
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
-from ri2n_sdn.vlan.adaptive import PairWays
+from ri2n_sdn.vlan.adaptive import PairPaths
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
 
 RATE = 1e8
@@ -64,12 +64,12 @@ class Network:
         pairs: Sequence[tuple[int, int]],
         rate: Sequence[float],
         dead: frozenset[int] = frozenset(),
-    ) -> list[PairWays]:
+    ) -> list[PairPaths]:
         """Pairs of hosts as `Adaptive` reads them; the VLANs `dead` are dead for all of them."""
         names = self.names
         _, links = self.paths(pairs)
         return [
-            PairWays(
+            PairPaths(
                 key(a, b),
                 float(rate[row]),
                 tuple(

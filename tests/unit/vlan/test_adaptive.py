@@ -17,7 +17,7 @@ from ri2n_sdn.rates.arrays import FloatArray, IntArray
 from ri2n_sdn.rates.many_paths import Network as FairNetwork
 from ri2n_sdn.rates.many_paths import max_min_rates
 from ri2n_sdn.rates.one_path import fair_rates
-from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveSettings, PairWays
+from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveSettings, PairPaths
 from ri2n_sdn.vlan.demands import estimate_demands
 from tests.unit.vlan.networks import CG_BOTH_WAYS, CG_CYCLIC, RATE, Network, key, vbft
 
@@ -51,7 +51,7 @@ def test_cg_reaches_every_pairs_full_rate_in_three_steps_and_then_stays() -> Non
     assert elastic_rates(VBFT44, CG, vlan).min() == pytest.approx(RATE / 2)
     for step in range(3):
         given_pairs = [
-            PairWays(pair.key, pair.rate_bps, pair.candidates, vlan[pair.key])
+            PairPaths(pair.key, pair.rate_bps, pair.candidates, vlan[pair.key])
             for pair in VBFT44.pair_ways(CG, elastic_rates(VBFT44, CG, vlan).tolist())
         ]
         vlan = adaptive.step(2.0 * step, given_pairs, VBFT44.by_name).vlan
@@ -85,7 +85,7 @@ def test_any_permutation_from_any_start_settles_at_full_rate(
         assert step < 3 or rates == pytest.approx(alone(VBFT44, pairs))
         noisy = rates * random.uniform(0.9, 1.1, len(rates))
         paths = VBFT44.pair_ways(pairs, noisy.tolist())
-        given_pairs = [PairWays(p.key, p.rate_bps, p.candidates, vlan[p.key]) for p in paths]
+        given_pairs = [PairPaths(p.key, p.rate_bps, p.candidates, vlan[p.key]) for p in paths]
         decision = adaptive.step(2.0 * step, given_pairs, VBFT44.by_name)
         assert step < 3 or decision.moved == ()
         vlan = decision.vlan
@@ -96,7 +96,7 @@ def test_pairs_that_send_little_stay_where_they_are() -> None:
     adaptive = Adaptive()
     for step in range(5):
         paths = VBFT44.pair_ways(pairs, [0.1 * RATE, 0.2 * RATE, 0.0])
-        given_pairs = [PairWays(p.key, p.rate_bps, p.candidates, 3) for p in paths]
+        given_pairs = [PairPaths(p.key, p.rate_bps, p.candidates, 3) for p in paths]
         decision = adaptive.step(float(step), given_pairs, VBFT44.by_name)
         assert decision.vlan == {key(a, b): 3 for a, b in pairs}
         assert decision.moved == ()
@@ -124,7 +124,7 @@ def test_the_log_says_which_link_is_fullest() -> None:
     pairs = [(0, 4), (1, 5)]
     paths = VBFT44.pair_ways(pairs, [RATE / 2] * 2)
     decision = Adaptive().step(
-        0.0, [PairWays(p.key, p.rate_bps, p.candidates, 2) for p in paths], VBFT44.by_name
+        0.0, [PairPaths(p.key, p.rate_bps, p.candidates, 2) for p in paths], VBFT44.by_name
     )
     assert decision.fullest_before == pytest.approx(2.0)
     assert decision.fullest_after == pytest.approx(1.0)
@@ -215,9 +215,9 @@ def test_pairs_that_are_gone_are_forgotten() -> None:
 
 def test_pairs_with_few_or_unknown_links_and_vlans() -> None:
     pairs = [
-        PairWays(("a", "b"), 1e6, ((7, (), True),), vlan=9),
-        PairWays(("a", "c"), float("nan"), ((7, ("nobody knows",), True), (8, ("x",), True))),
-        PairWays(("a", "d"), 1e6, ()),
+        PairPaths(("a", "b"), 1e6, ((7, (), True),), vlan=9),
+        PairPaths(("a", "c"), float("nan"), ((7, ("nobody knows",), True), (8, ("x",), True))),
+        PairPaths(("a", "d"), 1e6, ()),
     ]
     decision = Adaptive().step(0.0, pairs, {"x": 1e6})
     assert decision.vlan == {("a", "b"): 7, ("a", "c"): decision.vlan["a", "c"]}

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ri2n_sdn.fabric.model import Fabric, LinkNumbers, PathKey
+from ri2n_sdn.fabric.model import Fabric, HelperLinkNumbers, PathKey
 
-__all__ = ["MAX_LINKS", "MAX_PORT", "number_links", "number_pair"]
+__all__ = ["MAX_HELPER_LINKS", "MAX_PORT", "number_helper_links", "number_pair"]
 
-MAX_LINKS = 64
+MAX_HELPER_LINKS = 64
 """The largest number of helper links of a pair: a helper stores a set of them in 64 bits."""
 
 MAX_PORT = 62
 """The highest port number of a NIC whose paths become helper links."""
 
 
-def number_links(fabric: Fabric, before: LinkNumbers) -> LinkNumbers:
+def number_helper_links(fabric: Fabric, before: HelperLinkNumbers) -> HelperLinkNumbers:
     """The numbers for all pairs of hosts with a helper. `before` has the numbers so far."""
     names = sorted(name for name, host in fabric.hosts.items() if host.helper)
     result: dict[tuple[str, str], Mapping[PathKey, int]] = {}
@@ -38,6 +38,6 @@ def number_pair(paths: Iterable[PathKey], before: Mapping[PathKey, int]) -> dict
     """
     wanted = sorted(path for path in paths if max(path[:2]) <= MAX_PORT)
     kept = {path: before[path] for path in wanted if path in before}
-    free = iter(sorted(set(range(MAX_LINKS)) - set(kept.values())))
+    free = iter(sorted(set(range(MAX_HELPER_LINKS)) - set(kept.values())))
     new = zip((path for path in wanted if path not in kept), free, strict=False)
     return dict(sorted({**kept, **dict(new)}.items(), key=lambda item: item[1]))
