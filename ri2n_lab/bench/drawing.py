@@ -110,10 +110,12 @@ def bars(
     mark: Mark | None = None,
     log: bool = False,
     open_end: str = "",
+    kinds: tuple[str, str] = ("ours:", "peers:"),
 ) -> str:
     """Bars of `values` by (group, series label), as SVG.
 
-    A pair that is not there was not measured and stays empty. `open_end` says what the arrows of
+    A pair that is not there was not measured and stays empty. `kinds` stand in the legend above
+    series that are ours and above the others. `open_end` says what the arrows of
     bars with an open end mean. The scale begins at 0, or with `log` at 1 (less is drawn as a stub)
     and then ends at a power of ten. The id of a bar is `bar:GROUP:LABEL:VALUE`, that of a spread
     `spread:GROUP:LABEL:LOW..HIGH`.
@@ -150,7 +152,7 @@ def bars(
         if mark:
             axes.axhline(mark.at, color=MUTED, linestyle="--", linewidth=0.9)
             axes.text(0.0, mark.at, f" {_printable(mark.text)}", color=MUTED, size=8, va="bottom")
-        _legend(canvas, series)
+        _legend(canvas, series, kinds)
         return _svg(canvas, title)
 
 
@@ -298,13 +300,13 @@ def _paint(one: Series) -> dict[str, Any]:
     }
 
 
-def _legend(canvas: Canvas, series: Sequence[Series]) -> None:
-    """A column beside the bars: ours first, then peers, with headings where there are both."""
+def _legend(canvas: Canvas, series: Sequence[Series], kinds: tuple[str, str]) -> None:
+    """A column beside the bars: ours first, then the others, with headings where both are."""
     from matplotlib.patches import Patch
 
     handles = []
     both = len({one.ours for one in series}) > 1
-    for heading, ours in (("ours:", True), ("peers:", False)):
+    for heading, ours in zip(kinds, (True, False), strict=True):
         members = [one for one in series if one.ours is ours]
         if both:
             handles.append(Patch(facecolor="none", label=heading))

@@ -62,7 +62,9 @@ def make_report(measurements: Sequence[Measurement]) -> dict[str, str]:
             texts[f"{RESULTS}/{picture.name}.svg"] = picture.draw()
         texts[f"{RESULTS}/{measurement.name}.json"] = thin_json(measurement)
         texts[f"{RESULTS}/{measurement.name}.md"] = detail(measurement, drawn[measurement.name])
-    texts[PAGE] = page(measurements, drawn, f"{RESULTS}/")
+    texts[PAGE], charts = page(measurements, drawn, f"{RESULTS}/")
+    for picture in charts:
+        texts[f"{RESULTS}/{picture.name}.svg"] = picture.draw()
     return texts
 
 

@@ -14,6 +14,7 @@ from ri2n_lab.bench.report_rows import ParallelRow
 __all__ = [
     "body",
     "fault_table",
+    "method_text",
     "mix_table",
     "of_part",
     "paper_speedup",
@@ -103,6 +104,11 @@ def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         yield from round_trip_table(members)
 
 
+def method_text(method: str, streams: int) -> str:
+    """What a method is called in tables and pictures."""
+    return NAMES.get(method, method).format(streams)
+
+
 def of_part(rows: Sequence[ParallelRow], part: str) -> list[ParallelRow]:
     """The rows of one part: `transfer`, `fault`, `mix` or `roundtrip`."""
     return [row for row in rows if row.part == part]
@@ -141,7 +147,7 @@ def transfer_table(
         ]
         for index, size in enumerate(sizes)
     ]
-    heads = [NAMES.get(method, method).format(streams) for method, streams in pairs]
+    heads = [method_text(method, streams) for method, streams in pairs]
     yield from table(
         ("size", f"plain TCP, {goodput.unit}", *map(cell, heads), f"paper, {most}"), lines
     )

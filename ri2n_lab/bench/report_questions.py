@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ri2n_lab.bench import (
@@ -14,11 +15,14 @@ from ri2n_lab.bench import (
     report_striped,
     report_vbft,
 )
+from ri2n_lab.bench.figure import Figure
+from ri2n_lab.bench.parallel_plan import size_text
 from ri2n_lab.bench.report_cells import code, prose, table
+from ri2n_lab.bench.report_charts import Chart, chart_picture
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import peer_lines
 from ri2n_lab.bench.report_pictures import Picture, picture_lines
-from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row
+from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, figures_of
 
 __all__ = ["page"]
 
@@ -41,7 +45,8 @@ class Question:
 
     `rows` are those of a measurement that are about it, none when it is about something else. Two
     measurements may have the same figures: `key` says what a row is a figure of, and the first
-    measurement that has a key fills it. `table` makes the table of the rows that are left.
+    measurement that has a key fills it. `table` makes the table of the rows that are left, and
+    `chart` says what is drawn of them where the first measurement has no pictures of its own.
     """
 
     title: str
@@ -49,6 +54,7 @@ class Question:
     rows: Callable[[Measurement], Sequence[Any]]
     key: Callable[[Any], object]
     table: Callable[[Sequence[Any]], Iterator[str]]
+    chart: Chart | None = None
 
 
 def _fig4(mode: str, pattern: str) -> Callable[[Measurement], Sequence[Any]]:
@@ -90,6 +96,11 @@ def _transfers(measurement: Measurement) -> Sequence[Any]:
     ]
     most = max((row.streams for row in found), default=0)
     return [row for row in found if row.streams in (1, most)]
+
+
+def _declared(kind: str, name: str) -> Figure:
+    """The figure of this name."""
+    return next(figure for figure in figures_of(kind) if figure.name == name)
 
 
 def _sizes(rows: Sequence[Any]) -> Iterator[str]:
@@ -146,6 +157,18 @@ QUESTIONS = (
         _stream(busy=False),
         lambda row: (row.links_mbps, row.strategy, row.proto, row.cc),
         report_striped.stream_matrix,
+        Chart(
+            "question-stream",
+            "One TCP stream (cubic) over all links",
+            "share of the sum of the links",
+            "links, Mbit/s",
+            figure=partial(_declared, "stream", "of_sum"),
+            rows=lambda row: row.cc == "cubic",
+            group=lambda row: row.links_mbps,
+            label=lambda row: row.strategy,
+            ours=lambda row: not row.peer,
+            mark=(1.0, "sum"),
+        ),
     ),
     Question(
         "And on a busy machine?",
@@ -193,6 +216,19 @@ QUESTIONS = (
         lambda measurement: measurement.vbft,
         lambda row: (row.topology, row.table, row.pattern, row.engine, row.mode),
         report_vbft.matrix,
+        Chart(
+            "question-vbft",
+            "All hosts together on fat trees and on other networks",
+            "share of one switch for all",
+            "pattern and kind of traffic",
+            figure=partial(_declared, "vbft", "of_flat"),
+            rows=lambda row: True,
+            group=lambda row: f"{row.pattern}, {row.engine}",
+            label=lambda row: " ".join(filter(None, (row.topology, row.table))),
+            ours=lambda row: row.table is not None,
+            mark=(1.0, "one switch for all"),
+            kinds=("fat trees:", "others:"),
+        ),
     ),
     Question(
         "How much faster are several links for an ordinary user?",
@@ -201,6 +237,22 @@ QUESTIONS = (
         _transfers,
         lambda row: (row.method, row.streams, row.size_bytes),
         _sizes,
+        Chart(
+            "question-parallel",
+            "Transfers over all links, with their set-up",
+            "times plain TCP over one link",
+            "bytes",
+            figure=partial(_declared, "parallel", "speedup"),
+            # The trunk has one stream over all links.
+            rows=lambda row: (
+                row.method.startswith(("parallel", "mptcp", "trunk"))
+                and (row.streams > 1 or row.method.startswith("trunk"))
+            ),
+            group=lambda row: size_text(row.size_bytes),
+            label=lambda row: report_parallel.method_text(row.method, row.streams),
+            ours=lambda row: row.method != "mptcp",
+            mark=(1.0, "plain TCP"),
+        ),
     ),
     Question(
         "What happens to such a transfer when links die?",
@@ -250,8 +302,12 @@ def page(
     measurements: Sequence[Measurement],
     drawn: Mapping[str, Sequence[Picture]],
     folder: str,
-) -> str:
-    """The page as Markdown; `drawn` are pictures by measurement, `folder` ends with a slash."""
+) -> tuple[str, list[Picture]]:
+    """The page as Markdown, and the pictures that it has besides those of the measurements.
+
+    `drawn` are pictures by measurement; all lie in `folder`, which ends with a slash.
+    """
+    charts: list[Picture] = []
     lines = ["# Results", ""]
     for text in INTRODUCTION:
         lines += prose(text)
@@ -266,24 +322,30 @@ def page(
         members = [each for each in ordered if question.rows(each)]
         left -= {each.name for each in members}
         if members:
-            lines += _section(question, members, drawn, folder)
+            rows = _together(question, members)
+            shown = list(drawn.get(members[0].name, []))[-MAX_PICTURES:]
+            chart = chart_picture(question.chart, rows) if question.chart else None
+            charts += [chart] if chart else []
+            shown += [chart] if chart else []
+            lines += _section(question, members, rows, shown, folder)
     others = [each for each in ordered if each.name in left]
     if others:
         lines += ["## Other measurements", ""]
         lines += _commands(others, folder)
-    return "\n".join(lines)
+    return "\n".join(lines), charts
 
 
 def _section(
     question: Question,
     members: Sequence[Measurement],
-    drawn: Mapping[str, Sequence[Picture]],
+    rows: Sequence[Any],
+    pictures: Sequence[Picture],
     folder: str,
 ) -> Iterator[str]:
     yield from (f"## {question.title}", "")
     yield from prose(question.text)
-    yield from question.table(_together(question, members))
-    for picture in drawn.get(members[0].name, [])[-MAX_PICTURES:]:
+    yield from question.table(rows)
+    for picture in pictures:
         yield from picture_lines(picture, folder)
     yield from _commands(members, folder)
 

@@ -11,7 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ri2n_lab.bench import stream
+from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.drawing import OPEN_END, Bar, Mark, Series, Steps, bars, steps
+from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement
 from tests.unit.test_bench_report import failover, fig4, fig9, table_after
@@ -214,3 +217,30 @@ def test_the_command_line_does_not_load_what_draws() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_chart_is_drawn_of_the_rows_of_several_measurements(tmp_path: Path) -> None:
+    """One stream: our strategy is in one file, a peer in another, that cannot in a third."""
+    key = {"links_mbps": "100,50", "mode": None, "proto": "tcp", "cc": "cubic", "repeat": 1}
+    none = dict.fromkeys(names(stream.FIGURES))
+    paths = []
+    for name, more in (
+        ("stream-a", {"strategy": "max_min", "peer": False, "of_sum": 0.98}),
+        ("stream-b", {"strategy": "mptcp", "peer": True, "of_sum": 0.49}),
+        ("stream-c", {"strategy": "lcb", "peer": True, "why_not": "no bonding"}),
+        ("stream-d", {"strategy": "max_min", "peer": False, "of_sum": 0.9, "cc": "reno"}),
+    ):
+        report = Report("stream", None, {})
+        report.add({**none, **key, **more}, {}, [])
+        report.finish()
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(report.document))
+    made = make_report([load_measurement(path) for path in paths])
+    svg = made["results/question-stream.svg"]
+    found = named(svg, "bar")
+    assert set(found) == {"100,50:max_min:0.98", "100,50:mptcp:0.49"}
+    ours, peer = box(found["100,50:max_min:0.98"]), box(found["100,50:mptcp:0.49"])
+    assert ours[3] == pytest.approx(2 * peer[3], abs=0.01)
+    assert fill(found["100,50:max_min:0.98"]) == "#08306b"
+    assert {"lcb", "no", "sum", "links, Mbit/s"} <= set(texts(svg))
+    assert "](results/question-stream.svg)" in made["results.md"]
