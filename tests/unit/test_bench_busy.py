@@ -1,7 +1,4 @@
-"""Benches on busy CPUs:
-
-programs that spin, services' priorities, shares of one link, what helpers counted.
-"""
+"""Benches on busy CPUs: programs that spin, priorities, shares of one link, helpers' counts."""
 
 from __future__ import annotations
 
@@ -118,10 +115,7 @@ def test_priorities_are_those_of_the_units() -> None:
 def test_ovs_vswitchd_runs_without_its_priority_where_that_is_refused(
     allowed: bool, tmp_path: Path
 ) -> None:
-    """The unit's command as systemd runs it:
-
-    a failure of one with a dash before it stops no service.
-    """
+    """Run the unit's command as systemd does: one with a dash before it may fail."""
     command = unit("ovs-vswitchd-realtime.conf")["ExecStartPost"]
     assert command.startswith("-")
     words = [word.replace("$$", "$") for word in shlex.split(command[1:])]

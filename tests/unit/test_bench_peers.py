@@ -1,6 +1,4 @@
-"""What each peer can do on the shipped topologies, what those mean for it, and the options that
-name peers.
-"""
+"""What each peer can do on the shipped topologies, and the options that name peers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`ri2n bench report`:
-
-from files of benches to a page, pictures and small files that make the same page.
-"""
+"""`ri2n bench report`: files of benches become pages, pictures, and smaller files."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ def topology(name: str) -> Topology:
 def fig4(
     path: Path, *, shares: tuple[float, ...] = (0.5, 0.9, 0.7), streams: tuple[int, ...] = (1, 8)
 ) -> Path:
-    """`max_min` and `round_robin` and two peers on b and d, a run per share; one peer cannot do
-    d.
-    """
+    """`max_min`, `round_robin` and two peers on b and d, a run per share; one peer cannot do d."""
     names = ("b", "d")
     settings: Json = {
         "topologies": [topology(name).model_dump(mode="json") for name in names],

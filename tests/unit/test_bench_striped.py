@@ -1,7 +1,4 @@
-"""Benches of the helper:
-
-what is read off a lab, what a run is judged by, which labs and guests they need.
-"""
+"""Benches of the helper: what is read off a lab, how a run is judged, which labs and guests run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`ri2n bench vbft`: who sends to whom, what could be had, what rows, guests, tables and pages
-say.
-"""
+"""`ri2n bench vbft`: who sends to whom, what could be had; rows, guests, tables and pages."""
 
 from __future__ import annotations
 
