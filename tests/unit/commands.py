@@ -33,9 +33,7 @@ class Ended:
 
 
 def ri2n(*arguments: str, cwd: Path = REPOSITORY, **env: str) -> Ended:
-    """Run a command; it sees no lab of this machine. What it changed of this process is put
-    back.
-    """
+    """Run a command, which sees no lab of this machine, and undo its changes to this process."""
     stdout, stderr = io.StringIO(), io.StringIO()
     terminate = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,7 +1,4 @@
-"""A cluster without switches for the apps' own parts:
-
-hosts that have connected, whose answers a test makes up.
-"""
+"""A cluster of hosts that have connected but have no switch: a test makes up their answers."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ RATE_BPS = 100_000_000
 
 
 class FakeChannel:
-    """In place of apps.channel.Channel: keeps what is sent; `answer` makes up what a request
-    brings.
+    """Replaces apps.channel.Channel: keeps what is sent, and `answer` makes up the replies.
 
     `answer` returns the reply's parts, an exception, or None: then the reply does not come.
     """

@@ -1,7 +1,4 @@
-"""`./dev install` and `./dev setup`:
-
-what each asks pip for, in a checkout whose pip only writes that down.
-"""
+"""What `./dev install` and `./dev setup` ask pip for, in a checkout whose pip only writes it down."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ MANUALS = sorted(
 
 @cache
 def help_of_dev() -> str:
-    """What `./dev help` prints:
+    """The text of `./dev help`.
 
-    a line `  COMMAND ...` for each command, its options in it and in the lines below.
+    It has a line `  COMMAND ...` for each command; the command's options are in it and below it.
     """
     done = subprocess.run(
         ["./dev", "help"], capture_output=True, text=True, cwd=REPOSITORY, check=False

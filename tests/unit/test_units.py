@@ -1,7 +1,4 @@
-"""The systemd units that are installed with the host scripts:
-
-what they may do, and that they are what the docs say.
-"""
+"""What the systemd units of the host scripts may do, and that the docs say the same of them."""
 
 from __future__ import annotations
 
