@@ -1,4 +1,4 @@
-"""What `./dev install` and `./dev setup` ask pip for, in a checkout whose pip only writes it down."""
+"""What `./dev install` and `./dev setup` ask pip for, where pip only writes that down."""
 
 from __future__ import annotations
 

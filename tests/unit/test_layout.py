@@ -99,10 +99,12 @@ Modules = Mapping[str, Path]
 
 
 def modules(root: Path = REPOSITORY) -> dict[str, Path]:
-    """The file of every module, by the module's name."""
+    """The file of every module, by the module's name; copies that `pip install` leaves are none."""
     found = {}
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
+        if "build" in parts[:-1]:
+            continue
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
