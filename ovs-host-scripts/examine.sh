@@ -295,18 +295,18 @@ controller_advice() { # controller_advice TARGET WHY
     local address=${1#*:}
     case $2 in
     *refused*)
-        say "nobody listens there: is the controller running (systemctl status ri2n-controller)," \
+        echo "nobody listens there: is the controller running (systemctl status ri2n-controller)," \
             "with this --listen?"
         ;;
     *'timed out'* | *unreachable* | *'No route'*)
-        say "is there a way to it (ping ${address%:*})," \
+        echo "is there a way to it (ping ${address%:*})," \
             "and does a firewall let port ${1##*:} through?"
         ;;
     *'Protocol error'* | *ssl* | *SSL* | *certificate*)
-        say "do both sides use ssl:, and know each other's CA (ovs-vsctl get-ssl)?"
+        echo "do both sides use ssl:, and know each other's CA (ovs-vsctl get-ssl)?"
         ;;
     *'Connection reset'* | *'End of file'*)
-        say "the controller hangs up: it says why in ri2n status and in its log"
+        echo "the controller hangs up: it says why in ri2n status and in its log"
         ;;
     *) echo "is the controller running, and is there a way to it?" ;;
     esac
