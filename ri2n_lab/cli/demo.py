@@ -74,9 +74,7 @@ def demo(
     try:
         lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
         start_and_wait(lab, STRATEGIES[0])
-        note(
-            f"{time.monotonic() - started_s:5.1f} s  the controller has all hosts; now traffic starts"
-        )
+        note(f"{time.monotonic() - started_s:5.1f} s  all hosts have connected; now traffic starts")
         left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started_s) - 2
         results = _compare(lab, clients, optimum, max(MIN_RUN_S, left_s / len(STRATEGIES)), as_json)
         if as_json:
