@@ -12,16 +12,22 @@ from ri2n_lab.bench.failover import (
     packets_per_s,
 )
 from ri2n_lab.bench.figure import spread
-from ri2n_lab.bench.report_cells import code, prose, table
+from ri2n_lab.bench.report_cells import code, prose
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_notes import Line, Notes, figure_table, name_text, peer_lines
+from ri2n_lab.bench.report_notes import (
+    Line,
+    contender_matrix,
+    figure_table,
+    name_text,
+    peer_lines,
+)
 from ri2n_lab.bench.report_pictures import (
     Picture,
     contenders,
     in_order,
     picture_lines,
 )
-from ri2n_lab.bench.report_rows import FailoverRow, figures_of
+from ri2n_lab.bench.report_rows import FailoverRow, Row, figures_of
 
 __all__ = ["body", "matrix"]
 
@@ -61,24 +67,19 @@ def matrix(rows: Sequence[FailoverRow]) -> Iterator[str]:
     A stream that had not recovered when the run ended has `no end`.
     """
     faults = in_order((row.fault for row in rows), [*FAULTS, *HELPER_FAULTS])
-    notes = Notes()
-    lines = []
-    for name, peer in contenders(rows):
-        cells = [name_text(name, peer)]
-        for fault in faults:
-            members = [row for row in rows if (row.fault, row.strategy) == (fault, name)]
-            outage = spread(row.figure("outage_ms") for row in members)
-            stall = spread(row.figure("tcp_stall_ms") for row in members)
-            if outage is None and stall is None:
-                cells.append(notes.cell(name, members))
-                continue
-            udp = "-" if outage is None else f"{outage.value:,.0f}"
-            tcp = "-" if stall is None else f"{stall.value:,.0f}"
-            if any(row.figure("lasting") for row in members):
-                udp = "no end"
-            if stall is not None and stall.high > STALL_END_MS - NEAR_END_MS:
-                tcp = "no end"
-            cells.append(f"{udp} / {tcp}")
-        lines.append(cells)
-    yield from table(("", *map(code, faults)), lines)
-    yield from notes.lines()
+    by_fault = {fault: [row for row in rows if row.fault == fault] for fault in faults}
+    yield from contender_matrix(code, by_fault, _outages)
+
+
+def _outages(rows: Sequence[Row]) -> str | None:
+    outage = spread(row.figure("outage_ms") for row in rows)
+    stall = spread(row.figure("tcp_stall_ms") for row in rows)
+    if outage is None and stall is None:
+        return None
+    udp = "-" if outage is None else f"{outage.value:,.0f}"
+    tcp = "-" if stall is None else f"{stall.value:,.0f}"
+    if any(row.figure("lasting") for row in rows):
+        udp = "no end"
+    if stall is not None and stall.high > STALL_END_MS - NEAR_END_MS:
+        tcp = "no end"
+    return f"{udp} / {tcp}"

@@ -7,10 +7,16 @@ from functools import partial
 
 from ri2n_lab.bench.figure import spread
 from ri2n_lab.bench.paper import PAPER, paper_share
-from ri2n_lab.bench.report_cells import cell, prose, table
+from ri2n_lab.bench.report_cells import cell, prose
 from ri2n_lab.bench.report_context import description
 from ri2n_lab.bench.report_input import Measurement
-from ri2n_lab.bench.report_notes import Line, Notes, figure_table, name_text, peer_lines
+from ri2n_lab.bench.report_notes import (
+    Line,
+    contender_matrix,
+    figure_table,
+    name_text,
+    peer_lines,
+)
 from ri2n_lab.bench.report_pictures import Picture, contenders, picture_lines, streams_text
 from ri2n_lab.bench.report_rows import Fig4Row, Row, figures_of
 
@@ -45,21 +51,14 @@ def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
 def matrix(rows: Sequence[Fig4Row]) -> Iterator[str]:
     """Strategies and peers by topologies: `all clients together / worst client`."""
     topologies = sorted({row.topology for row in rows})
-    notes = Notes()
-    lines = []
-    for name, peer in contenders(rows):
-        cells = [name_text(name, peer)]
-        for topology in topologies:
-            members = [row for row in rows if (row.topology, row.strategy) == (topology, name)]
-            total = spread(row.figure("total_of_optimum") for row in members)
-            worst = spread(row.figure("worst_share") for row in members)
-            if total is None or worst is None:
-                cells.append(notes.cell(name, members))
-            else:
-                cells.append(f"{total.value:.2f} / {worst.value:.2f}")
-        lines.append(cells)
-    yield from table(("", *map(cell, topologies)), lines)
-    yield from notes.lines()
+    by_topology = {name: [row for row in rows if row.topology == name] for name in topologies}
+    yield from contender_matrix(cell, by_topology, _shares)
+
+
+def _shares(rows: Sequence[Row]) -> str | None:
+    total = spread(row.figure("total_of_optimum") for row in rows)
+    worst = spread(row.figure("worst_share") for row in rows)
+    return None if total is None or worst is None else f"{total.value:.2f} / {worst.value:.2f}"
 
 
 def _topology(measurement: Measurement, topology: str, rows: Sequence[Fig4Row]) -> Iterator[str]:

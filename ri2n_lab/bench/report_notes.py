@@ -10,7 +10,7 @@ from ri2n_lab.bench.report_cells import cell, code, prose, table
 from ri2n_lab.bench.report_pictures import contenders, peer_titles
 from ri2n_lab.bench.report_rows import FailoverRow, Fig4Row, Row
 
-__all__ = ["Line", "Notes", "figure_table", "name_text", "peer_lines"]
+__all__ = ["Line", "Notes", "contender_matrix", "figure_table", "name_text", "peer_lines"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,27 @@ class Notes:
             yield from prose(f"({number}) {text}{'' if text.endswith('.') else '.'}", item=True)
         if self._texts:
             yield ""
+
+
+def contender_matrix(
+    heading: Callable[[str], str],
+    columns: Mapping[str, Sequence[FailoverRow] | Sequence[Fig4Row]],
+    text: Callable[[Sequence[Row]], str | None],
+) -> Iterator[str]:
+    """A table of contenders by `columns`, with the reasons below it why a cell has no figure.
+
+    `text` makes a cell of a contender's rows in a column; None: nothing was measured.
+    """
+    notes = Notes()
+    lines = []
+    for name, peer in contenders(row for rows in columns.values() for row in rows):
+        cells = [name_text(name, peer)]
+        for rows in columns.values():
+            members = [row for row in rows if row.strategy == name]
+            cells.append(text(members) or notes.cell(name, members))
+        lines.append(cells)
+    yield from table(("", *map(heading, columns)), lines)
+    yield from notes.lines()
 
 
 def peer_lines(rows: Iterable[Fig4Row | FailoverRow]) -> Iterator[str]:

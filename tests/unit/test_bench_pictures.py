@@ -17,7 +17,7 @@ from ri2n_lab.bench.drawing import OPEN_END, Bar, Mark, Series, Steps, bars, ste
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement
-from tests.unit.test_bench_report import failover, fig4, fig9, table_after
+from tests.unit.test_bench_report import failover, failover_without_udp, fig4, fig9, table_after
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = "results/fig4-host-total-8.svg"
@@ -154,13 +154,7 @@ def test_losses_without_end_have_an_arrow_that_is_explained(tmp_path: Path) -> N
 
 
 def test_a_peer_without_udp_is_not_in_the_picture_of_udp(tmp_path: Path) -> None:
-    path = failover(tmp_path / "failover.json")
-    document = json.loads(path.read_text())
-    for row in document["rows"]:
-        if row["peer"]:
-            row |= {"strategy": "mptcp", "outage_ms": None, "lost": None, "sent": None}
-    path.write_text(json.dumps(document))
-    made = make_report([load_measurement(path)])
+    made = make_report([load_measurement(failover_without_udp(tmp_path / "failover.json"))])
     assert "mptcp" not in texts(made["results/failover-host-outage.svg"])
     assert "mptcp" in texts(made["results/failover-host-tcp.svg"])
 

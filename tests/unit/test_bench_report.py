@@ -138,6 +138,17 @@ def failover(path: Path) -> Path:
     return save(report, path)
 
 
+def failover_without_udp(path: Path) -> Path:
+    """A report like `failover`'s, whose peer carries no UDP."""
+    failover(path)
+    document = json.loads(path.read_text())
+    for row in document["rows"]:
+        if row["peer"]:
+            row |= {"strategy": "mptcp", "outage_ms": None, "lost": None, "sent": None}
+    path.write_text(json.dumps(document))
+    return path
+
+
 def fig9(path: Path) -> Path:
     """Two phases of ten samples; in the second, C's weights change at its sixth."""
     settings = {
@@ -324,13 +335,7 @@ def test_failover_rows_and_old_files_without_peers(tmp_path: Path) -> None:
 
 
 def test_a_peer_without_udp_has_its_tcp_figures_only(tmp_path: Path) -> None:
-    path = failover(tmp_path / "failover.json")
-    document = json.loads(path.read_text())
-    for row in document["rows"]:
-        if row["peer"]:
-            row |= {"strategy": "mptcp", "outage_ms": None, "lost": None, "sent": None}
-    path.write_text(json.dumps(document))
-    made = make_report([load_measurement(path)])
+    made = make_report([load_measurement(failover_without_udp(tmp_path / "failover.json"))])
     assert table_after(made["results/failover-host.md"], "# One fault")[3] == [
         *("`nic_down`", "*mptcp*", "-", "-", "-", "-", "316 (210..421)"),
     ]
