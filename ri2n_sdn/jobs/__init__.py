@@ -1,0 +1,1 @@
+"""Jobs: who may use which paths, from when until when, and what is in the way. All pure."""

@@ -1,0 +1,289 @@
+"""What a host says about its jobs, and what the controller answers, as notes in OpenFlow rows.
+
+A note is JSON in UTF-8. Everything in it may be wrong or hostile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+from pydantic import Field, ValidationError
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.yamlfile import StrictModel
+from ri2n_sdn.jobs.check import check_job
+from ri2n_sdn.jobs.model import MAX_CLASS, Job, PathTable, Policy
+from ri2n_sdn.jobs.text import job_id, parse_service, service_text, shown
+
+__all__ = [
+    "MAX_NOTE_BYTES",
+    "STATES",
+    "Answer",
+    "Declaration",
+    "read_answer",
+    "read_declaration",
+    "read_order",
+    "write_answer",
+    "write_declaration",
+    "write_order",
+]
+
+MAX_NOTE_BYTES = 16384
+"""The largest note that is read or written."""
+
+MAX_WHY = 400
+"""The largest number of characters of an answer's line."""
+
+STATES = ("installed", "waiting", "refused")
+"""What the controller answers to a declaration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A job as one host declares it. `number` is its class there, 1..MAX_CLASS."""
+
+    host: str
+    number: int
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the controller says of a declared job. `state` is one of STATES, `why` is one line."""
+
+    id: str
+    state: str
+    why: str = ""
+
+
+ModelT = TypeVar("ModelT", bound=StrictModel)
+
+# A value that is not of the right type never reaches jobs.check, which says what else must hold.
+_Text = Annotated[str, Field(max_length=256)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class _Table(StrictModel):
+    dscp: _Whole
+    paths: Annotated[list[_Text], Field(max_length=1024)]
+
+
+class _Job(StrictModel):
+    """The keys of a declaration and of an order."""
+
+    v: Annotated[int, Field(ge=1, le=1)]
+    id: _Text
+    user: _Text
+    uid: _Whole
+    hosts: Annotated[list[_Text], Field(max_length=4096)]
+    policy: _Text
+    begin_s: _Number
+    paths: Annotated[list[_Text], Field(max_length=1024)] = Field(default_factory=list)
+    tables: Annotated[list[_Table], Field(max_length=1024)] = Field(default_factory=list)
+    services: Annotated[list[_Text], Field(max_length=1024)] = Field(default_factory=list)
+    min_rate_bps: _Whole | None = None
+    max_rate_bps: _Whole | None = None
+    end_s: _Number | None = None
+    source: _Text = "host"
+
+
+class _Declaration(_Job):
+    number: Annotated[int, Field(alias="class", ge=1, le=MAX_CLASS)]
+
+
+class _Order(_Job):
+    order: Literal[True]
+
+
+class _Answer(StrictModel):
+    id: _Text
+    state: Literal["installed", "waiting", "refused"]
+    why: Annotated[str, Field(max_length=4 * MAX_WHY)] = ""
+
+
+def read_declaration(host: str, note: bytes) -> Declaration:
+    """The job that a host declares in the note of a row of table 248.
+
+    Raises BadInput with one line that begins with the host's name and the key that is wrong.
+    """
+    try:
+        read = _validated(_Declaration, note)
+        job = _job(read)
+        if host not in job.hosts:
+            raise BadInput("hosts: the host that declares the job is not among them")
+        return Declaration(host, read.number, job)
+    except BadInput as error:
+        raise BadInput(f"declaration of {host}: {error}") from None
+
+
+def write_declaration(declaration: Declaration) -> bytes:
+    """The note of a declaration, without padding. Raises BadInput when it is too long."""
+    return _written({**_document(declaration.job), "class": declaration.number}, declaration.job.id)
+
+
+def read_order(note: bytes) -> Job:
+    """The job that the controller orders in the note of a row of table 247.
+
+    Raises BadInput with one line that begins with the key that is wrong.
+    """
+    return _job(_validated(_Order, note))
+
+
+def write_order(job: Job) -> bytes:
+    """The note of an order, without padding. Raises BadInput when it is too long."""
+    return _written({**_document(job), "order": True}, job.id)
+
+
+def read_answer(note: bytes) -> Answer:
+    """The answer in the note of a row of table 247.
+
+    Raises BadInput with one line that begins with the key that is wrong.
+    """
+    read = _validated(_Answer, note)
+    job_id(read.id)
+    if not read.why.isprintable():
+        raise BadInput("why: must be one printable line")
+    return Answer(read.id, read.state, read.why)
+
+
+def write_answer(answer: Answer) -> bytes:
+    """The note of an answer, without padding; a line that is too long is cut."""
+    why = " ".join("".join(c if c.isprintable() else " " for c in answer.why).split())
+    short = why if len(why) <= MAX_WHY else f"{why[: MAX_WHY - 3]}..."
+    return _written({"id": answer.id, "state": answer.state, "why": short}, answer.id)
+
+
+def _document(job: Job) -> dict[str, object]:
+    """The JSON of a job; keys without a value are left out."""
+    policy = job.policy.canonical()
+    document: dict[str, object] = {
+        "v": 1,
+        "id": job.id,
+        "user": job.user,
+        "uid": job.uid,
+        "hosts": list(job.hosts),
+        "policy": policy.kind,
+        "paths": [name for table in policy.tables if table.dscp is None for name in table.paths],
+        "tables": [
+            {"dscp": table.dscp, "paths": list(table.paths)}
+            for table in policy.tables
+            if table.dscp is not None
+        ],
+        "services": [service_text(service) for service in policy.services],
+        "min_rate_bps": policy.min_rate_bps,
+        "max_rate_bps": policy.max_rate_bps,
+        "begin_s": _plain(job.begin_s),
+        "end_s": None if job.end_s is None else _plain(job.end_s),
+        "source": job.source,
+    }
+    return {key: value for key, value in document.items() if value not in (None, [])}
+
+
+def _plain(time_s: float) -> float | int:
+    """A time without a part of a second as a whole number, which bash can read, too."""
+    return int(time_s) if time_s == int(time_s) else time_s
+
+
+def _written(document: Mapping[str, object], name: str) -> bytes:
+    note = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    if len(note) > MAX_NOTE_BYTES:
+        raise BadInput(
+            f"{name}: its declaration has {len(note)} bytes, more than {MAX_NOTE_BYTES}: name "
+            "fewer hosts, paths or services"
+        )
+    return note
+
+
+def _job(read: _Job) -> Job:
+    tables = [PathTable(None, tuple(read.paths))] if read.paths else []
+    tables += [PathTable(table.dscp, tuple(table.paths)) for table in read.tables]
+    policy = Policy(
+        read.policy,
+        tuple(tables),
+        tuple(parse_service(text, "services") for text in read.services),
+        read.min_rate_bps,
+        read.max_rate_bps,
+    )
+    job = Job(
+        read.id,
+        read.user,
+        read.uid,
+        tuple(read.hosts),
+        policy,
+        read.begin_s,
+        read.end_s,
+        read.source,
+    )
+    check_job(job)
+    return Job(
+        job.id,
+        job.user,
+        job.uid,
+        tuple(sorted(job.hosts)),
+        policy.canonical(),
+        job.begin_s,
+        job.end_s,
+        job.source,
+    )
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise BadInput(f"key {shown(key)} is there twice")
+        result[key] = value
+    return result
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise BadInput(f"{text} is no number")
+
+
+def _parsed(note: bytes) -> object:
+    """The JSON of a note without its padding. Raises BadInput."""
+    if len(note) > MAX_NOTE_BYTES:
+        raise BadInput(f"the note has {len(note)} bytes, more than {MAX_NOTE_BYTES}")
+    try:
+        return json.loads(
+            note.rstrip(b"\0").decode(), object_pairs_hook=_unique, parse_constant=_no_constant
+        )
+    except UnicodeDecodeError:
+        raise BadInput("the note is not UTF-8 text") from None
+    except RecursionError:
+        raise BadInput("the note is nested too deep") from None
+    except ValueError as error:  # JSONDecodeError, and an integer with thousands of digits
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
+        raise BadInput(f"the note is not JSON: {reason}") from None
+
+
+def _validated(model: type[ModelT], note: bytes) -> ModelT:
+    document = _parsed(note)
+    if not isinstance(document, dict):
+        raise BadInput(f"the note is not a mapping of keys, it is {type(document).__name__}")
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise BadInput(_first_error(error)) from None
+
+
+def _first_error(error: ValidationError) -> str:
+    """The first error as `key: reason`. A key may be anything, so it is quoted if it is unknown."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    unknown = first["type"] == "extra_forbidden"
+    path = ""
+    for place, part in enumerate(first["loc"]):
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            last = unknown and place == len(first["loc"]) - 1
+            path += ("." if path else "") + (shown(part) if last else part)
+    if unknown:
+        return f"unknown key {path}"
+    if first["type"] == "missing":
+        return f"{path}: is missing"
+    return f"{path}: {first['msg']}"
