@@ -10,10 +10,15 @@ from typing import Any
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["DEFAULT_SOCKET", "call"]
+__all__ = ["DEFAULT_SOCKET", "call", "jobs_socket_of"]
 
 DEFAULT_SOCKET = Path("/run/ri2n-controller/controller.sock")
 MAX_REPLY_BYTES = 64 << 20
+
+
+def jobs_socket_of(path: Path) -> Path:
+    """The socket for questions about jobs, for all users, beside the controller's own one."""
+    return path.with_name(f"{path.stem}-jobs{path.suffix}")
 
 
 def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -> dict[str, Any]:

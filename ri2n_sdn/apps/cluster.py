@@ -15,6 +15,7 @@ from pathlib import Path
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
@@ -36,6 +37,7 @@ from ri2n_sdn.fabric.model import (
     PathKey,
 )
 from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
@@ -83,7 +85,8 @@ class Member:
     is its plan. `dirty` means that it must be planned anew, not before `retry_s`. `busy` means that
     the trunk app reads or changes it, so no other thread may. `audited_s` is when it was last
     planned. `sweep_s` is when groups that no row uses may be deleted. `adopted` means
-    that slot tables of an earlier controller were taken over. `reports_probes` means that its probe
+    that slot tables of an earlier controller were taken over. `planned_jobs` is what its plan holds
+    about jobs. `reports_probes` means that its probe
     rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
 
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
@@ -124,6 +127,7 @@ class Member:
     emptied_s: float = -math.inf
     emptied: int = 0
     repairs: int = 0
+    planned_jobs: HostJobs = NO_JOBS
 
     @property
     def has_taps(self) -> bool:
@@ -141,9 +145,9 @@ class Cluster:
     """What all apps know together. Everything is read and written under `lock`.
 
     Which hosts there are: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`
-    are the slot tables of active pairs, on which `loop` decides; what each bridge holds is in its
-    `Member`. What was measured: `measured`. Which apps have work: `wake`. What operators are told:
-    `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new process.
+    are the slot tables of active pairs, on which `loop` decides; `jobs` says which paths jobs have;
+    what each bridge holds is in its `Member`. What was measured: `measured`. Which apps have work:
+    `wake`. What operators are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new process.
     `syn_acks` are servers' answers to requests for connections that may be placed, by the switch's
     datapath ID (apps.placement).
     """
@@ -158,6 +162,7 @@ class Cluster:
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
     helpers_to_greet: set[str] = field(default_factory=set)
     syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
+    jobs: JobState = field(default_factory=JobState)
     counters: Counter[str] = field(default_factory=Counter)
     events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
@@ -205,6 +210,7 @@ class Cluster:
                 self.config.traffic_by_flows(),
                 routing,
                 self.config.placed_ports(),
+                self.jobs.assignment if self.jobs.assignment.lanes else None,
             )
         return self._fabric
 

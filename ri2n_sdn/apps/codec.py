@@ -23,6 +23,7 @@ from ri2n_sdn.pipeline.messages import (
     Output,
     PushVlan,
     SetField,
+    TakeClass,
     ToGroup,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "read_groups",
     "split_entries",
     "tagged",
+    "type_lengths",
     "untagged",
 ]
 
@@ -49,6 +51,7 @@ _GROUP_TYPES = {Group.SELECT: 1, Group.FAST_FAILOVER: 3}
 _GROUP_NAMES = {number: name for name, number in _GROUP_TYPES.items()}
 _BUCKET_ALL = 0xFFFFFFFF
 _NX_REGISTERS = {"reg1": 0x00010204, "reg2": 0x00010404}
+_NX_REG6 = 0x00010C04
 _NX_REGISTER_NAMES = {header: name for name, header in _NX_REGISTERS.items()}
 _NICIRA, _NTR = 0x2320, 0x154D
 _RESUBMIT_TABLE, _IN_PORT_ANY = 14, 0xFFF8
@@ -239,6 +242,9 @@ def action_bytes(action: Action) -> bytes:
         return struct.pack(
             "!HHHHH2xII4x", _COPY_FIELD, 24, 48, 0, 0, _MACS[action.source], _MACS[action.target]
         )
+    if isinstance(action, TakeClass):
+        fields = (_MACS["eth_src"], _NX_REG6)
+        return struct.pack("!HHHHH2xII4x", _COPY_FIELD, 24, 8, 0, 0, *fields)
     if (
         isinstance(action, SetField)
         and action.name in _NX_REGISTERS
@@ -266,7 +272,7 @@ def _read_group(entry: bytes) -> Group:
         if 8 + actions_length > len(raw):
             raise ValueError("group description: actions are longer than their bucket")
         watch_port = watch_group = None
-        for prop_type, prop in _type_lengths(raw[8 + actions_length :]):
+        for prop_type, prop in type_lengths(raw[8 + actions_length :]):
             if prop_type == _WATCH_PORT and len(prop) >= 8:
                 (port,) = struct.unpack_from("!I", prop, 4)
                 watch_port = None if port == _ANY else port
@@ -275,7 +281,7 @@ def _read_group(entry: bytes) -> Group:
                 watch_group = None if watched == _ANY else watched
         buckets.append(Bucket(watch_port, _read_actions(raw[8 : 8 + actions_length]), watch_group))
     algorithm = 0
-    for prop_type, prop in _type_lengths(entry[16 + buckets_length :]):
+    for prop_type, prop in type_lengths(entry[16 + buckets_length :]):
         if prop_type == _EXPERIMENTER and len(prop) >= _SELECTION.size:
             _, _, vendor, kind_of_property, _, algorithm_read, _ = _SELECTION.unpack_from(prop)
             if (vendor, kind_of_property) == (_NTR, _SELECTION_METHOD):
@@ -284,7 +290,7 @@ def _read_group(entry: bytes) -> Group:
 
 
 def _read_actions(raw: bytes) -> tuple[Action, ...]:
-    actions = [_read_action(kind, action) for kind, action in _type_lengths(raw)]
+    actions = [_read_action(kind, action) for kind, action in type_lengths(raw)]
     readable = tuple(action for action in actions if action is not None)
     return readable if len(readable) == len(actions) else ()
 
@@ -316,7 +322,7 @@ def _read_action(kind: int, raw: bytes) -> Action | None:
     return None
 
 
-def _type_lengths(raw: bytes) -> Iterator[tuple[int, bytes]]:
+def type_lengths(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """(type, bytes) of each item of a list.
 
     Items begin with a 16-bit type and a 16-bit length, and are padded to 8 bytes.

@@ -11,6 +11,8 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
+from ri2n_sdn.apps.declared_rows import is_jobs_changed
+from ri2n_sdn.apps.jobs import jobs_changed
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
 from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
@@ -58,6 +60,9 @@ class DiscoveryApp(OSKenApp):
             return
         if in_port == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
+            return
+        if in_port == LOCAL and is_jobs_changed(bytes(message.data)):
+            jobs_changed(cluster, message.datapath.id)
             return
         if in_port == LOCAL:
             take_syn_ack(cluster, message.datapath.id, bytes(message.data))

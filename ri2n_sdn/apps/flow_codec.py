@@ -14,13 +14,13 @@ from functools import lru_cache
 from ri2n_sdn.apps.codec import action_bytes, mac_bytes
 from ri2n_sdn.pipeline.messages import (
     Action,
-    CopyField,
     Flow,
     Goto,
     MatchValue,
     Output,
     PushVlan,
     SetField,
+    TakeClass,
     ToGroup,
 )
 
@@ -37,7 +37,7 @@ _NUMBERS = {
     "eth_type": struct.Struct("!IH"),
     "ip_proto": struct.Struct("!IB"),
     "icmpv6_type": struct.Struct("!IB"),
-    **dict.fromkeys(("reg1", "reg2", "reg4"), struct.Struct("!II")),
+    **dict.fromkeys(("reg1", "reg2", "reg4", "reg6", "reg7"), struct.Struct("!II")),
 }
 _HEADERS = {
     **{
@@ -47,6 +47,7 @@ _HEADERS = {
         "icmpv6_type": 0x80003A01,
     },
     **{"reg1": 0x00010204, "reg2": 0x00010404, "reg4": 0x00010804},
+    **{"reg6": 0x00010C04, "reg7": 0x00010E04},
 }
 
 
@@ -93,6 +94,6 @@ def _action(action: Action) -> bytes:
     if isinstance(action, SetField):
         if action.name not in (*_MACS, "reg1", "reg2"):
             raise KeyError(action.name)
-    elif not isinstance(action, Goto | ToGroup | PushVlan) or isinstance(action, CopyField):
+    elif not isinstance(action, Goto | ToGroup | PushVlan | TakeClass):
         raise KeyError(type(action).__name__)
     return action_bytes(action)

@@ -174,6 +174,11 @@ def _action(action: plain.Action) -> Any:
         return parser.NXActionResubmitTable(table_id=action.table)
     if isinstance(action, plain.ToGroup):
         return parser.OFPActionGroup(action.group_id)
+    if isinstance(action, plain.TakeClass):
+        fields = [parser.OFPOxmId("eth_src"), parser.OFPOxmId("reg6")]
+        return parser.OFPActionCopyField(n_bits=8, oxm_ids=fields)
+    if isinstance(action, plain.Note):
+        return parser.NXActionNote(note=list(action.data))
     if isinstance(action, plain.OutputRegister):
         return parser.NXActionOutputReg(ofs_nbits=15, src=action.register, max_len=0)
     if isinstance(action, (plain.CopyField, plain.LookBack, plain.Distinguish)):

@@ -17,6 +17,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
+from ri2n_sdn.apps.jobs import JobsApp
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import listen, start_apps, tls_context
 from ri2n_sdn.apps.placement import PlacementApp
@@ -62,7 +63,10 @@ def run(options: ControllerOptions) -> int:
     server_apps = listen(options.listen_host, options.listen_port, _tls(options))
     restart = _Restart(options, cluster)
     api = LocalApi(cluster, restart.check, restart.go)
-    apps = (ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp, StripingApp, VlanApp, PlacementApp)
+    apps = (
+        *(ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp),
+        *(StripingApp, VlanApp, PlacementApp, JobsApp),
+    )
     for app in apps:
         app.cluster = cluster
     start_apps([*server_apps, *apps])

@@ -17,11 +17,13 @@ from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.local_jobs import ROOT, Asker, asker_of, job_operations
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.slot_groups import slots_in_force
+from ri2n_sdn.client import jobs_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
@@ -37,6 +39,9 @@ _IDLE_S = 60.0
 class LocalApi:
     """Serves a cluster on a unix socket that only its owner may use.
 
+    A second socket beside it (`client.jobs_socket_of`) is for all users, and answers about jobs
+    alone. The kernel says who is at its other end.
+
     `check` and `start_anew` are for the operation `reload`. `check` raises BadInput or NotAvailable
     when a file that a new start reads is wrong. `start_anew` is called after the answer was sent.
     Raises NotAvailable when the socket cannot be made.
@@ -50,19 +55,22 @@ class LocalApi:
     ) -> None:
         self._cluster = cluster
         self._check = check
-        path = cluster.socket_path
-        _claim(path)
         api = self
 
         class Handler(socketserver.StreamRequestHandler):
             timeout = _IDLE_S
 
             def handle(self) -> None:
+                with contextlib.suppress(OSError):
+                    self._serve(asker_of(self.connection))
+
+            def _serve(self, asker: Asker) -> None:
                 leases = local_vlans.Leases()
+                everything = self.server is api._servers[0]
                 try:
                     with contextlib.suppress(OSError):
                         while line := self.rfile.readline(_MAX_REQUEST_BYTES):
-                            answer = api.answer(line, leases)
+                            answer = api.answer(line, leases, asker, everything)
                             self.wfile.write(json.dumps(answer).encode() + b"\n")
                             if answer.get("starts_anew"):
                                 start_anew()
@@ -78,25 +86,38 @@ class LocalApi:
             daemon_threads = True
             request_queue_size = 16
 
-        old_mask = os.umask(0o177)
-        try:
-            self._server = Server(str(path), Handler)
-        except OSError as error:
-            raise NotAvailable(f"--socket {path}: {error.strerror}") from None
-        finally:
-            os.umask(old_mask)
-        threading.Thread(target=self._server.serve_forever, name="api", daemon=True).start()
+        self._servers: list[Server] = []
+        self._sockets = (cluster.socket_path, jobs_socket_of(cluster.socket_path))
+        for path, mask in zip(self._sockets, (0o177, 0o111), strict=True):
+            _claim(path)
+            old_mask = os.umask(mask)
+            try:
+                self._servers.append(Server(str(path), Handler))
+            except OSError as error:
+                raise NotAvailable(f"--socket {path}: {error.strerror}") from None
+            finally:
+                os.umask(old_mask)
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, name="api", daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving and remove the socket."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._cluster.socket_path.unlink(missing_ok=True)
+        """Stop serving and remove the sockets."""
+        for server, path in zip(self._servers, self._sockets, strict=True):
+            server.shutdown()
+            server.server_close()
+            path.unlink(missing_ok=True)
 
-    def answer(self, line: bytes, leases: local_vlans.Leases | None = None) -> dict[str, Any]:
+    def answer(
+        self,
+        line: bytes,
+        leases: local_vlans.Leases | None = None,
+        asker: Asker = ROOT,
+        everything: bool = True,
+    ) -> dict[str, Any]:
         """The answer to one request: `{"ok": true, ...}` or `{"ok": false, "error": one line}`.
 
-        `leases` are the path tables that this connection holds.
+        `leases` are the path tables that this connection holds. `asker` is who asks, and
+        `everything` whether about more than jobs.
         """
         held = leases if leases is not None else local_vlans.Leases()
         operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -109,6 +130,9 @@ class LocalApi:
             "traffic": lambda request: local_vlans.traffic(self._cluster),
             "vlan_check": lambda request: local_vlans.check(self._cluster),
         }
+        if not everything:
+            operations = {}
+        operations |= job_operations(self._cluster, asker)
         try:
             request = json.loads(line)
             if not isinstance(request, dict) or request.get("op") not in operations:

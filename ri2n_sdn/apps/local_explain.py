@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from typing import Any, get_args
 
+from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
@@ -50,11 +51,13 @@ def explain(
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
     `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
+    With `job`, the id of a job, and where it matters a `dscp`, it is about packets of that job.
     `paths` describes the paths of a pair. Raises BadInput for a wrong request, and NotAvailable
     when an address or a row is needed and not known.
     """
     source, target = str(request.get("src")), str(request.get("dst"))
     question = _question(request["flow"]) if request.get("flow") is not None else None
+    packets = explain_jobs.packets_of(request)
     with cluster.lock:
         fabric = cluster.fabric()
         if source not in fabric.hosts:
@@ -63,7 +66,7 @@ def explain(
             )
         if source == target:
             raise BadInput(f"{source}: source and destination are the same host")
-        pair = _pair(cluster, fabric, source, target)
+        pair = explain_jobs.with_jobs(cluster, _pair(cluster, fabric, source, target), packets)
         verdict = pair_verdict(pair)
         document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
         if verdict.kind == "managed":
@@ -86,11 +89,12 @@ def explain(
     flow = None
     if question is not None and verdict.kind == "managed":
         by = decider(fabric, source, target, question.protocol, question.sport, question.dport)
-        if by is not Decider.HELPERS:
+        if by is not Decider.HELPERS or pair.jobs.own_paths:
             flow, datapath = _flow(cluster, source, target, question)
-            row = deciding(cluster, source, target, flow) if by is Decider.ROW else None
+            by_row = by is Decider.ROW and not pair.jobs.own_paths
+            row = deciding(cluster, source, target, flow) if by_row else None
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=question.build)
-            if by is Decider.ROW:
+            if by_row:
                 document["placed"] = _placed(pair, row)
     return document | _told(verdict) | {"flow": None if flow is None else str(flow)}
 

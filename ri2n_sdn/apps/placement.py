@@ -156,7 +156,7 @@ class PlacementApp(OSKenApp):
             if len(placed) >= MAX_CONNECTIONS:
                 counters["connections_not_placed_full"] += 1
                 continue
-            paths = fabric.paths(member.name, client)
+            paths = fabric.common_paths(member.name, client)
             path = choose(
                 (path for path in paths if fat_tree is None or fat_tree.allows(path)), load
             )

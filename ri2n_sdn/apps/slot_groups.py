@@ -70,7 +70,8 @@ def _send_tables(
     messages: list[bytes] = []
     for receiver in receivers:
         own_table = cluster.pair_slots[member.name, receiver]
-        slots = table_in_force(fabric.paths(member.name, receiver), own_table, cluster.config.slots)
+        paths = fabric.common_paths(member.name, receiver)
+        slots = table_in_force(paths, own_table, cluster.config.slots)
         group = slot_group(pair_group_id(receiver), slots, member.hash_algorithm)
         if member.installed.groups[group.group_id] == group:
             continue
@@ -87,5 +88,5 @@ def slots_in_force(cluster: Cluster, sender: str, receiver: str) -> tuple[PathKe
 
     One path for each slot.
     """
-    paths = cluster.fabric().paths(sender, receiver)
+    paths = cluster.fabric().common_paths(sender, receiver)
     return table_in_force(paths, cluster.pair_slots.get((sender, receiver)), cluster.config.slots)

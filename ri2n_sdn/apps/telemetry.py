@@ -374,11 +374,16 @@ class TelemetryApp(OSKenApp):
             paths = fabric.paths(sender, receiver) if sender != receiver else ()
             if not paths:
                 continue
+            common = {path.key for path in fabric.common_paths(sender, receiver)}
             counted = []
             for path in paths:
                 sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
                 received = self._counts.received.get((sender, receiver, path.key), (0, 0))
-                alive = path.alive and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
+                alive = (
+                    path.alive
+                    and path.key in common
+                    and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
+                )
                 counted.append(
                     PathCounters(
                         path.key, alive, path.links, sent[1], sent[0], received[1], received[0]

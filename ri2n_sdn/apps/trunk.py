@@ -151,6 +151,9 @@ class TrunkApp(OSKenApp):
             with cluster.lock:
                 for member, _ in work:
                     member.busy = False
+            if work:
+                # Jobs may wait for these rows.
+                cluster.wake.jobs.set()
 
     def _due_for_audit(self, now_s: float) -> list[Member]:
         """The hosts that are read again now: those whose last audit is the longest ago.
@@ -284,7 +287,9 @@ class TrunkApp(OSKenApp):
 
         The lock is not held for it, since it is as much work as a whole plan.
         """
-        wanted = plan_host(fabric, member.name, {}, self.cluster.config.slots)
+        with self.cluster.lock:
+            of_jobs = self.cluster.jobs.rules(member.name)
+        wanted = plan_host(fabric, member.name, {}, self.cluster.config.slots, of_jobs)
         needed = {
             cookie
             for cookie, flow in wanted.flows.items()
@@ -403,6 +408,7 @@ class TrunkApp(OSKenApp):
         wired = [nic for nic in host.nics if nic.network is not None]
         with cluster.lock:
             started = cluster.started
+            member.planned_jobs = of_jobs = cluster.jobs.rules(member.name)
             pairs = {
                 receiver: slots
                 for (sender, receiver), slots in cluster.pair_slots.items()
@@ -410,7 +416,7 @@ class TrunkApp(OSKenApp):
             }
         if not started or not wired:
             return plan_probes_only(host)
-        return plan_host(fabric, member.name, pairs, cluster.config.slots)
+        return plan_host(fabric, member.name, pairs, cluster.config.slots, of_jobs)
 
     def _acknowledge(self, sent: list[tuple[Member, Channel]], phase: Phase) -> None:
         """Wait until the hosts have processed what was sent: only then may other hosts rely on it.

@@ -16,9 +16,10 @@ class Wakes:
     telemetry: threading.Event = field(default_factory=threading.Event)
     striping: threading.Event = field(default_factory=threading.Event)
     placement: threading.Event = field(default_factory=threading.Event)
+    jobs: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
 
     def planners(self) -> None:
         """Wake all apps that plan: hosts, NICs or wiring have changed."""
-        for event in (self.trunk, self.telemetry, self.striping):
+        for event in (self.trunk, self.telemetry, self.striping, self.jobs):
             event.set()

@@ -6,15 +6,16 @@ the group `ri2n_sdn.labs`. That module has the functions of `Labs`.
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
 from ri2n_sdn.cli.finding import Finding
-from ri2n_sdn.client import DEFAULT_SOCKET
+from ri2n_sdn.client import DEFAULT_SOCKET, jobs_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["Labs", "controller_socket", "hosts_of_lab", "labs"]
+__all__ = ["Labs", "controller_socket", "hosts_of_lab", "jobs_socket", "labs"]
 
 
 class Labs(Protocol):
@@ -84,6 +85,17 @@ def controller_socket(given: Path | None, lab: str | None) -> Path:
             f"no controller is running ({DEFAULT_SOCKET}, no lab); start one with `ri2n controller`"
         )
     return socket
+
+
+def jobs_socket(given: Path | None, lab: str | None) -> Path:
+    """The socket to ask about jobs: the controller's own one, or for users that for all.
+
+    Raises as `controller_socket`.
+    """
+    socket = controller_socket(given, lab)
+    if os.geteuid() == 0 or os.access(socket, os.R_OK | os.W_OK):
+        return socket
+    return jobs_socket_of(socket)
 
 
 def hosts_of_lab(socket: Path) -> tuple[dict[str, str], str | None] | None:

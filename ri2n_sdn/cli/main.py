@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import vlan
+from ri2n_sdn.cli import job, reserve, vlan
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller, reload
@@ -27,6 +27,9 @@ app = typer.Typer(
 for command in (controller, reload, status, top, explain, doctor, check_config):
     app.command()(command)
 app.add_typer(vlan.app, name="vlan")
+app.add_typer(job.app, name="job")
+app.add_typer(reserve.reservations, name="reserve")
+app.add_typer(reserve.rights, name="rights")
 
 
 def _join() -> None:

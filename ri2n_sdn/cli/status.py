@@ -88,6 +88,12 @@ def explain(
             help="The sender's datapath, if the controller does not know: netdev or system."
         ),
     ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="ID", help="For packets of this job; see `ri2n job ls`.")
+    ] = None,
+    dscp: Annotated[
+        int | None, typer.Option(min=0, max=63, help="With --job: the packets' DSCP.")
+    ] = None,
     socket: SocketOption = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
@@ -109,7 +115,10 @@ def explain(
         ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
         flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
         flow["datapath"] = datapath or lab_datapath
-    answer = call(path, "explain", src=src, dst=dst, flow=flow)
+    if dscp is not None and job is None:
+        raise BadInput("--dscp: only with --job, whose path tables it chooses among")
+    packets = {"job": job, "dscp": dscp} if job is not None else {}
+    answer = call(path, "explain", src=src, dst=dst, flow=flow, **packets)
     if as_json:
         print_json(answer)
         return

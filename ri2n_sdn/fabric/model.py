@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeAlias
@@ -21,6 +21,7 @@ __all__ = [
     "PairKey",
     "Path",
     "PathKey",
+    "Reserved",
     "Route",
     "Routing",
 ]
@@ -141,6 +142,14 @@ class Route:
     rate_bps: int | None = None
 
 
+class Reserved(Protocol):
+    """The paths that jobs have for themselves (jobs.assign)."""
+
+    def common(self, sender: str, receiver: str, paths: Sequence[Path]) -> tuple[Path, ...]:
+        """The paths of a pair that everybody may use; never none where the pair has any."""
+        ...
+
+
 class Routing(Protocol):
     """The routes through networks of several switches (vlan.routing)."""
 
@@ -219,6 +228,7 @@ class Fabric:
       switch.
     * `placement`: the hosts whose TCP services have each new connection placed on a path of its
       own, and the ports of these services. No ports mean all ports (pipeline.placement).
+    * `reserved`: which paths jobs have for themselves. Without it everybody may use all paths.
     """
 
     hosts: Mapping[str, Host] = field(default_factory=dict)
@@ -226,6 +236,7 @@ class Fabric:
     by_flows: tuple[TrafficClass, ...] = ()
     routing: Routing | None = None
     placement: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    reserved: Reserved | None = None
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
@@ -251,6 +262,24 @@ class Fabric:
         if paths is None:
             paths = self._paths[sender, receiver] = self._find_paths(sender, receiver)
         return paths
+
+    def common_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
+        """The paths of a pair that everybody may use, dead ones too, in order of their keys.
+
+        They are all paths but those that jobs have for themselves.
+        """
+        if self.reserved is None:
+            return self.paths(sender, receiver)
+        paths = self._common_paths.get((sender, receiver))
+        if paths is None:
+            paths = self.reserved.common(sender, receiver, self.paths(sender, receiver))
+            self._common_paths[sender, receiver] = paths
+        return paths
+
+    @cached_property
+    def _common_paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
+        """The common paths of the pairs asked for so far."""
+        return {}
 
     def _find_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
         return tuple(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, TABLE_ORDER, WIRE_PORT, Table
-from ri2n_sdn.pipeline.messages import Flow, Group, ToGroup, Wanted
+from ri2n_sdn.pipeline.messages import Flow, Goto, Group, ToGroup, Wanted
 
 __all__ = [
     "AddFlow",
@@ -139,6 +139,10 @@ def difference(wanted: Wanted, installed: Installed) -> Change:
 
     def makes_way(flow: Flow) -> bool:
         """Whether by this row one NIC makes way for another one."""
+        if Goto(Table.ENCLOSED_RECEIVES) in flow.actions:
+            # The hosts of an isolated job drop what does not carry the job's addresses only when
+            # all of them send with these addresses.
+            return True
         stands_by = flow.table in _TAKEN_FROM_ONE_NIC and any(
             isinstance(action, ToGroup) for action in flow.actions
         )

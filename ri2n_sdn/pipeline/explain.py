@@ -14,6 +14,7 @@ from ri2n_sdn.pipeline.placement import server_of
 __all__ = [
     "Decider",
     "Flow",
+    "JobView",
     "Pair",
     "Row",
     "Verdict",
@@ -54,11 +55,27 @@ class Row:
 
 
 @dataclass(frozen=True)
+class JobView:
+    """What jobs have to do with the packets of a pair.
+
+    * `text`: the job that was asked about, and what its policy means here; empty without one.
+    * `own_paths`: whether the packets of that job have a slot table of their own.
+    * `reserved`: the jobs that have paths of this pair for themselves, and which paths.
+    * `wall`: why the packets do not pass between these hosts; empty when they do.
+    """
+
+    text: str = ""
+    own_paths: bool = False
+    reserved: str = ""
+    wall: str = ""
+
+
+@dataclass(frozen=True)
 class Pair:
     """What the controller knows of two hosts, with a direction.
 
     `slots` is the slot table in force; `own_table` says whether it is the pair's own or a shared
-    one. `share` has the shares of the paths as decided by `strategy`.
+    one. `share` has the shares of the paths as decided by `strategy`. `jobs` is what jobs change.
     """
 
     fabric: Fabric
@@ -68,6 +85,7 @@ class Pair:
     own_table: bool = False
     strategy: str = ""
     share: Mapping[PathKey, float] = field(default_factory=dict)
+    jobs: JobView = JobView()
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -130,17 +148,25 @@ def pair_verdict(pair: Pair) -> Verdict:
     if not pair.paths:
         reason = f"{source} and {target} have no common network"
         return Verdict("none", reason, (f"{source} cannot reach {target}: {reason}",))
+    if pair.jobs.wall:
+        return Verdict("managed", pair.jobs.wall, (f"{source} -> {target}: {pair.jobs.wall}",))
     reason = (
         f"the pair carries traffic: it has a slot table of its own, weighted by {pair.strategy}"
         if pair.own_table
         else "the pair carries little traffic: it uses a shared slot table, by the paths' rates"
     )
-    if fabric.striped(source, target):
+    if pair.jobs.own_paths:
+        reason = pair.jobs.text
+    elif fabric.striped(source, target):
         reason = f"both helpers run: packets go one by one over all links; without them, {reason}"
     reason += "".join(_placement_text(fabric, server) for server in (source, target))
     dead = sum(not path.alive for path in pair.paths)
     reason += f"; {dead} of {len(pair.paths)} paths are dead" if dead else ""
     why = [f"{source} -> {target}: {reason}"]
+    if pair.jobs.text and not pair.jobs.own_paths:
+        why.append(pair.jobs.text)
+    if pair.jobs.reserved:
+        why.append(pair.jobs.reserved)
     if dead == len(pair.paths):
         why.append("every path is dead: packets are dropped")
     return Verdict("managed", reason, tuple(why))
@@ -161,7 +187,7 @@ def explain(
     Raises BadInput for addresses that are not valid.
     """
     whole = pair_verdict(pair)
-    if whole.kind != "managed":
+    if whole.kind != "managed" or pair.jobs.wall:
         return whole
     reason, why = whole.reason, list(whole.why)
     if keeps_one_link(pair.fabric, flow.protocol, flow.sport, flow.dport):
@@ -170,7 +196,7 @@ def explain(
     live = {key for key, path in paths.items() if path.alive}
     if not live:
         return Verdict("managed", reason, tuple(why))
-    if (
+    if not pair.jobs.own_paths and (
         decider(pair.fabric, pair.source, pair.target, flow.protocol, flow.sport, flow.dport)
         is Decider.ROW
     ):

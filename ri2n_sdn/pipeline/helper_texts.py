@@ -46,19 +46,27 @@ def links_to(
     those a pair has a limit: its rate, or the even part of one more busy pair (`part_bps`, from
     `even_parts`) if that is larger. Because of the even part, a pair that was quiet can begin to
     send without waiting for the next round. In a VLAN that its path table does not allow, where its
-    share is 0, the limit is 0.
+    share is 0, the limit is 0. So it is on a path that a job has for itself.
     """
     links = fabric.helper_links(sender, receiver)
-    even = _even_rates([path for path in links.values() if path.alive])
-    rates = {path.key: rate_bps.get(path.key, even.get(path.key, 0.0)) for path in links.values()}
+    common = {path.key for path in fabric.common_paths(sender, receiver)}
+    even = _even_rates([path for path in links.values() if path.alive and path.key in common])
+    rates = {
+        path.key: rate_bps.get(path.key, even.get(path.key, 0.0)) if path.key in common else 0.0
+        for path in links.values()
+    }
     weights = {
-        path.key: max(0.0, share.get(path.key, 0.0) if share else rates[path.key])
+        path.key: max(
+            0.0, share.get(path.key, 0.0) if share and path.key in common else rates[path.key]
+        )
         for path in links.values()
     }
     total = sum(weights.values())
 
     def limit_kbps(path: Path) -> int:
         """The limit of a path over links between switches; NO_LIMIT where it has none."""
+        if path.key not in common:
+            return 0
         if not path.route.links or path.key not in rate_bps or not part_bps:
             return NO_LIMIT
         if share.get(path.key) == 0.0:

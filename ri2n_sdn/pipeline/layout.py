@@ -10,6 +10,8 @@ from hashlib import blake2b
 __all__ = [
     "ALL_MULTICAST",
     "ANNOUNCED_TO",
+    "CLASS_MACS",
+    "COOKIE_DECLARED",
     "COOKIE_FOLLOWED",
     "COOKIE_LEARNED",
     "COOKIE_MASK",
@@ -25,7 +27,10 @@ __all__ = [
     "GUEST_PORTS",
     "HELPER_VLAN",
     "IN_PORT",
+    "JOBS_CHANGED",
+    "JOBS_CHANGED_TO",
     "LOCAL",
+    "MAX_CLASS",
     "ND_TYPES",
     "PLAIN_PORT",
     "STARTUP_RECEIVE",
@@ -34,6 +39,7 @@ __all__ = [
     "WIRE_PORT",
     "Table",
     "group_id",
+    "job_mac",
     "path_of_register",
     "path_register",
     "returned_mac",
@@ -47,6 +53,8 @@ STARTUP_RECEIVE = 251
 
 At priority 100 it has one row for each address of the host.
 """
+COOKIE_DECLARED = 0x524A
+"""The upper 16 bits of the cookies of rows by which a host declares its jobs (jobs.declaration)."""
 COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
 """The cookie of rows that place a connection. Its lower 32 bits are the path (`path_register`)."""
 COOKIE_PLACED_MASK = 0xFFFFFFFF << 32
@@ -81,6 +89,19 @@ ETH_RI2N = 0x88B5
 ETH_STRIPED = 0x88B6
 """The EtherType of frames between helpers (docs/wire-format.md): IEEE's second one."""
 
+MAX_CLASS = 63
+"""Classes of jobs on one host have the numbers 1 to 63."""
+
+CLASS_MACS = ("02:52:4a:00:00:00", "ff:ff:ff:ff:ff:00")
+"""The source addresses of packets of jobs between the host's firewall and its bridge.
+
+The last byte is the class. The bridge takes the class into reg6 and restores the host's address.
+"""
+
+JOBS_CHANGED_TO = "03:00:00:52:49:4a"
+JOBS_CHANGED = b"JOBS"
+"""A frame of ETH_RI2N to JOBS_CHANGED_TO that begins so says that a host's jobs have changed."""
+
 ND_TYPES = (133, 134, 135, 136, 137)
 """The ICMPv6 types of neighbour discovery, from router solicitation to redirect."""
 
@@ -97,6 +118,10 @@ class Table:
       back to ours).
     * Placed connections: 0 -> 13, then 10 (sent); 3 -> 14 (received), which learns rows of table 13
       or ends them.
+    * Hosts of an isolated job: 0 -> 15 -> 0 (sent), 1 -> 16 -> 1 (received); what these tables do
+      not let pass is dropped.
+    * No frame reaches 247 and 248: their rows are messages between a controller and a host's
+      scripts about jobs.
     """
 
     CLASSIFY = 0
@@ -114,12 +139,17 @@ class Table:
     SEND_UNMANAGED = 12
     PLACED = 13
     FOLLOW = 14
+    ENCLOSED_SENDS = 15
+    ENCLOSED_RECEIVES = 16
     SEND_COUNT = 30
+    JOB_ANSWERS = 247
+    JOB_DECLARATIONS = 248
     CANARY = 249
 
 
 TABLE_ORDER = (
     Table.CANARY,
+    Table.JOB_ANSWERS,
     Table.SEND_COUNT,
     Table.SEND_UNMANAGED,
     Table.LEARNED,
@@ -133,8 +163,10 @@ TABLE_ORDER = (
     Table.FOLLOW,
     Table.RECEIVE_COUNT,
     Table.STRIPED,
+    Table.ENCLOSED_RECEIVES,
     Table.RECEIVE,
     Table.SEND,
+    Table.ENCLOSED_SENDS,
     Table.CLASSIFY,
 )
 """The order in which new rows are added.
@@ -181,3 +213,14 @@ def returned_mac(nic_mac: str) -> str:
     """
     digest = blake2b(nic_mac.encode(), digest_size=5).digest()
     return "f2:" + digest.hex(":")
+
+
+def job_mac(key: bytes, nic_mac: str) -> str:
+    """The address of a NIC on the wire between the hosts of an isolated job.
+
+    It is a secret of the job: 46 bits of a keyed hash of the NIC's own address. Hosts outside of
+    the job do not know it, so no frame of theirs is taken for one of the job.
+    """
+    digest = bytearray(blake2b(nic_mac.encode(), key=key, digest_size=6).digest())
+    digest[0] = digest[0] & 0xFC | 0x02
+    return bytes(digest).hex(":")

@@ -22,11 +22,13 @@ __all__ = [
     "Learn",
     "LookBack",
     "MatchValue",
+    "Note",
     "Output",
     "OutputRegister",
     "PopVlan",
     "PushVlan",
     "SetField",
+    "TakeClass",
     "ToController",
     "ToGroup",
     "Wanted",
@@ -152,6 +154,18 @@ class Distinguish:
     eth_type: int
 
 
+@dataclass(frozen=True, slots=True)
+class TakeClass:
+    """Copy the last byte of the frame's source address, the class of a job, into reg6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Do nothing, but hold a text for whoever reads the row. Open vSwitch pads it with zeros."""
+
+    data: bytes
+
+
 Action = (
     Output
     | ToController
@@ -166,6 +180,8 @@ Action = (
     | Follow
     | LookBack
     | Distinguish
+    | TakeClass
+    | Note
 )
 
 

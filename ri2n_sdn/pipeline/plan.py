@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
-from ri2n_sdn.pipeline import guests, placement, striping
+from ri2n_sdn.pipeline import guests, jobs, placement, striping
 from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
     ANNOUNCED_TO,
@@ -76,13 +76,15 @@ def plan_host(
     name: str,
     pair_slots: Mapping[str, tuple[PathKey, ...]],
     slots: int,
+    of_jobs: jobs.HostJobs = jobs.NO_JOBS,
 ) -> Wanted:
     """All flows and groups of host `name`.
 
     `pair_slots` holds the slot tables of the peers that have a group of their own. All other peers
     with the same choice of paths share a group, which has `slots` slots. Peers that do not accept
-    frames with the addresses of NICs yet are reached as unmanaged hosts are. Raises ValueError when
-    two flows or groups contradict each other, which is a bug.
+    frames with the addresses of NICs yet are reached as unmanaged hosts are. `of_jobs` is what the
+    rows must hold about jobs. Raises ValueError when two flows or groups contradict each other,
+    which is a bug.
     """
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
@@ -107,12 +109,23 @@ def plan_host(
         plan.add_flows(striping.host_flows(host, fabric.by_flows))
         plan.add_groups(striping.bounce_groups(host))
     plan.add_flows(placement.host_flows(host, fabric))
+    plan.add_flows(jobs.host_flows(host, of_jobs))
+    _add_jobs(plan, fabric, host, of_jobs, slots)
     if name in fabric.placement:
         plan.add_flows(placement.ended_by_client(host, fabric.placement[name]))
     for peer_name in sorted(fabric.hosts):
         if peer_name != name:
             peer = fabric.hosts[peer_name]
-            _add_peer(plan, fabric, attachments, host, peer, pair_slots.get(peer_name), slots)
+            _add_peer(
+                plan,
+                fabric,
+                attachments,
+                host,
+                peer,
+                pair_slots.get(peer_name),
+                slots,
+                of_jobs.enclosure,
+            )
     return plan.wanted()
 
 
@@ -181,6 +194,22 @@ class _Plan:
         return Wanted(self._flows, self._groups)
 
 
+def _add_jobs(plan: _Plan, fabric: Fabric, host: Host, of_jobs: jobs.HostJobs, slots: int) -> None:
+    """Add the rows and groups of the host's classes, and the walls of an isolated job."""
+    ready = {name: peer for name, peer in fabric.hosts.items() if peer.accepts_wire}
+    for flow, number, table in jobs.class_flows(host, ready, of_jobs, slots):
+        plan.add_flows([flow])
+        plan.add_groups([slot_group(number, table, host.hash_algorithm)])
+    if of_jobs.enclosure is not None:
+        members = [
+            fabric.hosts[name]
+            for name in sorted(of_jobs.enclosure.members)
+            if name != host.name and name in fabric.hosts
+        ]
+        ports = sorted({guest.port for guest in host.guests})
+        plan.add_flows(jobs.enclosure_flows(host, members, of_jobs.enclosure, ports))
+
+
 def _add_peer(
     plan: _Plan,
     fabric: Fabric,
@@ -189,10 +218,12 @@ def _add_peer(
     peer: Host,
     own_slots: tuple[PathKey, ...] | None,
     slots: int,
+    enclosure: jobs.Enclosure | None,
 ) -> None:
     """Add the rows and groups for one peer.
 
     `attachments` has the NICs of `host` by network. The slots are as in `_group_to_peer`.
+    `enclosure` is the isolated job that has the host for itself.
     """
     into, out = fabric.paths(peer.name, host.name), fabric.paths(host.name, peer.name)
     follows, places = peer.name in fabric.placement, host.name in fabric.placement
@@ -201,14 +232,16 @@ def _add_peer(
     incoming = {
         path.key: placement.incoming_actions(places, follows, back.get(path.key)) for path in into
     }
-    plan.add_flows(_receive_from_peer(host, peer, into, fabric.routing is not None, incoming))
+    plan.add_flows(
+        _receive_from_peer(host, peer, into, fabric.routing is not None, incoming, enclosure)
+    )
     if follows:
         plan.add_flows(placement.follow_flows(peer, fabric.placement[peer.name]))
     flows, groups = _broadcast_from_peer(fabric, peer, attachments)
     plan.add_flows(flows)
     plan.add_groups(groups)
     # Frames to the peer.
-    plan.add_flows(_output_flows(host, peer, out))
+    plan.add_flows(_output_flows(host, peer, out, enclosure))
     if out:
         # Frames of a container, and all frames for a peer that is not ready, keep their addresses
         # and go into one network only.
@@ -219,7 +252,8 @@ def _add_peer(
         plan.add_flows(striping.peer_flows(peer, fabric.helper_links(host.name, peer.name)))
     if not out or not peer.accepts_wire:
         return
-    group = _group_to_peer(host, peer.name, out, own_slots, slots)
+    common = fabric.common_paths(host.name, peer.name)
+    group = _group_to_peer(host, peer.name, common, own_slots, slots)
     plan.add_groups([group])
     match = {"eth_src": host.mac, "eth_dst": peer.mac}
     plan.add_flows([row(Table.SEND, 100, match, [ToGroup(group.group_id)])])
@@ -228,7 +262,7 @@ def _add_peer(
         plan.add_flows([flow])
         plan.add_groups([helper_first])
     if follows or places:
-        flows, groups = placement.by_path(host, peer, out, group)
+        flows, groups = placement.by_path(host, peer, common, group)
         plan.add_flows(flows)
         plan.add_groups(groups)
 
@@ -318,16 +352,21 @@ def _receive_from_peer(
     into: Sequence[Path],
     tagged: bool,
     incoming: Mapping[PathKey, Sequence[Action]],
+    enclosure: jobs.Enclosure | None,
 ) -> Iterator[Flow]:
     """Rows for frames of a managed peer, which count R_ijk and restore the peer's own MAC.
 
     Each path (peer's NIC, own NIC, VLAN) has a row with a counter of its own. `tagged` says whether
     networks have several VLANs. `incoming` has the actions by path that placed connections need.
+    Between the hosts of an isolated job (`enclosure`) frames carry the job's own addresses.
     """
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
     for path in into:
-        match: dict[str, MatchValue] = {"in_port": path.peer.port, "eth_src": path.own.mac}
+        match: dict[str, MatchValue] = {
+            "in_port": path.peer.port,
+            "eth_src": jobs.wire_mac(path.own, peer.name, enclosure),
+        }
         yield row(
             Table.RECEIVE_COUNT,
             100,
@@ -338,7 +377,8 @@ def _receive_from_peer(
     for nic in peer.nics:
         # The cables may differ from what the controller has learned. Frames are delivered all the
         # same.
-        yield _restoring_row(peer.mac, nic.mac, host.helper)
+        for mac in dict.fromkeys((nic.mac, jobs.wire_mac(nic, peer.name, enclosure))):
+            yield _restoring_row(peer.mac, mac, host.helper)
         if peer.connected:
             # These frames are what the peer's kernel sends by itself under its NIC's address. A
             # peer that is not connected may use that address for all its frames, after host-down or
@@ -407,13 +447,19 @@ def _broadcast_from_peer(
     return flows, groups
 
 
-def _output_flows(host: Host, peer: Host, out: Sequence[Path]) -> Iterator[Flow]:
+def _output_flows(
+    host: Host, peer: Host, out: Sequence[Path], enclosure: jobs.Enclosure | None
+) -> Iterator[Flow]:
     """Rows that put on the addresses of the NICs and the tag of the path, and send the frame.
 
-    There is one row per path, whose counter is S_ijk.
+    There is one row per path, whose counter is S_ijk. Between the hosts of an isolated job
+    (`enclosure`) the addresses are the job's own.
     """
     for path in out:
-        addresses = (SetField("eth_src", path.own.mac), SetField("eth_dst", path.peer.mac))
+        addresses = (
+            SetField("eth_src", jobs.wire_mac(path.own, peer.name, enclosure)),
+            SetField("eth_dst", jobs.wire_mac(path.peer, peer.name, enclosure)),
+        )
         yield row(
             Table.SEND_COUNT,
             100,

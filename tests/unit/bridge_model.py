@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey
+from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 from ri2n_sdn.pipeline.layout import GUEST_PORTS, LOCAL, PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.plan import plan_host
 from tests.unit.one_bridge import CONTROLLER, Bridge, Frame, connection_of, startup_rows
@@ -58,6 +59,7 @@ class Cluster:
         helpers: Collection[str] = (),
         by_flows: tuple[TrafficClass, ...] = (),
         placement: Mapping[str, tuple[int, ...]] | None = None,
+        jobs: Mapping[str, HostJobs] | None = None,
     ) -> None:
         self.taps: list[tuple[str, int, Frame]] = []
         self.to_controller: list[tuple[str, Frame]] = []
@@ -97,7 +99,10 @@ class Cluster:
             placement=placement or {},
         )
         self.bridges = {
-            name: Bridge(plan_host(self.fabric, name, {}, 64), ports_of(host))
+            name: Bridge(
+                plan_host(self.fabric, name, {}, 64, (jobs or {}).get(name, NO_JOBS)),
+                ports_of(host),
+            )
             for name, host in self.hosts.items()
         }
 
@@ -119,6 +124,7 @@ class Cluster:
         fabric: Fabric,
         pair_slots: Mapping[tuple[str, str], tuple[PathKey, ...]] | None = None,
         slots: int = 64,
+        jobs: Mapping[str, HostJobs] | None = None,
     ) -> None:
         """Bring the bridges of all hosts of `fabric` to their new plans.
 
@@ -131,7 +137,7 @@ class Cluster:
                 for (sender, receiver), table in (pair_slots or {}).items()
                 if sender == name
             }
-            wanted[name] = plan_host(fabric, name, own, slots)
+            wanted[name] = plan_host(fabric, name, own, slots, (jobs or {}).get(name, NO_JOBS))
         check_change(self, wanted, fabric)
         self.fabric = fabric
 

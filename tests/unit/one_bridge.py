@@ -31,9 +31,13 @@ class Frame:
     eth_type: int = 0x0800
     ip_proto: int = 17
     ip_dscp: int = 0
+    icmpv4_type: int = 0
+    icmpv4_code: int = 0
     icmpv6_type: int = 0
     ipv4_src: str = ""
     ipv4_dst: str = ""
+    ipv6_src: str = ""
+    ipv6_dst: str = ""
     tcp_src: int = 0
     tcp_dst: int = 0
     tcp_flags: int = 0
@@ -225,6 +229,10 @@ class Bridge:
                     out.append((state.registers[action.register], state.frame))
             elif isinstance(action, m.Distinguish):
                 assert state.frame.eth_type == action.eth_type
+            elif isinstance(action, m.TakeClass):
+                state.registers["reg6"] = int(state.frame.eth_src[-2:], 16)
+            elif isinstance(action, m.Note):
+                raise AssertionError("no frame meets a row with a note")
             else:
                 self._learn(action, state)
 

@@ -1,0 +1,65 @@
+"""What the controller knows of jobs now: declarations, who is together, paths, and problems."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.fabric.problem import Problem
+from ri2n_sdn.jobs.assign import Assignment
+from ri2n_sdn.jobs.declaration import Declaration
+from ri2n_sdn.jobs.members import Agreement
+from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
+
+__all__ = ["JobState"]
+
+_MAX_SHOWN = 20
+
+
+@dataclass
+class JobState:
+    """Everything about jobs, read and written under the cluster's lock; `book` has its own.
+
+    * `declared`: what each host's bridge says, as last read. `faults`: what is wrong there.
+    * `agreement`, `assignment`: the jobs and their paths. `of_host`: what follows for the rows.
+    * `states`: of each job, "installed", "waiting" or "refused", and why.
+    * `nudged`: hosts that said that their jobs have changed.
+    * `key`: the secret from which those of isolated jobs are made.
+    """
+
+    book: JobBook = field(default_factory=JobBook)
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    declared: dict[str, tuple[Declaration, ...]] = field(default_factory=dict)
+    faults: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    agreement: Agreement = field(default_factory=Agreement)
+    assignment: Assignment = field(default_factory=Assignment)
+    of_host: Mapping[str, HostJobs] = field(default_factory=dict)
+    states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    nudged: set[str] = field(default_factory=set)
+
+    def rules(self, host: str) -> HostJobs:
+        """What a host's rows must hold about jobs."""
+        return self.of_host.get(host, NO_JOBS)
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with jobs, and whose fault it is."""
+        lines = [
+            f"{host}: {fault}" for host, faults in sorted(self.faults.items()) for fault in faults
+        ]
+        lines += [
+            f"{host}: job {name}: {why}"
+            for (host, name), why in sorted(self.agreement.refused.items())
+        ]
+        lines += [
+            f"refused: {why}"
+            for key, why in sorted(self.assignment.refused.items())
+            if key in self.agreement.jobs
+        ]
+        for line in lines[:_MAX_SHOWN]:
+            yield Problem("warning", line, "see `ri2n job ls`; its packets go as everybody's")
+        if len(lines) > _MAX_SHOWN:
+            yield Problem(
+                "warning", f"{len(lines) - _MAX_SHOWN} more problems of jobs", "see the log"
+            )

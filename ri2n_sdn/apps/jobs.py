@@ -1,0 +1,357 @@
+"""The jobs app: reads what hosts declare, decides on paths, and tells hosts what became of it.
+
+`jobs/` decides, `pipeline.job_plan` says what follows for each host's rows, and the trunk app
+installs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.declared_rows import declared_request, read_declared
+from ri2n_sdn.apps.openflow import OSKenApp, ofp
+from ri2n_sdn.apps.patience import MUTE_S, await_most
+from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.errors import BadInput, Ri2nError
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.jobs.assign import assign
+from ri2n_sdn.jobs.declaration import (
+    Answer,
+    Declaration,
+    read_declaration,
+    write_answer,
+    write_order,
+)
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.members import Agreement, agree
+from ri2n_sdn.jobs.model import Job
+from ri2n_sdn.pipeline.job_plan import plan_jobs
+from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
+
+__all__ = ["JobsApp", "jobs_changed"]
+
+_LOG = logging.getLogger("ri2n.jobs")
+_TICK_S = 0.5
+_READ_S = 1.0
+# A host's declarations are read again after this time, in case that a message was lost.
+_AGAIN_S = 2.0
+# The first order's priority among the messages for a host; below are answers, by class.
+_ORDERS = 1000
+_MAX_ORDERS_PER_HOST = 64
+
+
+class JobsApp(OSKenApp):
+    """One thread, which has nothing to do until a host declares a job or an operator orders one.
+
+    What hosts declare stands in their bridges, so nothing must be restored when a controller
+    starts: it reads the declarations as it reads rows.
+    """
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The connection by which, and the time when, a host's declarations were read last.
+        self._read: dict[str, tuple[Channel, float]] = {}
+        # What the last decision was made of. It is made again when one of them has changed.
+        self._basis: tuple[object, ...] = ()
+        self._seen: dict[str, Job] = {}
+        self._loaded = False
+
+    def start(self) -> None:
+        super().start()
+        guarded_loop(self.cluster, "jobs", self._turn)
+
+    def _turn(self) -> None:
+        cluster = self.cluster
+        cluster.wake.jobs.wait(_TICK_S)
+        cluster.wake.jobs.clear()
+        now_s = time.monotonic()
+        with cluster.lock:
+            nudged, cluster.jobs.nudged = cluster.jobs.nudged, set()
+            due = self._due(nudged, now_s)
+        self._read_declarations(due)
+        with cluster.lock:
+            if not cluster.started:
+                return
+            fabric, state = cluster.fabric(), cluster.jobs
+            declared = dict(state.declared)
+        if not self._loaded:
+            self._seen = state.book.of_hosts()
+            self._loaded = True
+        self._end_orders(time.time())
+        self._decide(fabric, declared)
+        self._tell()
+        self._keep(time.time())
+
+    # What hosts declare
+
+    def _due(self, nudged: set[str], now_s: float) -> list[tuple[Member, Channel]]:
+        """The hosts whose declarations are read now (cluster.lock is held)."""
+        due = []
+        members = self.cluster.members
+        for name in self._read.keys() - members.keys():
+            del self._read[name]
+        for name in self.cluster.jobs.declared.keys() - members.keys():
+            del self.cluster.jobs.declared[name]
+            self.cluster.jobs.faults.pop(name, None)
+        for name, member in members.items():
+            channel = member.channel
+            if channel is None or channel.mute_s(now_s) > MUTE_S:
+                continue
+            read_by, read_s = self._read.get(name, (None, 0.0))
+            again_s = max(_AGAIN_S, 0.02 * len(members))
+            if name in nudged or read_by is not channel or now_s - read_s > again_s:
+                due.append((member, channel))
+        return due
+
+    def _read_declarations(self, due: list[tuple[Member, Channel]]) -> None:
+        """Read the declarations of some hosts. What cannot be read stays as it was."""
+        asked: list[tuple[Member, Channel, Future[list[Any]]]] = [
+            (member, channel, channel.request(declared_request(channel))) for member, channel in due
+        ]
+        await_most([(member.name, (reply,)) for member, _, reply in asked], _READ_S)
+        for member, channel, reply in asked:
+            name = member.name
+            try:
+                parts = reply.result(timeout=0)
+                texts = [
+                    text for part in parts for raw in part.body for text in read_declared(raw.data)
+                ]
+            except Exception as error:
+                # Whatever a reply holds, it is this host's fault alone.
+                _LOG.debug("%s: its jobs cannot be read: %s", name, printable(repr(error)))
+                with self.cluster.lock:
+                    self.cluster.jobs.nudged.add(name)
+                continue
+            declarations: list[Declaration] = []
+            faults: list[str] = []
+            for text in texts:
+                try:
+                    declarations.append(read_declaration(name, text))
+                except BadInput as error:
+                    faults.append(printable(str(error)))
+            self._read[name] = channel, time.monotonic()
+            with self.cluster.lock:
+                state = self.cluster.jobs
+                if self.cluster.members.get(name) is not member:
+                    continue
+                self.cluster.counters["dropped_declaration_malformed"] += len(
+                    set(faults) - set(state.faults.get(name, ()))
+                )
+                state.declared[name] = tuple(declarations)
+                state.faults[name] = tuple(faults)
+
+    # What follows
+
+    def _decide(self, fabric: Fabric, declared: Mapping[str, tuple[Declaration, ...]]) -> None:
+        """Decide on the paths of all jobs, if anything has changed since the last decision."""
+        cluster, state = self.cluster, self.cluster.jobs
+        basis = (fabric, declared, state.book.version)
+        if self._basis and fabric is self._basis[0] and basis[1:] == self._basis[1:]:
+            return
+        every = [each for declarations in declared.values() for each in declarations]
+        if not every and not state.book.orders and not state.agreement.jobs:
+            self._basis = basis
+            return
+        agreement = agree(every, state.book.orders, state.agreement)
+        jobs = [replace(job, id=key) for key, job in agreement.jobs.items()]
+        # The decision must not depend on itself: it is made from all paths.
+        plain = replace(fabric, reserved=None)
+        assignment = assign(plain, jobs, state.assignment)
+        decided = replace(plain, reserved=assignment)
+        of_host = plan_jobs(decided, agreement, assignment, state.key)
+        with cluster.lock:
+            self._note_changes(agreement)
+            moved = assignment.lanes != state.assignment.lanes
+            state.agreement, state.assignment = agreement, assignment
+            self._publish(of_host)
+            if moved:
+                cluster.topology_changed()
+                fabric = cluster.fabric()
+        self._basis = (fabric, *basis[1:])
+
+    def _note_changes(self, agreement: Agreement) -> None:
+        """Tell operators of jobs that are new or have other hosts (cluster.lock is held)."""
+        before = self.cluster.jobs.agreement.jobs
+        for key, job in agreement.jobs.items():
+            if key not in before:
+                self.cluster.note(
+                    f"job {key} of {job.user} has begun on {', '.join(job.hosts)}: "
+                    f"{job.policy.kind}"
+                )
+            elif before[key].policy != job.policy:
+                self.cluster.note(f"job {key} of {job.user} is {job.policy.kind} now")
+
+    def _publish(self, of_host: Mapping[str, HostJobs]) -> None:
+        """Have the hosts planned whose rows must change, with the messages that they have."""
+        state = self.cluster.jobs
+        new = {name: replace(jobs, notes=state.rules(name).notes) for name, jobs in of_host.items()}
+        for name in state.of_host.keys() - new.keys():
+            if state.of_host[name].notes:
+                new[name] = HostJobs(notes=state.of_host[name].notes)
+        self._replace(new)
+
+    def _replace(self, of_host: Mapping[str, HostJobs]) -> None:
+        """Take over what the rows of hosts must hold, and mark the hosts that have other rows."""
+        cluster, state = self.cluster, self.cluster.jobs
+        before, state.of_host = state.of_host, of_host
+        for name, member in cluster.members.items():
+            if before.get(name, NO_JOBS) != of_host.get(name, NO_JOBS):
+                member.dirty = True
+                cluster.wake.trunk.set()
+
+    # What hosts and operators are told
+
+    def _tell(self) -> None:
+        """Answer each declaration, and give the hosts their orders."""
+        cluster, state = self.cluster, self.cluster.jobs
+        with cluster.lock:
+            states = {key: self._state_of(key) for key in state.agreement.jobs}
+            for key, (what, why) in states.items():
+                if state.states.get(key, ("", ""))[0] != what:
+                    cluster.note(f"job {key}: {what}{': ' if why else ''}{why}")
+            state.states = states
+            notes: dict[str, dict[int, bytes]] = {}
+            for host, declarations in state.declared.items():
+                for declared in declarations:
+                    answer = self._answer(host, declared, states)
+                    notes.setdefault(host, {})[declared.number] = write_answer(answer)
+            for number, order in enumerate(sorted(state.book.orders.values(), key=_begun)):
+                for host in order.hosts:
+                    own = notes.setdefault(host, {})
+                    if sum(priority >= _ORDERS for priority in own) < _MAX_ORDERS_PER_HOST:
+                        own[_ORDERS + number] = write_order(order)
+            self._replace(
+                {
+                    name: jobs
+                    for name in {*state.of_host, *notes}
+                    if (jobs := replace(state.rules(name), notes=notes.get(name, {}))) != NO_JOBS
+                }
+            )
+
+    def _state_of(self, key: str) -> tuple[str, str]:
+        """(state, why) of a job (cluster.lock is held)."""
+        cluster, state = self.cluster, self.cluster.jobs
+        job = state.agreement.jobs[key]
+        if key in state.assignment.refused:
+            return "refused", state.assignment.refused[key]
+        late = [name for name in job.hosts if not self._installed(name)]
+        if late:
+            return "waiting", f"the rows of {', '.join(late)} are not installed yet"
+        waits = {state.agreement.waiting.get((host, job.id), "") for host in job.hosts} - {""}
+        if waits and any(name in cluster.members for name in self._named(job)):
+            return "waiting", sorted(waits)[0]
+        return "installed", sorted(waits)[0] if waits else ""
+
+    def _named(self, job: Job) -> set[str]:
+        """The hosts that a job names and that have not declared it."""
+        named = {
+            name
+            for host in job.hosts
+            for declared in self.cluster.jobs.declared.get(host, ())
+            if declared.job.id == job.id
+            for name in declared.job.hosts
+        }
+        return named - set(job.hosts)
+
+    def _installed(self, name: str) -> bool:
+        """Whether a host's bridge holds what its jobs need (cluster.lock is held)."""
+        member = self.cluster.members.get(name)
+        return (
+            member is not None
+            and member.channel is not None
+            and member.installed is not None
+            and not member.busy
+            and member.planned_jobs.same_rows(self.cluster.jobs.rules(name))
+        )
+
+    def _answer(
+        self, host: str, declared: Declaration, states: Mapping[str, tuple[str, str]]
+    ) -> Answer:
+        state = self.cluster.jobs
+        name = declared.job.id
+        refused = state.agreement.refused.get((host, name))
+        if refused is not None:
+            return Answer(name, "refused", refused)
+        key = state.agreement.by_class.get((host, declared.number), "")
+        what, why = states.get(key, ("waiting", "the controller has not decided yet"))
+        return Answer(name, what, why)
+
+    # What is kept
+
+    def _end_orders(self, now_s: float) -> None:
+        """End orders whose time is over."""
+        book = self.cluster.jobs.book
+        for job in list(book.orders.values()):
+            if job.end_s is not None and job.end_s <= now_s:
+                self._end(job, job.end_s, "its time was over")
+
+    def _end(self, job: Job, end_s: float, why: str) -> None:
+        record = Record(job.id, job.user, job.uid, job.hosts, job.policy, job.begin_s, end_s, why)
+        try:
+            self.cluster.jobs.book.end(record, job)
+        except Ri2nError as error:
+            self._fault(str(error))
+            return
+        with self.cluster.lock:
+            self.cluster.note(f"job {job.id} of {job.user} has ended: {why}")
+
+    def _keep(self, now_s: float) -> None:
+        """Keep the jobs that there are, and write down those that have ended."""
+        cluster, state = self.cluster, self.cluster.jobs
+        with cluster.lock:
+            jobs = dict(state.agreement.jobs)
+            kept = {key: (job, *state.states.get(key, ("", ""))) for key, job in jobs.items()}
+            # A host that is away may still run its job.
+            away = {
+                name
+                for name in {host for job in self._seen.values() for host in job.hosts}
+                if name in cluster.members and cluster.members[name].channel is None
+            }
+        for key, job in list(self._seen.items()):
+            if key in jobs or (job.source == "order" and job.id in state.book.orders):
+                continue
+            if not away.isdisjoint(job.hosts):
+                kept.setdefault(key, (job, "waiting", "its hosts are away"))
+                continue
+            del self._seen[key]
+            if job.source == "host":
+                self._end(replace(job, id=key), now_s, "its hosts have ended it")
+        for key, job in jobs.items():
+            # Hosts end a job one after the other; the record shall name all of them.
+            before = self._seen.get(key)
+            hosts = {*job.hosts, *(before.hosts if before is not None else ())}
+            self._seen[key] = replace(job, hosts=tuple(sorted(hosts)))
+        try:
+            state.book.keep(kept)
+        except Ri2nError as error:
+            self._fault(str(error))
+            return
+        with cluster.lock:
+            cluster.faults.pop("jobs are not kept", None)
+
+    def _fault(self, text: str) -> None:
+        with self.cluster.lock:
+            self.cluster.faults["jobs are not kept"] = printable(text)
+
+
+def jobs_changed(cluster: Cluster, dpid: int) -> None:
+    """Take in a host's message that its jobs have changed (cluster.lock is not held)."""
+    with cluster.lock:
+        for name, member in cluster.members.items():
+            if member.dpid == dpid:
+                cluster.jobs.nudged.add(name)
+                cluster.wake.jobs.set()
+
+
+def _begun(job: Job) -> tuple[float, str]:
+    return job.begin_s, job.id

@@ -1,0 +1,449 @@
+"""Operations of the local interface on jobs, reservations and rights.
+
+A user other than root may ask about everything, and may begin, move and end only what is his own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.jobs.admit import conflict
+from ri2n_sdn.jobs.check import check_reservation
+from ri2n_sdn.jobs.declaration import read_order
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.lanes import lane_text
+from ri2n_sdn.jobs.model import KINDS, Job, Policy, Reservation
+from ri2n_sdn.jobs.rights import Right, allowed
+from ri2n_sdn.jobs.text import job_id, service_text, shown, user_name
+from ri2n_sdn.pipeline.job_plan import tables_of
+
+__all__ = ["ROOT", "Asker", "asker_of", "job_operations"]
+
+_CREDENTIALS = struct.Struct("3i")
+_MAX_HISTORY = 1000
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks: the user at the other end of the socket."""
+
+    uid: int
+    name: str
+
+    def check_owner(self, user: str, uid: int | None, what: str) -> None:
+        """Raise BadInput when something is not the asker's own and the asker is not root."""
+        if self.uid != 0 and (user != self.name or uid not in (None, self.uid)):
+            raise BadInput(f"{what}: it is of {shown(user)}, and you are {self.name}")
+
+
+ROOT = Asker(0, "root")
+
+
+def asker_of(connection: socket.socket) -> Asker:
+    """Who is at the other end of a Unix socket. Raises OSError when it has gone.
+
+    The kernel says so, so nobody can ask in another one's name. The user that the controller runs
+    as may do all that root may.
+    """
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(raw)
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return Asker(0 if uid == os.geteuid() else uid, name)
+
+
+Operation = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Operation]:
+    """The operations by name, for one who asks. They raise BadInput and NotAvailable."""
+    operations: dict[str, Callable[[Cluster, Asker, dict[str, Any]], dict[str, Any]]] = {
+        "job_begin": _begin,
+        "job_end": _end,
+        "job_move": _move,
+        "job_list": _list,
+        "job_show": _show,
+        "job_history": _history,
+        "reserve_add": _reserve,
+        "reserve_list": _reservations,
+        "reserve_remove": _unreserve,
+        "rights_set": _set_right,
+        "rights_list": _rights,
+        "rights_remove": _remove_right,
+    }
+
+    def bound(
+        operation: Callable[[Cluster, Asker, dict[str, Any]], dict[str, Any]],
+    ) -> Operation:
+        return lambda request: operation(cluster, asker, request)
+
+    return {name: bound(operation) for name, operation in operations.items()}
+
+
+# Jobs
+
+
+def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """Order a job. Its hosts carry the order out as soon as they see it."""
+    now_s = time.time()
+    job = _job(request.get("job"), now_s)
+    asker.check_owner(job.user, job.uid, "user")
+    with cluster.lock:
+        state, fabric = cluster.jobs, cluster.fabric()
+        running = [*state.agreement.jobs.values()]
+        running += [
+            order for key, order in state.book.orders.items() if key not in state.agreement.jobs
+        ]
+        book = state.book
+    if any(other.id == job.id for other in running):
+        same = book.orders.get(job.id)
+        if same is not None and replace(same, begin_s=job.begin_s) == job:
+            return {"job": _document(cluster, job.id, same), "again": True}
+        raise BadInput(f"id: there is a job {job.id} already")
+    _check_hosts(fabric, job.hosts)
+    _check_times(job.begin_s, job.end_s, now_s)
+    refusal = None if asker.uid == 0 else allowed(book.rights, job)
+    if refusal is None:
+        refusal = conflict(fabric, running, list(book.reservations.values()), job, now_s)
+    if refusal is not None:
+        raise BadInput(f"refused: {refusal}")
+    book.add_order(job)
+    cluster.wake.jobs.set()
+    with cluster.lock:
+        cluster.note(f"job {job.id} of {job.user} is ordered on {', '.join(job.hosts)}")
+        return {"job": _document(cluster, job.id, job)}
+
+
+def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """End an order. What a host's job manager has begun, it must end itself."""
+    name = _name(request)
+    book = cluster.jobs.book
+    job = book.orders.get(name)
+    if job is None:
+        declared = cluster.jobs.agreement.jobs.get(name)
+        if declared is None:
+            raise BadInput(f"{name}: no such job")
+        raise BadInput(
+            f"{name}: it was begun on its hosts; run job-end --id {declared.id} on "
+            f"{', '.join(declared.hosts)}"
+        )
+    asker.check_owner(job.user, job.uid, name)
+    why = f"{asker.name} has ended it"
+    record = Record(
+        *(job.id, job.user, job.uid, job.hosts, job.policy, job.begin_s, time.time(), why)
+    )
+    book.end(record, job)
+    cluster.wake.jobs.set()
+    with cluster.lock:
+        cluster.note(f"job {name} of {job.user} has ended: {why}")
+    return {}
+
+
+def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """Give an ordered job another policy while it runs. Its packets change over without a loss."""
+    name = _name(request)
+    book, now_s = cluster.jobs.book, time.time()
+    job = book.orders.get(name)
+    if job is None:
+        if name in cluster.jobs.agreement.jobs:
+            raise BadInput(
+                f"{name}: it was begun on its hosts; run job-begin --change --id {name} there"
+            )
+        raise BadInput(f"{name}: no such job")
+    asker.check_owner(job.user, job.uid, name)
+    asked = request.get("job")
+    if not isinstance(asked, dict):
+        raise BadInput("job: must be an object")
+    fixed = {"id": job.id, "user": job.user, "uid": job.uid, "hosts": list(job.hosts)}
+    if fixed.keys() & asked.keys():
+        raise BadInput(f"job: {', '.join(sorted(fixed.keys() & asked.keys()))} cannot be changed")
+    wanted = replace(_job({**asked, **fixed}, now_s), begin_s=job.begin_s, end_s=job.end_s)
+    with cluster.lock:
+        fabric = cluster.fabric()
+        others = [other for key, other in cluster.jobs.agreement.jobs.items() if key != name]
+    refusal = None if asker.uid == 0 else allowed(book.rights, wanted)
+    if refusal is None:
+        refusal = conflict(fabric, others, list(book.reservations.values()), wanted, now_s)
+    if refusal is not None:
+        raise BadInput(f"refused: {refusal}")
+    book.add_order(wanted)
+    cluster.wake.jobs.set()
+    with cluster.lock:
+        return {"job": _document(cluster, name, wanted)}
+
+
+def _list(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    with cluster.lock:
+        return {"jobs": [_document(cluster, key, job) for key, job in _all(cluster).items()]}
+
+
+def _show(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """One job, with its class on each host and its paths from each host to the others."""
+    name = _name(request)
+    with cluster.lock:
+        job = _all(cluster).get(name)
+        if job is None:
+            raise BadInput(f"{name}: no such job; see `ri2n job ls` and `ri2n job history`")
+        return {"job": _document(cluster, name, job) | _details(cluster, name, job)}
+
+
+def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """The jobs that have ended, the newest first."""
+    limit = request.get("limit", 50)
+    if type(limit) is not int or not 1 <= limit <= _MAX_HISTORY:
+        raise BadInput(f"limit: must be 1 to {_MAX_HISTORY}")
+    user = request.get("user")
+    records = [
+        record
+        for record in reversed(list(cluster.jobs.book.history))
+        if user is None or record.user == user
+    ]
+    return {
+        "jobs": [
+            {
+                "id": record.id,
+                "user": record.user,
+                "uid": record.uid,
+                "hosts": list(record.hosts),
+                **_policy(record.policy),
+                "begin_s": record.begin_s,
+                "end_s": record.end_s,
+                "why": record.why,
+            }
+            for record in records[:limit]
+        ]
+    }
+
+
+def _all(cluster: Cluster) -> dict[str, Job]:
+    """All jobs by key: those of hosts that agree, and orders that no host carries out yet."""
+    state = cluster.jobs
+    return {**dict(sorted(state.book.orders.items())), **state.agreement.jobs}
+
+
+def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
+    """A job for an answer (cluster.lock is held, or the job has just been ordered)."""
+    what, why = cluster.jobs.states.get(key, ("waiting", "no host has begun it yet"))
+    return {
+        "id": key,
+        "user": job.user,
+        "uid": job.uid,
+        "hosts": list(job.hosts),
+        **_policy(job.policy),
+        "begin_s": job.begin_s,
+        "end_s": job.end_s,
+        "source": job.source,
+        "state": what,
+        "why": why,
+        "lanes": [
+            lane_text(cluster.jobs.assignment.fabric, lane)
+            for lane in sorted(cluster.jobs.assignment.lanes.get(key, ()))
+        ],
+    }
+
+
+def _details(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
+    state, fabric = cluster.jobs, cluster.fabric()
+    paths = []
+    for host in job.hosts if key not in state.assignment.refused else ():
+        if host not in fabric.hosts:
+            continue
+        for dscp, by_receiver in tables_of(fabric, state.assignment, key, job, host).items():
+            for receiver, chosen in by_receiver.items():
+                for path in chosen:
+                    paths.append(
+                        {
+                            "src": host,
+                            "dst": receiver,
+                            "dscp": dscp,
+                            "own": path.own.name,
+                            "peer": path.peer.name,
+                            "network": path.network,
+                            "vlan": path.route.vlan or None,
+                            "alive": path.alive,
+                        }
+                    )
+    return {"classes": dict(state.agreement.classes.get(key, {})), "paths": paths}
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return {
+        "policy": policy.kind,
+        "paths": list(policy.names(None)),
+        "tables": [
+            {"dscp": table.dscp, "paths": list(table.paths)}
+            for table in policy.tables
+            if table.dscp is not None
+        ],
+        "services": [service_text(service) for service in policy.services],
+        "min_rate_bps": policy.min_rate_bps,
+        "max_rate_bps": policy.max_rate_bps,
+    }
+
+
+# Reservations
+
+
+def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    now_s = time.time()
+    asked = request.get("reservation")
+    if not isinstance(asked, dict):
+        raise BadInput("reservation: must be an object")
+    rate = asked.get("rate_bps")
+    if rate is not None and type(rate) is not int:
+        raise BadInput("rate_bps: must be a number of bit/s")
+    rest = {key: value for key, value in asked.items() if key != "rate_bps"}
+    job = _job({"uid": 0, "policy": "exclusive", **rest}, now_s)
+    if job.end_s is None:
+        raise BadInput("end_s: is missing")
+    wanted = Reservation(job.id, job.user, job.hosts, job.begin_s, job.end_s, rate, job.policy)
+    check_reservation(wanted)
+    asker.check_owner(wanted.user, None, "user")
+    with cluster.lock:
+        fabric, book = cluster.fabric(), cluster.jobs.book
+        running = list(_all(cluster).values())
+    if wanted.id in book.reservations:
+        raise BadInput(f"id: there is a reservation {wanted.id} already")
+    _check_hosts(fabric, wanted.hosts)
+    _check_times(wanted.begin_s, wanted.end_s, now_s)
+    refusal = None if asker.uid == 0 else allowed(book.rights, wanted)
+    if refusal is None:
+        refusal = conflict(fabric, running, list(book.reservations.values()), wanted, now_s)
+    if refusal is not None:
+        raise BadInput(f"refused: {refusal}")
+    book.put_reservation(wanted)
+    cluster.wake.jobs.set()
+    return {"reservation": _reservation(wanted)}
+
+
+def _reservations(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    kept = cluster.jobs.book.reservations
+    return {"reservations": [_reservation(each) for each in sorted(kept.values(), key=_begin_of)]}
+
+
+def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    name = _name(request)
+    book = cluster.jobs.book
+    kept = book.reservations.get(name)
+    if kept is None:
+        raise BadInput(f"{name}: no such reservation")
+    asker.check_owner(kept.user, None, name)
+    book.remove_reservation(name)
+    cluster.wake.jobs.set()
+    return {}
+
+
+def _reservation(kept: Reservation) -> dict[str, Any]:
+    return {
+        "id": kept.id,
+        "user": kept.user,
+        "hosts": list(kept.hosts),
+        "begin_s": kept.begin_s,
+        "end_s": kept.end_s,
+        "rate_bps": kept.rate_bps,
+        **_policy(kept.policy),
+    }
+
+
+def _begin_of(kept: Reservation) -> tuple[float, str]:
+    return kept.begin_s, kept.id
+
+
+# Rights
+
+
+def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    _root_only(asker)
+    asked = request.get("right")
+    keys = {"user", "policies", "max_rate_bps", "max_hosts", "reserve"}
+    if not isinstance(asked, dict) or not asked.keys() <= keys:
+        raise BadInput(f"right: must be an object with the keys {', '.join(sorted(keys))}")
+    if not isinstance(asked.get("user"), str):
+        raise BadInput("user: must be the name of a user")
+    policies = asked.get("policies", [])
+    if not isinstance(policies, list) or not set(map(str, policies)) <= set(KINDS):
+        raise BadInput(f"policies: must be some of {', '.join(KINDS)}")
+    for key in ("max_rate_bps", "max_hosts"):
+        if asked.get(key) is not None and (type(asked[key]) is not int or asked[key] < 1):
+            raise BadInput(f"{key}: must be a number from 1")
+    if type(asked.get("reserve", False)) is not bool:
+        raise BadInput("reserve: must be true or false")
+    right = Right(
+        user_name(asked["user"]),
+        frozenset(policies),
+        asked.get("max_rate_bps"),
+        asked.get("max_hosts"),
+        asked.get("reserve", False),
+    )
+    cluster.jobs.book.put_right(right)
+    return {"right": _right(right)}
+
+
+def _rights(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    return {"rights": [_right(right) for _, right in sorted(cluster.jobs.book.rights.items())]}
+
+
+def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    _root_only(asker)
+    user = request.get("user")
+    if not isinstance(user, str):
+        raise BadInput("user: must be the name of a user")
+    cluster.jobs.book.remove_right(user)
+    return {}
+
+
+def _right(right: Right) -> dict[str, Any]:
+    return {**asdict(right), "policies": sorted(right.policies)}
+
+
+def _root_only(asker: Asker) -> None:
+    if asker.uid != 0:
+        raise BadInput("rights: only root may change them")
+
+
+# Checks
+
+
+def _job(asked: object, now_s: float) -> Job:
+    """The job of a request, whose keys are those of an order. Raises BadInput."""
+    if not isinstance(asked, Mapping):
+        raise BadInput("job: must be an object")
+    for key in ("v", "order", "source"):
+        if key in asked:
+            raise BadInput(f"unknown key {key}")
+    order = {"begin_s": now_s, **asked, "v": 1, "order": True, "source": "order"}
+    return read_order(json.dumps(order).encode())
+
+
+def _check_hosts(fabric: Fabric, hosts: tuple[str, ...]) -> None:
+    for name in hosts:
+        if name not in fabric.hosts:
+            known = ", ".join(sorted(fabric.hosts)) or "none"
+            raise BadInput(f"hosts: no host {name}; known are {known}")
+
+
+def _check_times(begin_s: float, end_s: float | None, now_s: float) -> None:
+    if end_s is not None and end_s <= max(begin_s, now_s):
+        raise BadInput("end_s: is over before it begins, or already")
+
+
+def _name(request: dict[str, Any]) -> str:
+    name = request.get("id")
+    if not isinstance(name, str):
+        raise BadInput("id: must be a text")
+    # The key of a job whose id another job has too ends with the name of a host.
+    job_id(name.partition("@")[0])
+    return name

@@ -1,0 +1,309 @@
+"""`ri2n job`: begin and end jobs by the controller's order, and see what became of all jobs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json, rate_text
+from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.jobs.model import KINDS, PathTable
+from ri2n_sdn.jobs.text import (
+    parse_dscp_table,
+    parse_hosts,
+    parse_paths,
+    parse_rate,
+    parse_service,
+    parse_time,
+    service_text,
+    time_text,
+)
+
+__all__ = ["app", "policy_of", "user_and_uid"]
+
+app = typer.Typer(no_args_is_help=True, help="Users' jobs and the paths that they have.")
+
+Json = dict[str, Any]
+_POLL_S = 0.05
+
+PolicyOption = Annotated[
+    str, typer.Option("--policy", help=f"What the job may use: {', '.join(KINDS)}.")
+]
+PathsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--paths", metavar="NAME,...", help="NETWORK, NETWORK/VLAN, vlan:VLAN, HOST:NIC or NIC."
+    ),
+]
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="DSCP=NAME,...", help="Paths of packets with this DSCP."),
+]
+ServiceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--service", metavar="ADDR/PROTO/PORT", help="What an isolated job may reach; repeat it."
+    ),
+]
+MinRateOption = Annotated[
+    str | None, typer.Option("--min-rate", metavar="RATE", help="As 400M: what each host gets.")
+]
+MaxRateOption = Annotated[
+    str | None, typer.Option("--max-rate", metavar="RATE", help="As 800M: the most of each host.")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+
+
+@app.command()
+def begin(
+    name: NameArgument,
+    hosts: Annotated[str, typer.Option(metavar="A,B,...", help="The hosts of the job.")],
+    user: Annotated[
+        str | None, typer.Option(help="Whose job it is: a name or a uid. Default: you.")
+    ] = None,
+    policy: PolicyOption = "shared",
+    paths: PathsOption = None,
+    table: TableOption = None,
+    service: ServiceOption = None,
+    min_rate: MinRateOption = None,
+    max_rate: MaxRateOption = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When it ends: +2h, or 2026-11-27T10:00.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Wait until its paths are installed.")
+    ] = 0.0,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Order a job: its hosts mark the user's packets from now on, until `ri2n job end`.
+
+    On hosts with a job manager of their own, `job-begin` does the same (docs/jobs.md).
+    """
+    owner, uid = user_and_uid(user)
+    job: Json = {"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))}
+    job |= policy_of(policy, paths, table, service, min_rate, max_rate)
+    if until is not None:
+        job["end_s"] = parse_time(until, time.time(), "--until")
+    path = jobs_socket(socket, lab)
+    answer = call(path, "job_begin", job=job)["job"]
+    if wait:
+        answer = _await(path, name, wait)
+    if as_json:
+        print_json(answer)
+    else:
+        print(f"{name}: {_state(answer)}")
+
+
+@app.command()
+def end(name: NameArgument, socket: SocketOption = None, lab: LabOption = None) -> None:
+    """End a job that the controller has ordered."""
+    call(jobs_socket(socket, lab), "job_end", id=name)
+    print(f"{name}: ended")
+
+
+@app.command()
+def move(
+    name: NameArgument,
+    policy: PolicyOption = "paths",
+    paths: PathsOption = None,
+    table: TableOption = None,
+    service: ServiceOption = None,
+    min_rate: MinRateOption = None,
+    max_rate: MaxRateOption = None,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a job other paths, or another policy, while it runs."""
+    wanted = policy_of(policy, paths, table, service, min_rate, max_rate)
+    answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
+    if as_json:
+        print_json(answer)
+    else:
+        print(f"{name}: {_state(answer)}")
+
+
+@app.command("ls")
+def list_jobs(
+    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
+) -> None:
+    """Show all jobs, those with a problem first."""
+    jobs = call(jobs_socket(socket, lab), "job_list")["jobs"]
+    if as_json:
+        print_json(jobs)
+        return
+    if not jobs:
+        print("no jobs")
+        return
+    shown = Table()
+    for heading in ("job", "user", "hosts", "policy", "rates", "lanes", "since", "state"):
+        shown.add_column(heading)
+    order = {"refused": 0, "waiting": 1}
+    for job in sorted(jobs, key=lambda job: (order.get(job["state"], 2), job["begin_s"])):
+        shown.add_row(
+            job["id"],
+            job["user"],
+            ", ".join(job["hosts"]),
+            _policy_text(job),
+            _rates(job),
+            ", ".join(job["lanes"]) or "-",
+            time_text(job["begin_s"]),
+            _state(job),
+        )
+    console().print(shown)
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one job: its state, its class on each host, and its paths."""
+    job = call(jobs_socket(socket, lab), "job_show", id=name)["job"]
+    if as_json:
+        print_json(job)
+        return
+    out = console()
+    out.print(f"{job['id']}: {_state(job)}", highlight=False)
+    out.print(
+        f"of {job['user']} (uid {job['uid']}), {_policy_text(job)}, "
+        f"{'ordered' if job['source'] == 'order' else 'begun by its hosts'} at "
+        f"{time_text(job['begin_s'])}, ends at {time_text(job['end_s'])}",
+        highlight=False,
+    )
+    for host in job["hosts"]:
+        number = job["classes"].get(host)
+        text = f"class {number}" if number is not None else "has not begun it"
+        out.print(f"{host}: {text}", highlight=False)
+    if not job["paths"]:
+        out.print("its packets go as everybody's", highlight=False)
+        return
+    shown = Table()
+    for heading in ("from", "to", "DSCP", "own NIC", "peer's NIC", "network", "VLAN", "alive"):
+        shown.add_column(heading)
+    for path in job["paths"]:
+        shown.add_row(
+            path["src"],
+            path["dst"],
+            "any" if path["dscp"] is None else str(path["dscp"]),
+            path["own"],
+            path["peer"],
+            path["network"],
+            str(path["vlan"] or "-"),
+            "yes" if path["alive"] else "no",
+        )
+    out.print(shown)
+
+
+@app.command()
+def history(
+    user: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show jobs that have ended, the newest first, and why they ended."""
+    jobs = call(jobs_socket(socket, lab), "job_history", user=user, limit=limit)["jobs"]
+    if as_json:
+        print_json(jobs)
+        return
+    if not jobs:
+        print("no job has ended yet")
+        return
+    shown = Table()
+    for heading in ("job", "user", "hosts", "policy", "from", "to", "why it ended"):
+        shown.add_column(heading)
+    for job in jobs:
+        shown.add_row(
+            job["id"],
+            job["user"],
+            ", ".join(job["hosts"]),
+            _policy_text(job),
+            time_text(job["begin_s"]),
+            time_text(job["end_s"]),
+            job["why"],
+        )
+    console().print(shown)
+
+
+def policy_of(
+    kind: str,
+    paths: str | None,
+    tables: list[str] | None,
+    services: list[str] | None,
+    min_rate: str | None,
+    max_rate: str | None,
+) -> Json:
+    """The keys of a policy for a request, from the options. Raises BadInput."""
+    if kind not in KINDS:
+        raise BadInput(f"--policy: unknown {kind!r}; choose from {', '.join(KINDS)}")
+    by_dscp: list[PathTable] = [parse_dscp_table(text, "--table") for text in tables or ()]
+    result: Json = {
+        "policy": kind,
+        "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
+        "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
+        "services": [service_text(parse_service(text, "--service")) for text in services or ()],
+        "min_rate_bps": parse_rate(min_rate, "--min-rate") if min_rate is not None else None,
+        "max_rate_bps": parse_rate(max_rate, "--max-rate") if max_rate is not None else None,
+    }
+    return {key: value for key, value in result.items() if value not in (None, [])}
+
+
+def user_and_uid(user: str | None) -> tuple[str, int]:
+    """The name and the uid of a user, by default of the one who runs this. Raises BadInput."""
+    if user is None or user.isdecimal():
+        uid = os.getuid() if user is None else int(user)
+        try:
+            return pwd.getpwuid(uid).pw_name, uid
+        except (KeyError, OverflowError):
+            return str(uid), uid
+    try:
+        return user, pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise BadInput(f"--user {user}: there is no such user here") from None
+
+
+def _await(path: Path, name: str, wait_s: float) -> Json:
+    """The job once it is installed or refused. Raises NotAvailable when that takes too long."""
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        job: Json = call(path, "job_show", id=name)["job"]
+        if job["state"] == "installed":
+            return job
+        if job["state"] == "refused":
+            raise BadInput(f"{name}: refused: {job['why']}")
+        if time.monotonic() > deadline_s:
+            raise NotAvailable(f"{name}: not installed after {wait_s:g} s: {job['why']}")
+        time.sleep(_POLL_S)
+
+
+def _state(job: Json) -> str:
+    return f"{job['state']}: {job['why']}" if job["why"] else str(job["state"])
+
+
+def _policy_text(job: Json) -> str:
+    parts = [str(job["policy"])]
+    if job["paths"]:
+        parts.append(",".join(job["paths"]))
+    parts += [f"DSCP {table['dscp']}: {','.join(table['paths'])}" for table in job["tables"]]
+    return "; ".join(parts)
+
+
+def _rates(job: Json) -> str:
+    least, most = job["min_rate_bps"], job["max_rate_bps"]
+    parts = [f"at least {rate_text(least)}"] if least is not None else []
+    parts += [f"at most {rate_text(most)}"] if most is not None else []
+    return ", ".join(parts) or "-"

@@ -1,0 +1,158 @@
+"""`ri2n reserve` and `ri2n rights`: paths for a time to come, and what users may ask for."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json, rate_text
+from ri2n_sdn.cli.job import PathsOption, policy_of, user_and_uid
+from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.model import KINDS
+from ri2n_sdn.jobs.text import parse_duration, parse_hosts, parse_rate, parse_time, time_text
+
+__all__ = ["reservations", "rights"]
+
+reservations = typer.Typer(no_args_is_help=True, help="Paths that users have reserved.")
+rights = typer.Typer(no_args_is_help=True, help="What users may ask for.")
+
+Json = dict[str, Any]
+
+
+@reservations.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="ID", help="A name for the reservation.")],
+    hosts: Annotated[str, typer.Option(metavar="A,B,...", help="Between which hosts.")],
+    begin: Annotated[
+        str, typer.Option(metavar="TIME", help="now, +2h, or 2026-11-27T10:00 (UTC).")
+    ] = "now",
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="As --begin.")] = None,
+    length: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="In place of --end: 90m, 2h, 3d.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="As 400M: what each host gets.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="For whom. Default: you.")] = None,
+    paths: PathsOption = None,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Reserve paths between hosts for a time. A refusal says what is in the way, and until when."""
+    now_s = time.time()
+    begin_s = parse_time(begin, now_s, "--begin")
+    if (end is None) == (length is None):
+        raise BadInput("--end: give --end or --for")
+    if end is not None:
+        end_s = parse_time(end, now_s, "--end")
+    else:
+        end_s = begin_s + parse_duration(str(length), "--for")
+    wanted: Json = {"id": name, "user": user_and_uid(user)[0], "hosts": list(parse_hosts(hosts))}
+    wanted |= {"begin_s": begin_s, "end_s": end_s}
+    wanted |= policy_of("exclusive", paths, None, None, None, None)
+    if rate is not None:
+        wanted["rate_bps"] = parse_rate(rate, "--rate")
+    answer = call(jobs_socket(socket, lab), "reserve_add", reservation=wanted)["reservation"]
+    if as_json:
+        print_json(answer)
+    else:
+        print(f"{name}: reserved from {time_text(begin_s)} to {time_text(end_s)}")
+
+
+@reservations.command("ls")
+def list_reservations(
+    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
+) -> None:
+    """Show all reservations in the order of their beginnings."""
+    kept = call(jobs_socket(socket, lab), "reserve_list")["reservations"]
+    if as_json:
+        print_json(kept)
+        return
+    if not kept:
+        print("no reservations")
+        return
+    shown = Table()
+    for heading in ("reservation", "user", "hosts", "rate", "from", "to"):
+        shown.add_column(heading)
+    for each in kept:
+        rate = rate_text(each["rate_bps"])
+        times = (time_text(each["begin_s"]), time_text(each["end_s"]))
+        shown.add_row(each["id"], each["user"], ", ".join(each["hosts"]), rate, *times)
+    console().print(shown)
+
+
+@reservations.command()
+def rm(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The reservation's name.")],
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Remove a reservation. A job that uses it goes on by the common paths."""
+    call(jobs_socket(socket, lab), "reserve_remove", id=name)
+    print(f"{name}: removed")
+
+
+@rights.command("set")
+def set_right(
+    user: Annotated[str, typer.Argument(help="The name of a user.")],
+    policies: Annotated[
+        str, typer.Option(metavar="KIND,...", help=f"Some of {', '.join(KINDS)}.")
+    ] = "shared",
+    max_rate: Annotated[str | None, typer.Option(metavar="RATE", help="As 400M.")] = None,
+    max_hosts: Annotated[int | None, typer.Option(min=1, help="Hosts of one job.")] = None,
+    reserve: Annotated[bool, typer.Option("--reserve", help="May make reservations.")] = False,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Say what a user may ask for. Only root may do so."""
+    kinds = [kind.strip() for kind in policies.split(",")]
+    for kind in kinds:
+        if kind not in KINDS:
+            raise BadInput(f"--policies: unknown {kind!r}; choose from {', '.join(KINDS)}")
+    right: Json = {"user": user, "policies": kinds, "max_hosts": max_hosts, "reserve": reserve}
+    right["max_rate_bps"] = parse_rate(max_rate, "--max-rate") if max_rate is not None else None
+    call(jobs_socket(socket, lab), "rights_set", right=right)
+    print(f"{user}: {', '.join(kinds)}")
+
+
+@rights.command("ls")
+def list_rights(
+    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
+) -> None:
+    """Show what users may ask for."""
+    kept = call(jobs_socket(socket, lab), "rights_list")["rights"]
+    if as_json:
+        print_json(kept)
+        return
+    if not kept:
+        print("no entries")
+        return
+    shown = Table()
+    for heading in ("user", "policies", "rate", "hosts", "may reserve"):
+        shown.add_column(heading)
+    for each in kept:
+        shown.add_row(
+            each["user"],
+            ", ".join(each["policies"]),
+            rate_text(each["max_rate_bps"]),
+            str(each["max_hosts"] or "-"),
+            "yes" if each["reserve"] else "no",
+        )
+    console().print(shown)
+
+
+@rights.command("rm")
+def remove_right(
+    user: Annotated[str, typer.Argument(help="The name of a user.")],
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Remove a user's entry."""
+    call(jobs_socket(socket, lab), "rights_remove", user=user)
+    print(f"{user}: removed")

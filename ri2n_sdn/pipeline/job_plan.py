@@ -1,0 +1,86 @@
+"""What the rows of each host must hold about jobs: jobs and their paths become classes and walls.
+
+It is the step between `jobs/`, which decides, and `pipeline.jobs`, which makes rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from ri2n_sdn.fabric.model import Fabric, Path
+from ri2n_sdn.jobs.assign import Assignment
+from ri2n_sdn.jobs.members import Agreement
+from ri2n_sdn.jobs.model import Job
+from ri2n_sdn.pipeline.jobs import ClassTable, Enclosure, HostJobs
+
+__all__ = ["job_secret", "plan_jobs", "tables_of"]
+
+
+def job_secret(cluster_key: bytes, key: str) -> bytes:
+    """The secret of an isolated job, which only the controller and the job's bridges know.
+
+    `key` is the job's key in the agreement, `cluster_key` the secret of the cluster (32 bytes).
+    """
+    return blake2b(key.encode(), key=cluster_key, digest_size=32).digest()
+
+
+def plan_jobs(
+    fabric: Fabric, agreement: Agreement, assignment: Assignment, cluster_key: bytes
+) -> dict[str, HostJobs]:
+    """What each host's rows must hold, without the messages for its scripts.
+
+    Hosts without a job that needs rows are left out. A refused job needs none: its packets go as
+    everybody's.
+    """
+    tables: dict[str, list[ClassTable]] = {}
+    enclosures: dict[str, Enclosure] = {}
+    for key, job in agreement.jobs.items():
+        if key in assignment.refused:
+            continue
+        numbers = agreement.classes[key]
+        for host in job.hosts:
+            if host not in fabric.hosts:
+                continue
+            if assignment.closed(host) == key:
+                secret = job_secret(cluster_key, key)
+                members = frozenset(name for name in job.hosts if name in fabric.hosts)
+                enclosures[host] = Enclosure(key, secret, members, job.policy.services)
+            own = tables_of(fabric, assignment, key, job, host)
+            tables.setdefault(host, []).extend(
+                ClassTable(numbers[host], dscp, paths) for dscp, paths in own.items()
+            )
+    return {
+        host: HostJobs(
+            tuple(sorted(tables.get(host, ()), key=lambda table: (table.number, str(table.dscp)))),
+            enclosures.get(host),
+        )
+        for host in sorted({*tables, *enclosures})
+        if tables.get(host) or host in enclosures
+    }
+
+
+def tables_of(
+    fabric: Fabric, assignment: Assignment, key: str, job: Job, host: str
+) -> dict[int | None, Mapping[str, tuple[Path, ...]]]:
+    """The paths of a job from one of its hosts: by DSCP, then by receiver.
+
+    Receivers to which the job's packets go as everybody's are left out. A policy that names paths
+    holds towards every host; lanes of the job's own are between its hosts.
+    """
+    policy = job.policy
+    marks = dict.fromkeys((None, *(table.dscp for table in policy.tables)))
+    if not policy.wants_lanes and not policy.all_names:
+        return {}
+    result: dict[int | None, Mapping[str, tuple[Path, ...]]] = {}
+    for dscp in marks:
+        paths: dict[str, tuple[Path, ...]] = {}
+        for receiver in job.hosts if policy.wants_lanes else fabric.hosts:
+            if receiver == host or receiver not in fabric.hosts:
+                continue
+            chosen = assignment.paths(key, dscp, fabric.paths(host, receiver))
+            if chosen and chosen != fabric.common_paths(host, receiver):
+                paths[receiver] = chosen
+        if paths:
+            result[dscp] = paths
+    return result

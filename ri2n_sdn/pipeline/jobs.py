@@ -1,0 +1,257 @@
+"""Rows of hosts with jobs: paths of their own for classes, and the walls of isolated jobs.
+
+docs/pipeline.md describes them. A host's firewall hands a packet of a job to the bridge with the
+job's class in the source address. Here the class becomes a register, and rows for (class,
+destination) choose the paths. The hosts of an isolated job pass everything through two tables of
+their own first, which let only the job's own frames and the named services pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from ri2n_sdn.fabric.model import Host, Nic, Path, PathKey
+from ri2n_sdn.jobs.model import Service
+from ri2n_sdn.pipeline.layout import (
+    CLASS_MACS,
+    ETH_ARP,
+    ETH_IPV4,
+    ETH_IPV6,
+    ETH_STRIPED,
+    LOCAL,
+    ND_TYPES,
+    Table,
+    group_id,
+    job_mac,
+)
+from ri2n_sdn.pipeline.messages import (
+    Flow,
+    Goto,
+    MatchValue,
+    Note,
+    SetField,
+    TakeClass,
+    ToGroup,
+    row,
+)
+from ri2n_sdn.pipeline.slot_tables import SlotTable, table_in_force
+
+__all__ = [
+    "NO_JOBS",
+    "ClassTable",
+    "Enclosure",
+    "HostJobs",
+    "class_flows",
+    "class_slots",
+    "enclosure_flows",
+    "host_flows",
+    "job_group_id",
+    "wire_mac",
+]
+
+_JOB = 8
+_PASSED = 1  # the value of reg7 that means "this frame was let through"
+_TCP, _UDP, _ICMP, _ICMPV6 = 6, 17, 1, 58
+_PROTOCOLS = {"tcp": _TCP, "udp": _UDP}
+_TCP_ACK = (0x10, 0x10)
+# IPv6 needs reports of group membership, so that switches deliver neighbour discovery.
+_MLD_REPORTS = (131, 132, 143)
+_TOO_BIG_V6, _UNREACHABLE, _TOO_BIG_CODE = 2, 3, 4
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """The paths of a class on one host to each of its job's other hosts.
+
+    `number` is the class, 1..63. The table is for packets with the mark `dscp`; None stands for all
+    packets that no other table of the class takes. A receiver without paths is not in `paths`.
+    """
+
+    number: int
+    dscp: int | None
+    paths: Mapping[str, tuple[Path, ...]]
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """The isolated job that has a host for itself.
+
+    `members` are all its hosts, `services` what they may talk to besides. `key` is the job's
+    secret, from which the addresses of its frames on the wire are made.
+    """
+
+    job: str
+    key: bytes
+    members: frozenset[str]
+    services: tuple[Service, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostJobs:
+    """What one host's rows must hold about jobs.
+
+    `notes` are messages for the host's scripts: (priority, text) of rows in Table.JOB_ANSWERS.
+    """
+
+    tables: tuple[ClassTable, ...] = ()
+    enclosure: Enclosure | None = None
+    notes: Mapping[int, bytes] = field(default_factory=dict)
+
+    def same_rows(self, other: HostJobs) -> bool:
+        """Whether packets go the same way by both; the messages may differ."""
+        return (self.tables, self.enclosure) == (other.tables, other.enclosure)
+
+
+NO_JOBS = HostJobs()
+
+
+def job_group_id(slots: SlotTable) -> int:
+    """The id of the group of a job's slot table. Classes with the same table share the group."""
+    return group_id(_JOB, slots)
+
+
+def wire_mac(nic: Nic, peer: str, enclosure: Enclosure | None) -> str:
+    """The address that a NIC has in frames to and from `peer` on the wire."""
+    if enclosure is not None and peer in enclosure.members:
+        return job_mac(enclosure.key, nic.mac)
+    return nic.mac
+
+
+def host_flows(host: Host, jobs: HostJobs) -> Iterator[Flow]:
+    """Rows that every host has, and the messages for its scripts.
+
+    The class of a frame goes into reg6, also when no job has it: then no row asks for it, and the
+    frame goes as everybody's. Frames from elsewhere with the address of a class are dropped.
+    """
+    restore = SetField("eth_src", host.mac)
+    yield row(
+        Table.CLASSIFY,
+        990,
+        {"in_port": LOCAL, "eth_src": CLASS_MACS},
+        [TakeClass(), restore, Goto(Table.CLASSIFY)],
+    )
+    yield row(Table.RECEIVE, 200, {"eth_src": CLASS_MACS}, [])
+    for priority, text in jobs.notes.items():
+        yield row(Table.JOB_ANSWERS, priority, {"in_port": LOCAL}, [Note(text)])
+
+
+def class_slots(paths: Sequence[Path], slots: int) -> SlotTable:
+    """The slot table of a class over its paths to one receiver, weighted by the paths' rates."""
+    return table_in_force(paths, None, slots)
+
+
+def class_flows(
+    host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int
+) -> Iterator[tuple[Flow, int, tuple[PathKey, ...]]]:
+    """For each class, table and receiver: the row, and the id and slot table of its group.
+
+    `peers` are the hosts that accept frames with the addresses of NICs. Frames to any other host go
+    as everybody's.
+    """
+    for table in jobs.tables:
+        for name, paths in table.paths.items():
+            if name not in peers or not paths:
+                continue
+            own = class_slots(paths, slots)
+            match: dict[str, MatchValue] = {
+                "reg6": table.number,
+                "eth_src": host.mac,
+                "eth_dst": peers[name].mac,
+            }
+            to_group = [ToGroup(job_group_id(own))]
+            if table.dscp is None:
+                yield row(Table.SEND, 130, match, to_group), job_group_id(own), own
+                continue
+            for family in (ETH_IPV4, ETH_IPV6):
+                marked = {**match, "eth_type": family, "ip_dscp": table.dscp}
+                yield row(Table.SEND, 132, marked, to_group), job_group_id(own), own
+
+
+def enclosure_flows(
+    host: Host, members: Sequence[Host], enclosure: Enclosure, guests: Sequence[int] = ()
+) -> Iterator[Flow]:
+    """The walls around a host of an isolated job, for what it sends and what it receives.
+
+    `members` are the job's other hosts, `guests` the ports of containers and virtual machines. A
+    frame that may pass gets a mark in reg7, and begins again in the table that it came from.
+    """
+    for port in (LOCAL, *guests):
+        yield row(Table.CLASSIFY, 985, {"in_port": port, "reg7": 0}, [Goto(Table.ENCLOSED_SENDS)])
+    sends = [SetField("reg7", _PASSED), Goto(Table.CLASSIFY)]
+    for mac in (host.mac, *(guest.mac for guest in host.guests), *(peer.mac for peer in members)):
+        yield row(Table.ENCLOSED_SENDS, 100, {"eth_dst": mac}, sends)
+    for match in (*_everybodys(), *_needed_to_send(), *_of_services(enclosure.services)):
+        yield row(Table.ENCLOSED_SENDS, 90, match, sends)
+    yield row(Table.RECEIVE, 1100, {"reg7": 0}, [Goto(Table.ENCLOSED_RECEIVES)])
+    receives = [SetField("reg7", _PASSED), Goto(Table.RECEIVE)]
+    for nic in host.nics:
+        # Only the job's hosts know this address, so it shows that the frame is the job's.
+        own = job_mac(enclosure.key, nic.mac)
+        match: dict[str, MatchValue] = {"in_port": nic.port, "eth_dst": own}
+        yield row(Table.ENCLOSED_RECEIVES, 100, match, receives)
+        yield row(
+            Table.RECEIVE, 195, match, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
+        )
+        if host.helper:
+            yield row(
+                Table.RECEIVE,
+                197,
+                {**match, "eth_type": ETH_STRIPED, "vlan_vid": 0},
+                [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
+            )
+        yield row(Table.RECEIVE, 200, {"eth_src": own}, [])
+    for match in (*_everybodys(), *_needed_to_receive(), *_of_services(enclosure.services)):
+        yield row(Table.ENCLOSED_RECEIVES, 90, match, receives)
+    if host.control_port is not None:
+        for family in (ETH_IPV4, ETH_IPV6):
+            tcp: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP}
+            port = {"tcp_dst": host.control_port}
+            yield row(Table.ENCLOSED_SENDS, 90, {**tcp, **port}, sends)
+            yield row(Table.ENCLOSED_SENDS, 90, {**tcp, "tcp_src": host.control_port}, sends)
+            yield row(Table.ENCLOSED_RECEIVES, 90, {**tcp, **port}, receives)
+            # Nobody may open a connection by taking the controller's port as his own.
+            answer = {**tcp, "tcp_src": host.control_port, "tcp_flags": _TCP_ACK}
+            yield row(Table.ENCLOSED_RECEIVES, 90, answer, receives)
+
+
+def _everybodys() -> Iterator[dict[str, MatchValue]]:
+    """What finds addresses: without it, services could not be reached."""
+    yield {"eth_type": ETH_ARP}
+    for kind in ND_TYPES:
+        yield {"eth_type": ETH_IPV6, "ip_proto": _ICMPV6, "icmpv6_type": kind}
+
+
+def _needed_to_send() -> Iterator[dict[str, MatchValue]]:
+    """Requests for a lease of an address (DHCP), and reports of group membership."""
+    yield {"eth_type": ETH_IPV4, "ip_proto": _UDP, "udp_src": 68, "udp_dst": 67}
+    yield {"eth_type": ETH_IPV6, "ip_proto": _UDP, "udp_src": 546, "udp_dst": 547}
+    for kind in _MLD_REPORTS:
+        yield {"eth_type": ETH_IPV6, "ip_proto": _ICMPV6, "icmpv6_type": kind}
+
+
+def _needed_to_receive() -> Iterator[dict[str, MatchValue]]:
+    """Leases of addresses (DHCP), and routers' reports that a packet is too big."""
+    yield {"eth_type": ETH_IPV4, "ip_proto": _UDP, "udp_src": 67, "udp_dst": 68}
+    yield {"eth_type": ETH_IPV6, "ip_proto": _UDP, "udp_src": 547, "udp_dst": 546}
+    yield {"eth_type": ETH_IPV6, "ip_proto": _ICMPV6, "icmpv6_type": _TOO_BIG_V6}
+    yield {
+        "eth_type": ETH_IPV4,
+        "ip_proto": _ICMP,
+        "icmpv4_type": _UNREACHABLE,
+        "icmpv4_code": _TOO_BIG_CODE,
+    }
+
+
+def _of_services(services: Sequence[Service]) -> Iterator[dict[str, MatchValue]]:
+    """What goes to a service, and what comes from it, each once."""
+    for service in dict.fromkeys(services):
+        version = ip_address(service.address).version
+        for end in ("src", "dst"):
+            yield {
+                "eth_type": ETH_IPV6 if version == 6 else ETH_IPV4,
+                "ip_proto": _PROTOCOLS[service.proto],
+                f"ipv{version}_{end}": service.address,
+                f"{service.proto}_{end}": service.port,
+            }

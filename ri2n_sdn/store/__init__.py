@@ -1,0 +1,1 @@
+"""The cluster's memory: what must survive a restart of the controller, in OVSDB."""

@@ -1,0 +1,157 @@
+"""The file of a store of one server: made, examined and brought to the present schema."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.store.link import SCHEMA
+
+__all__ = ["check_file", "prepare_file", "schema_version"]
+
+_HEADER = re.compile(rb"OVSDB JSON ([0-9]{1,9}) ([0-9a-f]{40})\n")
+_MARK = b"\nOVSDB JSON "
+_TOOL_S = 60.0
+
+
+def prepare_file(path: Path) -> None:
+    """Make the database file if it is missing; bring an older one to the present schema.
+
+    The older one is kept beside it, with its version in its name. Raises BadInput when the file is
+    damaged or of a later version, and NotAvailable when a tool or the disk fails. In both cases the
+    file is as before. A process that is killed meanwhile leaves the old file or the new one.
+    """
+    if not path.exists():
+        _replace(path, "create", str(SCHEMA))
+        return
+    check_file(path)
+    if _tool("db-name", str(path)) != "ri2n":
+        raise BadInput(f"{path}: is not a database of this program: move it away")
+    found = _tool("db-version", str(path))
+    if _tool("needs-conversion", str(path), str(SCHEMA)) == "no":
+        return
+    present = schema_version()
+    if _numbers(found) > _numbers(present):
+        raise BadInput(
+            f"{path}: was written by a later version of this program (schema {found}, this one "
+            f"knows {present}): install that version, or move the file away"
+        )
+    backup = path.with_name(f"{path.name}.{found}")
+    copy = _temporary(path)
+    try:
+        shutil.copyfile(path, copy)
+        _sync(copy)
+        copy.rename(backup)
+    except OSError as error:
+        raise NotAvailable(f"{backup}: {error.strerror}") from None
+    finally:
+        copy.unlink(missing_ok=True)
+    _replace(path, "convert", str(SCHEMA))
+
+
+def check_file(path: Path) -> None:
+    """Raise BadInput when records of a database file are damaged, NotAvailable if it is unreadable.
+
+    A last record that is incomplete is no damage: its writer was killed before it acknowledged
+    anything. ovsdb-server would cut off all behind the first record that it cannot read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NotAvailable(f"{path}: {error.strerror}") from None
+    offset = 0
+    while offset < len(data):
+        match = _HEADER.match(data, offset)
+        body = data[match.end() : match.end() + int(match[1])] if match is not None else b""
+        if (
+            match is None
+            or len(body) < int(match[1])
+            or hashlib.sha1(body, usedforsecurity=False).hexdigest().encode() != match[2]
+        ):
+            if offset and _is_unfinished(data[offset:]):
+                return
+            raise BadInput(
+                f"{path}: is damaged at byte {offset}: put a backup in its place, or move it away "
+                "to start without a memory"
+            )
+        offset = match.end() + len(body)
+
+
+def _is_unfinished(tail: bytes) -> bool:
+    """Whether the end of a file is a record that was not written to its end.
+
+    It is the beginning of a record, perhaps with zeros where a file system had not written yet.
+    """
+    if _MARK in tail:
+        return False
+    written = tail.rstrip(b"\0")
+    match = _HEADER.match(written)
+    if match is None:
+        return len(written) < 64 and (
+            b"OVSDB JSON ".startswith(written[:11]) or written.startswith(b"OVSDB JSON ")
+        )
+    return len(written) - match.end() < int(match[1])
+
+
+def schema_version() -> str:
+    """The version of the schema of this program."""
+    return str(json.loads(SCHEMA.read_text(encoding="utf-8"))["version"])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _replace(path: Path, command: str, schema: str) -> None:
+    """Have ovsdb-tool make a new file, and put it in the place of the old one in one step."""
+    new = _temporary(path)
+    try:
+        source = [] if command == "create" else [str(path)]
+        target = [str(new), schema] if command == "create" else [schema, str(new)]
+        _tool(command, *source, *target)
+        try:
+            new.chmod(0o600)
+            _sync(new)
+            new.rename(path)
+        except OSError as error:
+            raise NotAvailable(f"{path}: {error.strerror}") from None
+    finally:
+        new.unlink(missing_ok=True)
+        new.with_name(f".{new.name}.~lock~").unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """A name for a new file beside `path`. What a killed process left there is removed."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    return new
+
+
+def _sync(path: Path) -> None:
+    for each in (path, path.parent):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _tool(*argv: str) -> str:
+    """What `ovsdb-tool ARGV` prints. Raises NotAvailable with its message when it fails."""
+    try:
+        done = subprocess.run(
+            ["ovsdb-tool", *argv], capture_output=True, text=True, timeout=_TOOL_S, check=False
+        )
+    except FileNotFoundError:
+        raise NotAvailable("ovsdb-tool is missing: apt install openvswitch-common") from None
+    except subprocess.TimeoutExpired:
+        raise NotAvailable(f"ovsdb-tool {argv[0]} does not end") from None
+    if done.returncode != 0:
+        raise NotAvailable(f"ovsdb-tool {argv[0]}: {' '.join(done.stderr.split())[-300:]}")
+    return done.stdout.strip()

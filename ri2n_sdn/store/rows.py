@@ -1,0 +1,205 @@
+"""The rows of the store as plain values, and `State`, a snapshot of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = [
+    "Change",
+    "ClusterRow",
+    "HistoryRow",
+    "HostRow",
+    "JobRow",
+    "LinksRow",
+    "NetworkRow",
+    "PolicyRow",
+    "Put",
+    "Remove",
+    "ReservationRow",
+    "RightRow",
+    "Row",
+    "Rules",
+    "State",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """The single row about the cluster itself. Only the store writes it.
+
+    `epoch` grows with every controller that takes over. `active` is the name of the one that did it
+    last, `run` the number of its process's run, and `since_s` when it took over (Unix time).
+    """
+
+    epoch: int = 0
+    name: str = ""
+    active: str = ""
+    run: str = ""
+    since_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """A managed host and its NICs.
+
+    `datapath_id` has 16 hexadecimal digits. `nic_names` and `nic_macs` are by OpenFlow port.
+    `away_since_s` is when it disconnected (Unix time); None while it is connected.
+    """
+
+    name: str
+    datapath_id: str
+    mac: str
+    nic_names: Mapping[int, str] = field(default_factory=dict)
+    nic_macs: Mapping[int, str] = field(default_factory=dict)
+    away_since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRow:
+    """A network that probes have found. `nics` are its NICs, each as `HOST:PORT`."""
+
+    name: str
+    nics: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LinksRow:
+    """The numbers of a pair's helper links, where they differ from the canonical ones.
+
+    `low` and `high` are the two hosts in the order of their names. `numbers` has the number of each
+    path, which is written as `PORT/PORT/VLAN`.
+    """
+
+    low: str
+    high: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a job's policy says. The fields mean the same as in `ri2n_sdn.jobs`.
+
+    `tables` has the names of the paths by DSCP; None stands for the default table. `services` are
+    (address, "tcp" or "udp", port).
+    """
+
+    kind: str = "shared"
+    tables: tuple[tuple[int | None, tuple[str, ...]], ...] = ()
+    services: tuple[tuple[str, str, int], ...] = ()
+    min_rate_bps: int | None = None
+    max_rate_bps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job that has not ended. `state` and `why` are what the controller has decided about it."""
+
+    id: str
+    user: str
+    uid: int
+    hosts: tuple[str, ...]
+    rules: Rules = Rules()
+    begin_s: float = 0.0
+    end_s: float | None = None
+    source: str = "host"
+    state: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRow:
+    """A reservation of hosts, and of a rate between them, for some time (Unix times)."""
+
+    id: str
+    user: str
+    hosts: tuple[str, ...]
+    begin_s: float
+    end_s: float
+    rate_bps: int | None = None
+    rules: Rules = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """A policy with a name, which jobs may ask for."""
+
+    name: str
+    rules: Rules = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class RightRow:
+    """What a user may ask for. None stands for no limit."""
+
+    user: str
+    policies: frozenset[str] = frozenset()
+    max_rate_bps: int | None = None
+    max_hosts: int | None = None
+    reserve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """A job that has ended, and `why`. One id may be there several times."""
+
+    id: str
+    user: str
+    uid: int
+    hosts: tuple[str, ...]
+    rules: Rules
+    begin_s: float
+    end_s: float
+    why: str = ""
+
+
+Row: TypeAlias = (
+    ClusterRow
+    | HostRow
+    | NetworkRow
+    | LinksRow
+    | JobRow
+    | ReservationRow
+    | PolicyRow
+    | RightRow
+    | HistoryRow
+)
+
+
+@dataclass(frozen=True)
+class Put:
+    """Write a row: in place of the one with the same key, or as a new one."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete the row with the same key as `row`; that there is none is no error."""
+
+    row: Row
+
+
+Change: TypeAlias = Put | Remove
+
+
+@dataclass(frozen=True)
+class State:
+    """All rows at one moment.
+
+    Hosts, networks and policies are by name, jobs and reservations by id, rights by user, links by
+    pair of hosts. `history` is in the order of its rows' ends. `cluster` is None in an empty store.
+    `identity` is the UUID of the cluster's row: two controllers with one store have the same.
+    """
+
+    cluster: ClusterRow | None = None
+    identity: str = ""
+    hosts: Mapping[str, HostRow] = field(default_factory=dict)
+    networks: Mapping[str, NetworkRow] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], LinksRow] = field(default_factory=dict)
+    jobs: Mapping[str, JobRow] = field(default_factory=dict)
+    reservations: Mapping[str, ReservationRow] = field(default_factory=dict)
+    policies: Mapping[str, PolicyRow] = field(default_factory=dict)
+    rights: Mapping[str, RightRow] = field(default_factory=dict)
+    history: tuple[HistoryRow, ...] = ()

@@ -1,0 +1,86 @@
+"""Hosts that declare jobs, as `job-begin` does, and the answers that they read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ri2n_lab.cluster.sandbox import Sandbox
+
+__all__ = ["answers", "class_mac", "declare", "job", "nudge", "orders", "withdraw", "withdraw_all"]
+
+_NUDGE = "03000052494a" + "020000000001" + "88b5" + b"JOBS".hex() + "00" * 42
+
+
+def class_mac(number: int) -> str:
+    """The source address by which the host's firewall hands a class to the bridge."""
+    return f"02:52:4a:00:00:{number:02x}"
+
+
+def job(name: str, number: int, hosts: str, policy: str = "shared", **more: Any) -> dict[str, Any]:
+    """A declaration as a mapping; each letter of `hosts` is a host's name."""
+    document = {"v": 1, "id": name, "class": number, "user": "alice", "uid": 20001}
+    document |= {"hosts": list(hosts), "policy": policy, "begin_s": 1_790_000_000, "source": "host"}
+    return document | more
+
+
+def declare(sandbox: Sandbox, host: str, document: dict[str, Any] | bytes, number: int = 0) -> None:
+    """Put a declaration into a host's bridge, and tell the controller to look."""
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    place = number or (document["class"] if isinstance(document, dict) else 1)
+    cookie = 0x524A << 48 | int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
+    sandbox.ovs.run(
+        "ovs-ofctl",
+        *("-O", "OpenFlow15", "add-flow", host),
+        f"table=248,cookie={cookie:#x},priority={place},in_port=LOCAL,reg6={place},"
+        f"actions=note:{'.'.join(f'{byte:02x}' for byte in text)}",
+    )
+    nudge(sandbox, host)
+
+
+def withdraw(sandbox: Sandbox, host: str, number: int) -> None:
+    """Take a declaration out of a host's bridge, and tell the controller to look."""
+    sandbox.ovs.run(
+        "ovs-ofctl",
+        *("-O", "OpenFlow15", "--strict", "del-flows", host),
+        f"table=248,priority={number},in_port=LOCAL,reg6={number}",
+    )
+    nudge(sandbox, host)
+
+
+def withdraw_all(sandbox: Sandbox, host: str) -> None:
+    """Take all declarations out of a host's bridge, and tell the controller to look."""
+    sandbox.ovs.run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", host, "table=248")
+    nudge(sandbox, host)
+
+
+def nudge(sandbox: Sandbox, host: str) -> None:
+    """Tell the controller that a host's jobs have changed."""
+    sandbox.ovs.run(
+        "ovs-ofctl",
+        *("-O", "OpenFlow15", "packet-out", host),
+        f"in_port=LOCAL,packet={_NUDGE},actions=controller",
+    )
+
+
+def _notes(sandbox: Sandbox, host: str) -> dict[int, dict[str, Any]]:
+    rows = sandbox.ovs.run(
+        "ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", host, "table=247"
+    )
+    notes = {}
+    for line in rows.splitlines():
+        if "note:" in line:
+            text = bytes.fromhex(line.partition("note:")[2].replace(".", " ")).rstrip(b"\0")
+            notes[int(line.partition("priority=")[2].partition(",")[0])] = json.loads(text)
+    return notes
+
+
+def answers(sandbox: Sandbox, host: str) -> dict[int, dict[str, Any]]:
+    """The controller's answers in a host's bridge, by class."""
+    return {number: text for number, text in _notes(sandbox, host).items() if number < 1000}
+
+
+def orders(sandbox: Sandbox, host: str) -> dict[str, dict[str, Any]]:
+    """The controller's orders in a host's bridge, by the job's id."""
+    return {text["id"]: text for number, text in _notes(sandbox, host).items() if number >= 1000}

@@ -1,0 +1,253 @@
+"""Jobs with the controller and Open vSwitch: declarations, paths, walls, orders and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ri2n_lab.cluster.sandbox import Sandbox
+from ri2n_sdn.errors import BadInput
+from tests.problem_texts import problem_texts
+
+from .declarations import answers, class_mac, declare, job, orders, withdraw, withdraw_all
+from .frames import Capture, await_problems, udp, wait_until
+
+HOSTS = "ABCD"
+NETWORKS = ("n0", "n1", "n2")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Sandbox]:
+    """Four hosts on three networks under a controller, which is settled."""
+    with Sandbox({name: list(NETWORKS) for name in HOSTS}, {"R": "n0"}) as made:
+        made.start_controller(strategy="max_min")
+        made.wait_settled()
+        yield made
+        assert "Traceback" not in made.log()
+        assert not [name for name in made.ask("status")["counters"] if "errors" in name]
+
+
+@pytest.fixture
+def sandbox(running: Sandbox) -> Iterator[Sandbox]:
+    """The same; afterwards no host declares a job and nothing is ordered."""
+    yield running
+    for order in running.ask("job_list")["jobs"]:
+        if order["source"] == "order":
+            running.ask("job_end", id=order["id"])
+    for host in HOSTS:
+        withdraw_all(running, host)
+    wait_until(lambda: not running.ask("job_list")["jobs"], "jobs stay though nobody declares them")
+    wait_until(
+        lambda: not any(answers(running, host) or orders(running, host) for host in HOSTS),
+        "answers stay",
+    )
+    await_problems(running)
+
+
+def state(sandbox: Sandbox, name: str) -> str:
+    """A job's state; empty when there is no such job."""
+    return next((j["state"] for j in sandbox.ask("job_list")["jobs"] if j["id"] == name), "")
+
+
+def await_installed(sandbox: Sandbox, *names: str) -> None:
+    for name in names:
+        wait_until(
+            lambda name=name: state(sandbox, name) == "installed",  # type: ignore[misc]
+            lambda: str(sandbox.ask("job_list")),
+        )
+
+
+def learned(sandbox: Sandbox, network: str) -> str:
+    """The name by which the controller knows a network of the sandbox."""
+    nic = f"A:A-e{NETWORKS.index(network)}"
+    return next(
+        str(each["id"]) for each in sandbox.ask("status")["networks"] if nic in each["nics"]
+    )
+
+
+def sent(sandbox: Sandbox, host: str) -> list[int]:
+    """The frames that a host has sent into each network so far."""
+    return [
+        int(sandbox.ovs.vsctl("get", "interface", f"{host}-e{index}", "statistics:tx_packets") or 0)
+        for index in range(len(NETWORKS))
+    ]
+
+
+def networks_used(sandbox: Sandbox, source: str, frames: list[str]) -> set[str]:
+    """The networks in which a host sends these frames, by the counters of table 30."""
+
+    def counts() -> dict[str, int]:
+        rows = sandbox.ovs.run(
+            "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", source, "table=30"
+        ).splitlines()
+        result = dict.fromkeys(NETWORKS, 0)
+        for line in rows:
+            if "output:" in line:
+                port = int(line.rpartition("output:")[2].split(",")[0])
+                packets = int(line.partition("n_packets=")[2].partition(",")[0])
+                result[NETWORKS[port - 1]] += packets
+        return result
+
+    before = counts()
+    sandbox.receive(source, *frames)
+    wait_until(
+        lambda: sum(counts().values()) - sum(before.values()) >= len(frames),
+        "the frames are not counted",
+    )
+    after = counts()
+    return {name for name in NETWORKS if after[name] > before[name]}
+
+
+def flows(sandbox: Sandbox, source: str, target: str, number: int = 0, *, n: int = 24) -> list[str]:
+    """UDP packets of several flows from a host's own port; of a class where `number` is one."""
+    mac = class_mac(number) if number else sandbox.mac(source)
+    return [udp(mac, sandbox.mac(target), (port, 9)) for port in range(1, n + 1)]
+
+
+def delivered(sandbox: Sandbox, source: str, target: str, number: int = 0) -> None:
+    """Frames arrive, each once, with the sender's own address."""
+    capture = Capture(sandbox)
+    sandbox.receive(source, *flows(sandbox, source, target, number))
+    capture.expect({target: flows(sandbox, source, target)})
+
+
+def test_a_job_with_named_paths_uses_them_alone(sandbox: Sandbox) -> None:
+    document = job("one", 3, "AB", "paths", paths=[learned(sandbox, "n1")])
+    for host in "AB":
+        declare(sandbox, host, document)
+    await_installed(sandbox, "one")
+    assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 3)) == {"n1"}
+    assert networks_used(sandbox, "A", flows(sandbox, "A", "B")) == set(NETWORKS)
+    delivered(sandbox, "A", "B", 3)
+    wait_until(
+        lambda: answers(sandbox, "A").get(3, {}).get("state") == "installed",
+        lambda: str(answers(sandbox, "A")),
+    )
+    withdraw(sandbox, "A", 3)
+    withdraw(sandbox, "B", 3)
+    wait_until(lambda: not state(sandbox, "one"), "the job has not ended")
+    wait_until(
+        lambda: networks_used(sandbox, "A", flows(sandbox, "A", "B", 3)) == set(NETWORKS),
+        "the class of a job that has ended still has its paths",
+    )
+    delivered(sandbox, "A", "B", 3)
+    last = sandbox.ask("job_history")["jobs"][0]
+    assert (last["id"], last["user"], last["hosts"]) == ("one", "alice", ["A", "B"])
+
+
+def test_two_exclusive_jobs_have_a_network_each_and_everybody_the_third(sandbox: Sandbox) -> None:
+    for host in "AB":
+        declare(sandbox, host, job("one", 1, "AB", "exclusive"))
+        declare(sandbox, host, job("two", 2, "AB", "exclusive", user="bob", uid=20002))
+    await_installed(sandbox, "one", "two")
+    used = [networks_used(sandbox, "A", flows(sandbox, "A", "B", number)) for number in (1, 2, 0)]
+    assert all(len(networks) == 1 for networks in used)
+    assert set().union(*used) == set(NETWORKS)
+    # A host outside of the jobs leaves their networks alone at their hosts.
+    assert networks_used(sandbox, "C", flows(sandbox, "C", "A")) == used[2]
+    assert networks_used(sandbox, "C", flows(sandbox, "C", "D")) == set(NETWORKS)
+    third = job("three", 4, "AB", "exclusive", user="carol", uid=20003)
+    for host in "AB":
+        declare(sandbox, host, third)
+    wait_until(lambda: state(sandbox, "three") == "refused", "a third job is not refused")
+    assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 4)) == used[2]
+    assert any("three" in text for text in problem_texts(sandbox.ask("status")))
+    for number, networks in ((1, used[0]), (2, used[1])):
+        assert networks_used(sandbox, "B", flows(sandbox, "B", "A", number)) == networks
+        delivered(sandbox, "A", "B", number)
+
+
+def test_an_isolated_jobs_hosts_reach_each_other_only(sandbox: Sandbox) -> None:
+    for host in "AB":
+        declare(sandbox, host, job("closed", 1, "AB", "isolated"))
+    await_installed(sandbox, "closed")
+    delivered(sandbox, "A", "B")
+    delivered(sandbox, "B", "A", 1)
+    delivered(sandbox, "C", "D")
+    capture = Capture(sandbox)
+    for source, target in (("A", "C"), ("C", "A"), ("A", "R"), ("R", "B"), ("D", "B")):
+        macs = sandbox.mac(source), sandbox.mac(target)
+        sandbox.receive(source, udp(*macs, (1, 2)), udp(*macs, (3, 4), ipv6=True))
+    # Frames are processed in order: when the last one has arrived, the others have not.
+    last = udp(sandbox.mac("C"), sandbox.mac("D"), (77, 77))
+    sandbox.receive("C", last)
+    capture.expect({"D": [last]})
+    for name in ("A", "B", "C", "R"):
+        assert not [frame for frame in capture.new(name) if frame[24:28] in ("0800", "86dd")]
+    assert sandbox.ask("status")["settled"], "the controller's own connection goes on"
+
+
+def test_a_host_is_believed_only_about_itself(sandbox: Sandbox) -> None:
+    for host in "AB":
+        declare(sandbox, host, job("mine", 1, "AB", "isolated"))
+    await_installed(sandbox, "mine")
+    declare(sandbox, "C", job("mine", 1, "ABC", "isolated"))
+    capture = Capture(sandbox)
+    wait_until(lambda: answers(sandbox, "C"), "C gets no answer")
+    sandbox.receive("C", *flows(sandbox, "C", "A"))
+    last = udp(sandbox.mac("A"), sandbox.mac("B"), (77, 77))
+    sandbox.receive("A", last)
+    capture.expect({"B": [last]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\xff\xfe", b"{}", b"[" * 500, b'{"v": 2}', b"x" * 2000],
+    ids=["empty", "no text", "no keys", "nested", "another version", "no JSON"],
+)
+def test_a_declaration_that_makes_no_sense_is_a_line_in_status(
+    sandbox: Sandbox, text: bytes
+) -> None:
+    declare(sandbox, "C", text or b"\0", 7)
+    wait_until(
+        lambda: any("declaration of C" in line for line in problem_texts(sandbox.ask("status"))),
+        lambda: str(problem_texts(sandbox.ask("status"))),
+    )
+    delivered(sandbox, "A", "C")
+    withdraw(sandbox, "C", 7)
+    await_problems(sandbox)
+
+
+def test_an_order_reaches_its_hosts_and_ends(sandbox: Sandbox) -> None:
+    wanted: dict[str, Any] = {"id": "o1", "user": "alice", "uid": 20001, "hosts": ["A", "B"]}
+    wanted |= {"policy": "exclusive"}
+    begun = sandbox.ask("job_begin", job=wanted)["job"]
+    assert begun["state"] == "waiting"
+    wait_until(lambda: "o1" in orders(sandbox, "A") and "o1" in orders(sandbox, "B"), "no order")
+    assert sandbox.ask("job_begin", job=wanted)["again"]
+    for key, value, fault in (
+        ("hosts", ["A", "Z"], "no host Z"),
+        ("policy", "any", "policy"),
+        ("min_rate_bps", 10**13, "o2"),
+        ("end_s", 1.0, "end_s"),
+        ("colour", "red", "colour"),
+    ):
+        with pytest.raises(BadInput, match=fault):
+            sandbox.ask("job_begin", job=wanted | {"id": "o2", key: value})
+    for number, host in ((4, "A"), (9, "B")):
+        document = orders(sandbox, host)["o1"]
+        document.pop("order")
+        declare(sandbox, host, document | {"class": number, "source": "order"})
+    await_installed(sandbox, "o1")
+    shown = sandbox.ask("job_show", id="o1")["job"]
+    assert shown["classes"] == {"A": 4, "B": 9} and shown["paths"]
+    used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 4))
+    assert len(used) == 1 and used == networks_used(sandbox, "B", flows(sandbox, "B", "A", 9))
+    sandbox.ask("job_end", id="o1")
+    wait_until(lambda: "o1" not in orders(sandbox, "A"), "the order stays")
+    assert sandbox.ask("job_history")["jobs"][0]["why"].endswith("ended it")
+
+
+def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(sandbox: Sandbox) -> None:
+    for host in "AB":
+        declare(sandbox, host, job("kept", 1, "AB", "exclusive"))
+    await_installed(sandbox, "kept")
+    used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1))
+    sandbox.kill_controllers()
+    delivered(sandbox, "A", "B", 1)
+    sandbox.start_controller(strategy="max_min")
+    sandbox.wait_settled()
+    await_installed(sandbox, "kept")
+    assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1)) == used
