@@ -193,7 +193,7 @@ def assign(
     standing = [job for job in order if rank(job)[0] < 2]
     placing = Placing(fabric, by_id, standing, held.lanes, soon)
     for job in order:
-        placing.place(job, stands=rank(job)[0] < 2)
+        placing.place(job, stands=rank(job)[0] < 2, same=rank(job)[0] == 0)
     return Assignment(
         fabric,
         by_id,

@@ -59,8 +59,11 @@ class Placing:
                 kept = before.get(job.id, frozenset())
                 self._take(job, self._free(job, kept), {})
 
-    def place(self, job: Job, *, stands: bool) -> None:
-        """Give a job its lanes, or note why it is refused."""
+    def place(self, job: Job, *, stands: bool, same: bool) -> None:
+        """Give a job its lanes, or note why it is refused.
+
+        `stands`: it was accepted before; `same`: with this policy, and with all of these hosts.
+        """
         self._waiting.pop(job.id, None)
         kept = self._give_back(job)
         try:
@@ -70,7 +73,7 @@ class Placing:
             self._check_isolation(job)
             self._check_names(job)
             if job.policy.wants_lanes:
-                self._place_lanes(job, kept, stands)
+                self._place_lanes(job, kept, stands, same)
             else:
                 self._check_tables(job)
         except Refusal as refusal:
@@ -240,34 +243,41 @@ class Placing:
 
     # ---- Lanes
 
-    def _place_lanes(self, job: Job, kept: frozenset[Lane], stands: bool) -> None:
+    def _place_lanes(self, job: Job, kept: frozenset[Lane], stands: bool, same: bool) -> None:
         """Choose a job's lanes.
 
         It keeps what it has, where that does what it must, or else gets the smallest set of lanes
         that does. Both count live paths alone. A job that was accepted before is not refused since
         something broke: if no set will do, dead paths count as live, and the job's packets use the
-        common paths meanwhile.
+        common paths meanwhile. If its links became slower, it keeps what it has.
         """
         need = self._need(job, kept, living=True)
-        lanes = choose(replace(need, candidates=need.candidates & kept)) if kept else None
-        if lanes is None:
-            lanes = choose(need)
+        lanes = self._chosen(need)
+        weak = False
         if lanes is None and stands:
             whole = self._need(job, kept, living=False)
-            lanes = choose(replace(whole, candidates=whole.candidates & kept)) if kept else None
-            if lanes is None:
-                lanes = choose(whole)
+            lanes = self._chosen(whole)
+            if lanes is None and same and whole.required <= kept <= whole.candidates:
+                weak = True
+                lanes = kept if whole.spares(kept) else None
         if lanes is None:
             self._refuse_lanes(job, need)
             raise Refusal("there is no set of lanes for it")
-        self._note_shared(job, lanes)
+        self._note_shared(job, lanes, weak)
         self.lanes[job.id] = lanes
         self._take(job, lanes, self._promises(job, lanes))
 
+    def _chosen(self, need: Need) -> frozenset[Lane] | None:
+        lanes = choose(replace(need, candidates=need.candidates & need.kept)) if need.kept else None
+        return choose(need) if lanes is None else lanes
+
     def _counted(self, pair: tuple[str, str], living: bool) -> Sequence[Path]:
-        """The paths of a pair that count: the live ones, or all."""
+        """The paths of a pair that count: the live ones, or all when none is or all are asked for.
+
+        So a host that is down does not make a job easier to accept.
+        """
         paths = self._fabric.paths(*pair)
-        return [path for path in paths if path.alive] if living else paths
+        return ([path for path in paths if path.alive] if living else paths) or paths
 
     def _need(self, job: Job, kept: frozenset[Lane], *, living: bool) -> Need:
         policy = job.policy
@@ -333,8 +343,8 @@ class Placing:
         return keep
 
     def _add_common(self, keep: Keep, job: Job, pair: tuple[str, str], living: bool) -> None:
-        """Add what a pair has left of common paths; all of them when none is alive."""
-        paths = self._counted(pair, living) or self._fabric.paths(*pair)
+        """Add what a pair has left of common paths."""
+        paths = self._counted(pair, living)
         left = self._lanes(self._allowed(job, pair, paths))
         if left and None not in left:
             lanes = frozenset(lane for lane in left if lane is not None)
@@ -373,13 +383,17 @@ class Placing:
         """(host, whether it sends) -> NIC -> the rate of each lane there.
 
         The rate of a lane at a NIC is that of the slowest of its routes from there to other hosts
-        of the job. The NICs at their other ends do not count: they count at their own hosts.
+        of the job. The NICs at their other ends do not count: they count at their own hosts. With
+        `living` dead paths count only for a host that has no live one.
         """
         result: dict[tuple[str, bool], dict[NicId, tuple[Nic, dict[Lane | None, int]]]] = {}
-        for pair in self._pairs(job):
-            for path in self._counted(pair, living):
-                lane = lane_of(self._fabric, path)
-                for nic, sends in ((path.own, True), (path.peer, False)):
+        paths = [path for pair in self._pairs(job) for path in self._fabric.paths(*pair)]
+        alive = [path for path in paths if path.alive]
+        up = {(end.host, sends) for p in alive for end, sends in ((p.own, True), (p.peer, False))}
+        for path in paths:
+            lane = lane_of(self._fabric, path)
+            for nic, sends in ((path.own, True), (path.peer, False)):
+                if path.alive or not living or (nic.host, sends) not in up:
                     rate = min(nic.rate_bps, path.route.rate_bps or nic.rate_bps)
                     nics = result.setdefault((nic.host, sends), {})
                     rates = nics.setdefault(nic.id, (nic, {}))[1]
@@ -423,7 +437,7 @@ class Placing:
             for names in self._tables(job):
                 wanted = self._lanes(chosen(self._counted(pair, True), names))
                 lanes = frozenset(lane for lane in wanted if lane is not None)
-                if lanes & need.candidates or wanted == {None} or not self._counted(pair, True):
+                if lanes & need.candidates or wanted == {None} or not paths:
                     continue
                 if lanes:
                     raise Refusal(
@@ -489,8 +503,8 @@ class Placing:
                     f"{f', since {blame}' if blame else ''}"
                 )
 
-    def _note_shared(self, job: Job, lanes: frozenset[Lane]) -> None:
-        """Note with whom a job shares links although it has lanes of its own."""
+    def _note_shared(self, job: Job, lanes: frozenset[Lane], weak: bool) -> None:
+        """Note what a job does not get although it has lanes of its own, and why."""
         shared: dict[str, set[str]] = {}
         for pair in self._pairs(job) if self._links else ():
             for path in self._fabric.paths(*pair):
@@ -507,6 +521,8 @@ class Placing:
             texts.append("its NICs also carry others' frames, since all VLANs share them")
         if not lanes and len(self._hosts(job)) > 1:
             texts.append("there is no lane between its hosts: they share one switch, or no network")
+        if weak:
+            texts.append("its links changed, and no longer do what it asks for")
         if texts:
             self.notes[job.id] = f"job {job.id} ({job.user}): {'; '.join(texts)}"
 
