@@ -152,10 +152,10 @@ class Assignment:
         sender, receiver = paths[0].own.host, paths[0].peer.host
         lanes = sorted({lane_of(self.fabric, path) for path in own} - {None})  # type: ignore[type-var]
         if not own:
-            return f"{sender} and {receiver} have no path of job {job.id} in common"
+            return f"{sender} and {receiver} have no path of {job.title} in common"
         named = ", ".join(lane_text(self.fabric, lane) for lane in lanes if lane is not None)
         return (
-            f"job {job.id} has no live path of its own from {sender} to {receiver}"
+            f"{job.title} has no live path of its own from {sender} to {receiver}"
             f"{f' ({named})' if named else ''}: it uses the common paths"
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 __all__ = [
     "KINDS",
     "MAX_CLASS",
+    "RESERVED",
     "SOURCES",
     "Job",
     "PathTable",
@@ -23,6 +24,10 @@ SOURCES = ("host", "order")
 
 MAX_CLASS = 63
 """The highest class. A class is the number of a job on one host."""
+
+
+RESERVED = "@"
+"""What the id of a reservation's job begins with (Reservation.as_job). No other id does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +114,8 @@ class Job:
     """A user's work on some hosts, from a start to an end.
 
     Times are seconds since 1970. `end_s` None: the job ends when its job manager says so. `within`
-    is the id of the reservation whose paths the job uses now (jobs.reservations); hosts do not
-    declare it.
+    is the id of the job that has the paths which this one uses now, that of a reservation
+    (jobs.reservations). Hosts do not declare it.
     """
 
     id: str
@@ -122,6 +127,13 @@ class Job:
     end_s: float | None = None
     source: str = "host"
     within: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What messages call it: `job ID (USER)`, or `reservation ID (USER)`."""
+        if self.id.startswith(RESERVED):
+            return f"reservation {self.id.removeprefix(RESERVED)} ({self.user})"
+        return f"job {self.id} ({self.user})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +150,23 @@ class Reservation:
     end_s: float
     rate_bps: int | None = None
     policy: Policy = field(default_factory=lambda: Policy("exclusive"))
+
+    @property
+    def whole_policy(self) -> Policy:
+        """The policy, with `rate_bps` as its `min_rate_bps`."""
+        if self.rate_bps is None:
+            return self.policy
+        return replace(self.policy, min_rate_bps=self.rate_bps)
+
+    def as_job(self) -> Job:
+        """A job that has the reservation's paths, whether or not one of the user's jobs runs."""
+        return Job(
+            f"{RESERVED}{self.id}",
+            self.user,
+            0,
+            self.hosts,
+            self.whole_policy,
+            self.begin_s,
+            self.end_s,
+            "order",
+        )

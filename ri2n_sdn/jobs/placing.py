@@ -77,7 +77,7 @@ class Placing:
             else:
                 self._check_tables(job)
         except Refusal as refusal:
-            self.refused[job.id] = f"job {job.id} ({job.user}): {refusal}"
+            self.refused[job.id] = f"{job.title}: {refusal}"
             return
         self._placed[job.id] = job
         if job.policy.kind == "isolated":
@@ -127,7 +127,7 @@ class Placing:
 
     def _until(self, name: str) -> str:
         job = self._jobs[name]
-        return f"job {name} ({job.user}) until {time_text(job.end_s)}"
+        return f"{job.title} until {time_text(job.end_s)}"
 
     def _in_the_way(self, job: Job, lanes: frozenset[Lane]) -> str | None:
         """Who has one of the lanes at one of the job's hosts; None when nobody has."""
@@ -513,7 +513,7 @@ class Placing:
                         for name in self._links[link]:
                             shared.setdefault(name, set()).add(link)
         texts = [
-            f"shares {_counted_names(links)} with job {name}"
+            f"shares {_counted_names(links)} with {self._jobs[name].title}"
             for name, links in sorted(shared.items())
         ]
         vlans = any(in_fat_tree(self._fabric, lane.network) for lane in lanes)
@@ -524,7 +524,7 @@ class Placing:
         if weak:
             texts.append("its links changed, and no longer do what it asks for")
         if texts:
-            self.notes[job.id] = f"job {job.id} ({job.user}): {'; '.join(texts)}"
+            self.notes[job.id] = f"{job.title}: {'; '.join(texts)}"
 
 
 def _link_rates(

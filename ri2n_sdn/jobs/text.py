@@ -43,7 +43,9 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,63}\$?\Z")
 _WORD = r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}"
-_PATH_NAME = re.compile(rf"(?:vlan:(?P<vlan>\d{{1,4}})|{_WORD}(?:/(?P<of>\d{{1,4}})|:{_WORD})?)\Z")
+_PATH_NAME = re.compile(
+    rf"(?:vlan:(?P<vlan>[0-9]{{1,4}})|{_WORD}(?:/(?P<of>[0-9]{{1,4}})|:{_WORD})?)\Z"
+)
 _RATE = re.compile(r"(\d{1,16})(?:\.(\d{1,9}))?([kMG]?)(?:bit/s)?\Z")
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _DURATION = re.compile(r"\+?(\d{1,12})(s|m|min|h|d)?\Z")
@@ -100,12 +102,12 @@ def path_name(text: str, where: str = "paths") -> str:
 
 def parse_paths(text: str, where: str = "--paths") -> tuple[str, ...]:
     """The names in `net1,net2/12`. Raises BadInput, which begins with `where`."""
-    return _once((path_name(name.strip(), where) for name in text.split(",")), where)
+    return _once((path_name(name.strip(" "), where) for name in text.split(",")), where)
 
 
 def parse_hosts(text: str, where: str = "--hosts") -> tuple[str, ...]:
     """The names of hosts in `n1,n2`. Raises BadInput, which begins with `where`."""
-    return _once((host_name(name.strip(), where) for name in text.split(",")), where)
+    return _once((host_name(name.strip(" "), where) for name in text.split(",")), where)
 
 
 def parse_dscp_table(text: str, where: str = "--table") -> PathTable:

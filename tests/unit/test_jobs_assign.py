@@ -186,7 +186,7 @@ def test_a_job_whose_lanes_are_all_dead_uses_the_common_paths_and_says_why() -> 
     assert lanes(hurt, "a") == ["net2"] and not hurt.refused
     assert job_uses(hurt, "a", "A B") == ["net1"]
     assert hurt.why("a", None, hurt.fabric.paths("A", "B")) == (
-        "job a has no live path of its own from A to B (net2): it uses the common paths"
+        "job a (u_a) has no live path of its own from A to B (net2): it uses the common paths"
     )
     new = assign(broken(fabric, "B:eth2"), jobs)
     assert new.refused["a"] == "job a (u_a): net2 is dead between A and B"
@@ -243,8 +243,8 @@ def test_two_vlans_are_too_few_for_two_separate_jobs() -> None:
     both = assign(fabric, jobs)
     assert lanes(both, "a") == lanes(both, "b") == ["leaf1/102"]
     assert both.notes["b"] == (
-        "job b (u_b): shares leaf1/102>, leaf2/102>, up2/1> and 1 more with job a; its NICs also "
-        "carry others' frames, since all VLANs share them"
+        "job b (u_b): shares leaf1/102>, leaf2/102>, up2/1> and 1 more with job a (u_a); its NICs "
+        "also carry others' frames, since all VLANs share them"
     )
     # Where a rate is at stake, that is no lane of its own.
     rate = RATE_BPS // 2

@@ -65,12 +65,12 @@ def jobs_of(draw: st.DrawFn, fabric: Fabric, most: int = 4) -> list[Job]:
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Fabric, list[Job]]:
     fabric = draw(fabrics())
-    return hurt(draw, fabric), draw(jobs_of(fabric))
+    return broken(fabric, *draw(dead_nics(fabric))), draw(jobs_of(fabric))
 
 
-def hurt(draw: st.DrawFn, fabric: Fabric) -> Fabric:
+def dead_nics(fabric: Fabric) -> st.SearchStrategy[set[str]]:
     nics = [f"{host.name}:{nic.name}" for host in fabric.hosts.values() for nic in host.nics]
-    return broken(fabric, *draw(st.sets(st.sampled_from(nics), max_size=3)))
+    return st.sets(st.sampled_from(nics), max_size=3)
 
 
 def said(result: Assignment) -> tuple[object, ...]:
@@ -140,7 +140,7 @@ def test_faults_refuse_no_job_that_is_there(data: st.DataObject) -> None:
     result = assign(fabric, jobs)
     for _ in range(2):
         accepted = set(result.jobs) - set(result.refused)
-        result = assign(hurt(data.draw, fabric), jobs, result)
+        result = assign(broken(fabric, *data.draw(dead_nics(fabric))), jobs, result)
         check(result, jobs)
         assert not accepted & set(result.refused), result.refused
 

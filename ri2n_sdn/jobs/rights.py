@@ -1,0 +1,99 @@
+"""What users may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.check import MAX_HOSTS
+from ri2n_sdn.jobs.model import KINDS, Job, Reservation
+from ri2n_sdn.jobs.text import MAX_RATE_BPS, rate_text, shown, user_name
+
+__all__ = ["EVERYBODY", "Right", "allowed", "check_right", "parse_policies", "right_of"]
+
+EVERYBODY = "*"
+"""The user of the right of all users that have none of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a user may ask for. `user` is a name, a uid in digits, or EVERYBODY.
+
+    `max_rate_bps` is the highest min_rate per host, `max_hosts` the largest number of hosts of a
+    job that asks for more than the common paths; None sets no limit. `reserve`: whether the user
+    may have reservations.
+    """
+
+    user: str
+    policies: frozenset[str] = frozenset(("shared",))
+    max_rate_bps: int | None = None
+    max_hosts: int | None = None
+    reserve: bool = False
+
+
+def allowed(rights: Iterable[Right], wanted: Job | Reservation) -> str | None:
+    """Why a user may not have a job or reservation, in one line; None when the user may.
+
+    Where there are no rights at all, everybody may have everything. Where there are some, a user
+    without one, and without one for EVERYBODY, may have jobs with the policy `shared` and no
+    min_rate, which need nothing that others could miss.
+    """
+    listed = list(rights)
+    if not listed:
+        return None
+    uid = None
+    title, policy = "", wanted.policy
+    if isinstance(wanted, Reservation):
+        title, policy = wanted.as_job().title, wanted.whole_policy
+    else:
+        title, uid = wanted.title, wanted.uid
+    right = right_of(listed, wanted.user, uid)
+    if isinstance(wanted, Reservation) and not right.reserve:
+        return f"{title}: user {wanted.user} may not reserve"
+    if policy.kind not in right.policies:
+        may = ", ".join(kind for kind in KINDS if kind in right.policies) or "none"
+        return f"{title}: user {wanted.user} may not use policy {policy.kind} (may use: {may})"
+    rate_bps = policy.min_rate_bps or 0
+    if right.max_rate_bps is not None and rate_bps > right.max_rate_bps:
+        return (
+            f"{title}: user {wanted.user} may have min_rate {rate_text(right.max_rate_bps)}, not "
+            f"{rate_text(rate_bps)}"
+        )
+    more = policy.kind != "shared" or policy.wants_lanes
+    if more and right.max_hosts is not None and len(wanted.hosts) > right.max_hosts:
+        return (
+            f"{title}: user {wanted.user} may have policy {policy.kind} on {right.max_hosts} "
+            f"hosts, not {len(wanted.hosts)}"
+        )
+    return None
+
+
+def right_of(rights: Iterable[Right], user: str, uid: int | None = None) -> Right:
+    """The right of a user: by name, then by uid, then EVERYBODY's, then the least."""
+    by_user = {right.user: right for right in rights}
+    for name in (user, None if uid is None else str(uid), EVERYBODY):
+        if name is not None and name in by_user:
+            return by_user[name]
+    return Right(user, max_rate_bps=0)
+
+
+def parse_policies(text: str, where: str = "--policies") -> frozenset[str]:
+    """The kinds of policies in `shared,paths`. Raises BadInput, which begins with `where`."""
+    kinds = [kind.strip() for kind in text.split(",")]
+    for kind in kinds:
+        if kind not in KINDS:
+            raise BadInput(f"{where}: {shown(kind)} must be one of {', '.join(KINDS)}")
+    return frozenset(kinds)
+
+
+def check_right(right: Right) -> None:
+    """Raise BadInput, with one line that begins with the key, when a right cannot be right."""
+    if right.user != EVERYBODY:
+        user_name(right.user)
+    for kind in sorted(right.policies - set(KINDS)):
+        raise BadInput(f"policies: {shown(kind)} must be one of {', '.join(KINDS)}")
+    if right.max_rate_bps is not None and not 0 <= right.max_rate_bps <= MAX_RATE_BPS:
+        raise BadInput(f"max_rate_bps: {right.max_rate_bps} must be from 0 to {MAX_RATE_BPS}")
+    if right.max_hosts is not None and not 0 <= right.max_hosts <= MAX_HOSTS:
+        raise BadInput(f"max_hosts: {right.max_hosts} must be from 0 to {MAX_HOSTS}")
