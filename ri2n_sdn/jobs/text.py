@@ -90,7 +90,7 @@ def path_name(text: str, where: str = "paths") -> str:
     Raises BadInput, which begins with `where`.
     """
     found = _PATH_NAME.match(text)
-    if not found:
+    if not found or (text.startswith("vlan:") and found["vlan"] is None):
         raise BadInput(
             f"{where}: {shown(text)} must be NETWORK, NETWORK/VLAN, vlan:VLAN, HOST:NIC or NIC"
         )
