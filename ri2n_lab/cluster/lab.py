@@ -270,11 +270,13 @@ class Lab(LabBase):
         """Start `ri2n controller` on the control network.
 
         `config` is its cluster.yaml (None: `cluster_file`), `extra` are further options. Its output
-        goes to controller.log in `run_dir`.
+        goes to controller.log in `run_dir`, and its memory is in `.memory` there.
         """
         argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller"]
         argv += ["--listen", f"{self.controller_address}:6653"]
         argv += ["--socket", str(self.controller_socket)]
+        if "--store" not in extra and "--state-dir" not in extra:
+            argv += ["--state-dir", str(self.run_dir / ".memory")]
         argv += ["--config", str(config or self.cluster_file), "--strategy", strategy, *extra]
         with (self.run_dir / "controller.log").open("ab") as log:
             return self.popen("mgmt", argv, stdout=log, stderr=subprocess.STDOUT)

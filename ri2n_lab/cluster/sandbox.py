@@ -352,6 +352,8 @@ class Sandbox:
         path.write_text(self.declared() if config is None else config)
         argv = ["controller", "--listen", f"127.0.0.1:{self.port}", "--socket", str(self.socket)]
         argv += ["--config", str(path), "--strategy", strategy, *extra]
+        if "--store" not in extra and "--state-dir" not in extra:
+            argv += ["--state-dir", str(self.folder / "memory")]
         if self.helpers:
             before = f"{_SILENT_HELPERS}\n{before}"
         process = self.spawn(before, argv, self.log_file)

@@ -17,6 +17,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
+from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.refusals import Refusals
@@ -146,10 +147,11 @@ class Cluster:
 
     Which hosts there are: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`
     are the slot tables of active pairs, on which `loop` decides; `jobs` says which paths jobs have;
-    what each bridge holds is in its `Member`. What was measured: `measured`. Which apps have work:
-    `wake`. What operators are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new process.
-    `syn_acks` are servers' answers to requests for connections that may be placed, by the switch's
-    datapath ID (apps.placement).
+    what each bridge holds is in its `Member`. What was measured: `measured`. What survives this
+    process: `memory`. Which apps have work: `wake`. What operators are told: `counters`, `events`,
+    `faults`. `helpers_to_greet` are hosts whose helper may be a new process. `syn_acks` are
+    servers' answers to requests for connections that may be placed, by the switch's datapath ID
+    (apps.placement).
     """
 
     config: ClusterConfig
@@ -167,6 +169,7 @@ class Cluster:
     events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
     wake: Wakes = field(default_factory=Wakes)
+    memory: Memory = field(default_factory=Memory)
     measured: Measured = field(default_factory=Measured)
     refusals: Refusals = field(init=False)
     started: bool = False

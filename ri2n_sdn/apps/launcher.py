@@ -6,10 +6,11 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import ssl
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +20,7 @@ from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
 from ri2n_sdn.apps.jobs import JobsApp
 from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.memory import MemoryOptions, open_memory
 from ri2n_sdn.apps.openflow import listen, start_apps, tls_context
 from ri2n_sdn.apps.placement import PlacementApp
 from ri2n_sdn.apps.striping import StripingApp
@@ -45,6 +47,12 @@ class ControllerOptions:
     tls_cert: Path | None = None
     tls_ca: Path | None = None
     log_level: str = "info"
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+
+    @property
+    def name(self) -> str:
+        """The controller's name for people: its machine's, and where it listens."""
+        return f"{socket.gethostname()} ({self.listen_host}:{self.listen_port})"
 
 
 def run(options: ControllerOptions) -> int:
@@ -60,7 +68,17 @@ def run(options: ControllerOptions) -> int:
     for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     cluster = _cluster(options, load_cluster_config(options.config_path))
-    server_apps = listen(options.listen_host, options.listen_port, _tls(options))
+    tls = _tls(options)
+    memory = open_memory(options.memory, options.name)
+    try:
+        cluster.memory = memory
+        return _serve(options, cluster, tls)
+    finally:
+        memory.close()
+
+
+def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | None) -> int:
+    server_apps = listen(options.listen_host, options.listen_port, tls)
     restart = _Restart(options, cluster)
     api = LocalApi(cluster, restart.check, restart.go)
     apps = (
@@ -105,6 +123,7 @@ def run(options: ControllerOptions) -> int:
         _LOG.info("starting anew")
         # SIGHUP is ignored until the new start has its handler.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        cluster.memory.close()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return 1 if cluster.failed else 0
 

@@ -55,6 +55,13 @@ def _of_controller(cluster: Cluster) -> Iterator[Problem]:
         yield Problem("warning", "no host has connected", "run host-up --controller on the hosts")
     for what, fault in cluster.faults.items():
         yield Problem("bad", f"{what}: {fault}", "the controller's log says more")
+    problem = cluster.memory.problem
+    if problem is not None:
+        yield Problem(
+            "warning",
+            f"nothing is remembered: {problem}",
+            "the hosts go on; without a memory, the next start takes longer",
+        )
 
 
 def _refusals(cluster: Cluster) -> Iterator[Problem]:

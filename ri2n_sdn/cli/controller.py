@@ -39,9 +39,26 @@ def controller(
         Path,
         typer.Option(envvar="RI2N_SOCKET", help="Unix socket for `ri2n status`, `explain`, ..."),
     ] = Path("/run/ri2n-controller/controller.sock"),
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="RI2N_STATE_DIR",
+            help="What must survive a restart is kept here. Default: /var/lib/ri2n/controller.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET,...",
+            help="Keep it in these ovsdb-servers instead: unix:PATH, tcp:ADDRESS:PORT or "
+            "ssl:ADDRESS:PORT; or `none`.",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key; hosts use ssl:.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Private key; hosts use ssl:. For ssl: stores, too."),
     ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="This controller's certificate.")
@@ -68,8 +85,14 @@ def controller(
     for name, path in tls_files.items():
         if path is not None and not path.is_file():
             raise BadInput(f"{name} {path}: no such file")
+    if store is not None and state_dir is not None:
+        raise BadInput("--store: cannot be combined with --state-dir")
 
     from ri2n_sdn.apps.launcher import ControllerOptions, run
+    from ri2n_sdn.apps.memory import MemoryOptions
+    from ri2n_sdn.store.link import TlsFiles
+
+    tls = TlsFiles(tls_key, tls_cert, tls_ca) if tls_key and tls_cert and tls_ca else None
 
     return run(
         ControllerOptions(
@@ -82,6 +105,7 @@ def controller(
             tls_cert=tls_cert,
             tls_ca=tls_ca,
             log_level=log_level,
+            memory=MemoryOptions(state_dir, store, tls),
         )
     )
 

@@ -86,7 +86,8 @@ def check_file(path: Path) -> None:
 def _is_unfinished(tail: bytes) -> bool:
     """Whether the end of a file is a record that was not written to its end.
 
-    It is the beginning of a record, perhaps with zeros where a file system had not written yet.
+    It is the beginning of a record, perhaps with zeros where a file system had not written yet. A
+    whole record with a wrong length in its header is damage.
     """
     if _MARK in tail:
         return False
@@ -96,7 +97,16 @@ def _is_unfinished(tail: bytes) -> bool:
         return len(written) < 64 and (
             b"OVSDB JSON ".startswith(written[:11]) or written.startswith(b"OVSDB JSON ")
         )
-    return len(written) - match.end() < int(match[1])
+    return len(written) - match.end() < int(match[1]) and not _is_json(written[match.end() :])
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether a text is a whole JSON value. No beginning of an object is one."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def schema_version() -> str:

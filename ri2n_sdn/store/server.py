@@ -22,7 +22,7 @@ _LOG = logging.getLogger("ri2n.store")
 _START_S = 60.0
 _END_S = 5.0
 # A child that has ended is started again after this time, at first and at most.
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 # A child that ran for this long has started well.
 _WELL_S = 5.0
 _POLL_S = 0.01

@@ -285,7 +285,7 @@ class Store:
             if status in (Transaction.SUCCESS, Transaction.UNCHANGED):
                 self._epoch = flight.claim.epoch
                 self._is_active.set()
-                _LOG.info("in charge of the store, epoch %d", self._epoch)
+                _LOG.debug("in charge of the store, epoch %d", self._epoch)
             elif status == Transaction.ERROR:
                 error = flight.txn.get_error()  # type: ignore[attr-defined]
                 _LOG.warning("the store refuses a take-over: %s", error)

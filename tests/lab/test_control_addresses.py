@@ -49,6 +49,7 @@ def controller_at_a(lab: Lab, listen: str, targets: dict[str, str]) -> Iterator[
     """A controller on host A, and each host's route to it."""
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", listen]
     argv += ["--socket", str(lab.controller_socket), "--config", str(lab.cluster_file)]
+    argv += ["--state-dir", str(lab.run_dir / ".memory")]
     for host, target in targets.items():
         lab.vsctl(host, "set-controller", "br-ri2n", target)
     with (lab.run_dir / "controller.log").open("ab") as log:

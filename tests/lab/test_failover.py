@@ -185,6 +185,7 @@ def test_a_controller_in_the_fabric_is_reached_over_it(three: Lab, wait_until: W
     inside = f"{three.address('A')}:6653"
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller", "--listen", inside]
     argv += ["--socket", str(three.controller_socket), "--config", str(three.cluster_file)]
+    argv += ["--state-dir", str(three.run_dir / ".memory")]
     with without_controller(three):
         for host in three.topology.managed_hosts():
             three.vsctl(host, "set-controller", "br-ri2n", f"tcp:{inside}")

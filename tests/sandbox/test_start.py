@@ -44,6 +44,7 @@ def one_line(code: int, text: str) -> str:
 def start(folder: Path, *options: str) -> str:
     """The one line that `ri2n controller` prints before it gives up."""
     log = folder / "log"
+    options = (*options, "--state-dir", str(folder / "memory"))
     code = fork("", ["controller", *options], log).wait(LONG_S)
     return one_line(code, log.read_text())
 
@@ -52,6 +53,7 @@ def test_the_port_is_taken(sandbox: Sandbox, tmp_path: Path) -> None:
     """Here the controller is an interpreter of its own, as a user starts it, and no fork."""
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "controller"]
     argv += ["--listen", f"127.0.0.1:{sandbox.port}", "--socket", str(tmp_path / "s")]
+    argv += ["--state-dir", str(tmp_path / "memory")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_S, check=False)
     line = one_line(done.returncode, done.stdout + done.stderr)
     assert f"cannot listen on 127.0.0.1:{sandbox.port}: Address already in use" in line

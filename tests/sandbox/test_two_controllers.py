@@ -36,6 +36,7 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
         assert not repairs
         argv = ["controller", "--listen", f"127.0.0.1:{port}"]
         argv += ["--socket", str(socket), "--config", str(config)]
+        argv += ["--state-dir", str(sandbox.folder / "second")]
         second = sandbox.spawn(OFTEN, argv, sandbox.folder / "second.log")
         try:
             for name in HOSTS:
