@@ -152,6 +152,19 @@ bridge_nics() {
         sort -n | cut -d, -f2 | tr -d '"'
 }
 
+# Where the jobs of this host's bridge are kept (jobs.sh). Beside the system's own Open vSwitch,
+# others may run on this machine, each with bridges and jobs of its own.
+jobs_dir() {
+    local socket=${DB#unix:}
+    if [[ -n ${RI2N_JOB_RUN_DIR-} ]]; then
+        printf '%s' "$RI2N_JOB_RUN_DIR"
+    elif [[ -n $DB ]]; then
+        printf '%s' "${socket%/*}/ri2n-jobs/$BRIDGE"
+    else
+        printf '%s' "/run/ri2n/jobs/$BRIDGE"
+    fi
+}
+
 # The guests' devices that host-up put into the bridge.
 bridge_guests() {
     vsctl --format=csv --no-headings --columns=name \

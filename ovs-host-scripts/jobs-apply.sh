@@ -30,17 +30,28 @@ find_cgroup2() {
     [[ -n $CGROUP_MOUNT ]]
 }
 
+# group_of ID: set GROUP to the cgroup of a job's class, from the root of the tree, and add its
+# depth to DEPTHS.
+group_of() {
+    local slashes
+    GROUP=${JOB_CGROUP[$1]#"$CGROUP_MOUNT/"}
+    GROUP=${GROUP%/*}
+    slashes=${GROUP//[!\/]/}
+    [[ " $DEPTHS " == *" $((${#slashes} + 1)) "* ]] || DEPTHS+=" $((${#slashes} + 1))"
+}
+
 # Print the firewall's rules for all jobs.
 marking_rules() {
     local T="inet $JOB_TABLE" N="netdev $JOB_TABLE" routed='meta rtclassid != 0xffffffff'
-    local id class hex kept_mark new depth levels groups='' users='' kept='' macs='' from=''
-    local in_use='' tcp4='meta nfproto ipv4 meta l4proto tcp' key4='@th,0,32 . ip daddr'
+    local id class hex kept_mark new depth groups='' users='' kept='' macs='' in_use=''
+    local DEPTHS='' tcp4='meta nfproto ipv4 meta l4proto tcp' key4='@th,0,32 . ip daddr'
     local tcp6='meta nfproto ipv6 meta l4proto tcp' key6='@th,0,32 . @nh,224,96'
     local flags="size $REMEMBERED; flags dynamic,timeout"
-    for id in "${JOB_IDS[@]}"; do [[ -z ${JOB_CGROUP[$id]} ]] || from=cgroup; done
+    for id in "${JOB_IDS[@]}"; do [[ -z ${JOB_CGROUP[$id]} ]] || group_of "$id"; done
     cat <<END
 add table $T
 add map $T users { type uid : verdict; }
+add map $T groups { type cgroupsv2 : verdict; }
 add map $T kept { type mark : verdict; }
 add map $T seen4 { typeof $key4 : meta mark; $flags; timeout ${REMEMBERED_S}s; }
 add map $T seen6 { typeof $key6 : meta mark; $flags; timeout ${REMEMBERED_S}s; }
@@ -48,12 +59,12 @@ add chain $T unowned
 add chain $T out { type filter hook output priority 300; policy accept; }
 add chain $T through { type filter hook forward priority 300; policy accept; }
 flush map $T users
+flush map $T groups
 flush map $T kept
 flush chain $T unowned
 flush chain $T out
 flush chain $T through
 END
-    [[ -z $from ]] || echo "add map $T groups { type cgroupsv2 : verdict; }; flush map $T groups"
     for id in "${JOB_IDS[@]}"; do
         class=${JOB_CLASS[$id]}
         in_use+=" $class"
@@ -70,7 +81,8 @@ END
         echo "add rule $T old_$class meta mark set $hex goto class_$class"
         kept+="${kept:+, }$kept_mark : goto old_$class"
         if [[ -n ${JOB_CGROUP[$id]} ]]; then
-            groups+="${groups:+, }\"$CGROUP_PREFIX$CGROUP_ROOT/class_$class\" : goto class_$class"
+            group_of "$id"
+            groups+="${groups:+, }\"$CGROUP_PREFIX$GROUP\" : goto class_$class"
         else
             users+="${users:+, }${JOB_UID[$id]} : goto class_$class"
         fi
@@ -95,11 +107,9 @@ END
     echo "add rule $T unowned meta mark & $CLASS_BITS != 0 meta mark set 0"
     echo "add rule $T out oifname != \"$BRIDGE\" accept"
     echo "add rule $T out meta mark set meta mark & $OTHER_BITS"
-    if [[ -n $from ]]; then
-        levels=${CGROUP_ROOT//[!\/]/}
-        depth=$((${#levels} + 2))
+    for depth in $DEPTHS; do
         echo "add rule $T out socket cgroupv2 level $depth vmap @groups"
-    fi
+    done
     echo "add rule $T out meta skuid vmap @users"
     echo "add rule $T out goto unowned"
     # What is routed through this host is not its jobs'.

@@ -87,8 +87,7 @@ read_host_config() {
     done <"$1"
 }
 
-# Check the options that say where, and set what follows from them. Beside the system's own Open
-# vSwitch others may run on this machine (--db), each with bridges and jobs of its own.
+# Check the options that say where, and set what follows from them.
 check_where() {
     local other=''
     check_bridge_name
@@ -102,10 +101,7 @@ check_where() {
         other=/${other//[^A-Za-z0-9_.-]/_}
     fi
     export OVS_RUNDIR
-    if [[ -z $RUN_DIR ]]; then
-        RUN_DIR=/run/ri2n/jobs/$BRIDGE
-        [[ -z $DB ]] || RUN_DIR=$OVS_RUNDIR/ri2n-jobs/$BRIDGE
-    fi
+    [[ -n $RUN_DIR ]] || RUN_DIR=$(jobs_dir)
     [[ $RUN_DIR =~ ^/[A-Za-z0-9_./:@+-]*$ ]] || die "--run-dir $RUN_DIR: must be a plain path"
     [[ -n $CGROUP_ROOT ]] || CGROUP_ROOT=ri2n${other}
     [[ $CGROUP_ROOT =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}$ ]] ||

@@ -66,6 +66,7 @@ announce() { # announce NIC
 undo() {
     local saved nic
     LEFT=no
+    end_jobs
     if database_runs; then
         forget_bridge
         [[ -z $NO_WAIT ]] || leave_datapath
@@ -87,6 +88,15 @@ undo() {
     run rm -rf "$STATE_ROOT/.gone.$BRIDGE"
     run mv "$STATE" "$STATE_ROOT/.gone.$BRIDGE"
     run rm -rf "$STATE_ROOT/.gone.$BRIDGE"
+}
+
+# Without the bridge, no packet of a job needs a mark.
+end_jobs() {
+    local folder
+    folder=$(jobs_dir)
+    [[ -d $folder ]] || return 0
+    must "$HERE/job-end" --all --bridge "$BRIDGE" ${DB:+--db "$DB"} --run-dir "$folder"
+    try rmdir "$folder"
 }
 
 # Remove the bridge from the database, and put back the settings that were changed.
