@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.parallel_ends import EndSettings
@@ -29,6 +29,7 @@ __all__ = [
     "CLIENT",
     "PORT",
     "Ends",
+    "Place",
     "Program",
     "limit_subflows",
     "mptcp_lacks",
@@ -127,15 +128,27 @@ def _describe(lab: Lab, report: Report, key: str) -> None:
     report.document["context"]["labs"][key]["congestion_control"] = control
 
 
+class Place(Protocol):
+    """Where programs are started: a lab, or what has hosts as a lab has."""
+
+    def popen(self, host: str, argv: Sequence[str], **kwargs: Any) -> subprocess.Popen[Any]:
+        """Start a program on a host."""
+
+
 class Program:
     """A traffic program on a host, which answers lines of JSON."""
 
-    def __init__(self, lab: Lab, host: str, module: str, *arguments: str) -> None:
+    def __init__(self, lab: Place, host: str, module: str, *arguments: str) -> None:
         self._host, self._module = host, module
         argv = [sys.executable, "-m", module, *arguments]
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self._child = lab.popen(host, argv, **pipes)
         self._rest = b""
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._child.pid
 
     def send(self, line: str) -> None:
         """Write a line to its standard input; NotAvailable when it has ended."""

@@ -23,6 +23,7 @@ from ri2n_lab.bench.report_rows import (
     ParallelRow,
     Phase,
     Row,
+    RulesRow,
     Sample,
     StreamRow,
     VbftRow,
@@ -91,6 +92,7 @@ class Measurement:
     helper: tuple[HelperRow, ...] = ()
     vbft: tuple[VbftRow, ...] = ()
     parallel: tuple[ParallelRow, ...] = ()
+    rules: tuple[RulesRow, ...] = ()
     phases: tuple[Phase, ...] = ()
 
 

@@ -12,6 +12,7 @@ from ri2n_lab.bench import (
     report_fig4,
     report_parallel,
     report_rounds,
+    report_rules,
     report_striped,
     report_vbft,
 )
@@ -294,6 +295,14 @@ QUESTIONS = (
         lambda measurement: measurement.helper,
         lambda row: (row.part, row.what, row.userspace_tso),
         report_striped.end_to_end_table,
+    ),
+    Question(
+        "What do users' rules cost?",
+        f"{report_rules.EXPLAINED} Each cell has a round trip / TCP goodput / CPU time per bit, of "
+        "those without rules at the same time.",
+        lambda measurement: measurement.rules,
+        lambda row: (row.over, row.method, row.beside),
+        report_rules.matrix,
     ),
 )
 

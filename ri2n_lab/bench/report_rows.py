@@ -20,6 +20,7 @@ from ri2n_lab.bench import (
     fig9,
     helper,
     parallel_plan,
+    rules,
     stream,
     vbft_rows,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "ParallelRow",
     "Phase",
     "Row",
+    "RulesRow",
     "Sample",
     "StreamRow",
     "VbftRow",
@@ -172,6 +174,17 @@ class ParallelRow(Row):
     why_not: str | None = None
 
 
+class RulesRow(Row):
+    """What a method to mark users' packets costs with so many users' rules."""
+
+    over: str
+    method: str
+    rules: int
+    beside: int
+    repeat: int
+    why_not: str | None = None
+
+
 class Sample(Row):
     """The weights at one moment, {client: {`own>peer`: share}}, on the clock of its phase."""
 
@@ -198,6 +211,7 @@ _ROWS: dict[str, type[Row]] = {
     "parallel": ParallelRow,
     "cycle": CycleRow,
     "helper": HelperRow,
+    "rules": RulesRow,
 }
 _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "fig4": lambda: (*fig4.FIGURES, *fig4.PING_FIGURES),
@@ -209,6 +223,7 @@ _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "parallel": parallel_plan.all_figures,
     "cycle": lambda: cycle.FIGURES,
     "helper": lambda: helper.FIGURES,
+    "rules": lambda: rules.FIGURES,
 }
 KINDS = tuple(_ROWS)
 

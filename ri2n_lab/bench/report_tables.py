@@ -9,6 +9,7 @@ from ri2n_lab.bench import (
     report_fig4,
     report_parallel,
     report_rounds,
+    report_rules,
     report_striped,
     report_vbft,
 )
@@ -30,6 +31,7 @@ TITLES = {
     "stream": "One stream over all links",
     "demand": "A client stops and begins again",
     "helper": "What the helper costs",
+    "rules": "What users' rules cost",
 }
 BODIES: dict[str, Body] = {
     "fig4": report_fig4.body,
@@ -41,6 +43,7 @@ BODIES: dict[str, Body] = {
     "stream": report_striped.stream,
     "demand": report_striped.demand,
     "helper": report_striped.helper,
+    "rules": report_rules.body,
 }
 
 

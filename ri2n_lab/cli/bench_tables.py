@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ri2n_lab.bench.figure import Figure
 
 __all__ = [
+    "MEDIAN",
     "cycle_table",
     "demand_table",
     "failover_table",

@@ -12,13 +12,24 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from ri2n_lab.bench import cycle, demand, failover, fig4, fig9, helper, stream, vbft, vbft_rows
+from ri2n_lab.bench import (
+    cycle,
+    demand,
+    failover,
+    fig4,
+    fig9,
+    helper,
+    rules,
+    stream,
+    vbft,
+    vbft_rows,
+)
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.figure import Figure, Plot, names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_lab.bench.report_rows import KINDS, figures_of
-from ri2n_lab.cli import bench_tables, bench_vbft
+from ri2n_lab.cli import bench_rules, bench_tables, bench_vbft
 from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_pictures import named, texts
 from tests.unit.test_bench_report import table_after
@@ -35,6 +46,7 @@ BENCHES: dict[str, tuple[Any, Callable[[Report], Table], Callable[[list[Json]], 
     "helper": (helper, bench_tables.helper_table, helper.summarized),
     "vbft": (vbft_rows, bench_vbft.vbft_table, vbft.summarized),
     "cycle": (cycle, bench_tables.cycle_table, lambda rows: rows),
+    "rules": (rules, bench_rules.rules_table, rules.summarized),
 }
 KEYS: dict[str, Json] = {
     "fig4": {"topology": "d", "strategy": "max_min", "streams": 8, "clients": {}, "weights": {}},
@@ -45,6 +57,7 @@ KEYS: dict[str, Json] = {
     "helper": {"part": "end to end", "what": "veth", "userspace_tso": None},
     "vbft": {"topology": "flat", "pattern": "cg", "table": None, "mode": "flow", "engine": "udp"},
     "cycle": {"hosts": 2, "active_pairs": 1, "rounds": 3},
+    "rules": {"over": "veth", "method": "map", "rules": 10, "beside": 10},
 }
 
 

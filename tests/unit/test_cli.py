@@ -101,6 +101,9 @@ BAD_INPUT = [
         ("bench", "vbft", "--engine", "mpi", "--kernel", "virtual"),
         "--engine mpi: only with --kernel host",
     ),
+    (("bench", "rules", "--counts", "0,many"), "--counts many"),
+    (("bench", "rules", "--counts", "20001"), "from 0 to 20000"),
+    (("bench", "rules", "--over", "carrier pigeon"), "'carrier pigeon'"),
     (("demo", "--topology", "nosuch"), "nosuch"),
     (("demo", "--seconds", "0"), "--seconds"),
 ]
