@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ri2n_lab.bench import demand, failover, fig4, fig9, stream, vbft
+from ri2n_lab.bench import demand, failover, fig4, fig9, jobs, stream, vbft
 from ri2n_lab.bench.demand import DemandSettings
 from ri2n_lab.bench.failover import FailoverSettings
 from ri2n_lab.bench.fig4 import Fig4Settings
 from ri2n_lab.bench.fig9 import Fig9Settings
 from ri2n_lab.bench.guests import Cell
+from ri2n_lab.bench.jobs import JobsSettings
 from ri2n_lab.bench.stream import StreamSettings
 from ri2n_lab.bench.vbft import VbftSettings
 
@@ -21,6 +22,7 @@ __all__ = [
     "failover_cells",
     "fig4_cells",
     "fig9_cells",
+    "jobs_cells",
     "stream_cells",
     "vbft_cells",
 ]
@@ -183,6 +185,29 @@ def vbft_cells(settings: VbftSettings, files: Mapping[str, Path], seed: int) -> 
         cells += _repeats(
             label, ("vbft", "--no-flat"), options, vbft.total_seconds(one), settings.repeat, seed
         )
+    return cells
+
+
+def jobs_cells(settings: JobsSettings, files: Mapping[str, Path], seed: int) -> list[Cell]:
+    """A guest for each topology, with all policies.
+
+    What the jobs have alone is of the same guest; shares are filled in afterwards, too.
+    """
+    cells = []
+    for topology in settings.topologies:
+        one = replace(settings, topologies=[topology], repeat=1)
+        fastest = max(nic.rate_bps for host in topology.hosts.values() for nic in host.nics)
+        options = {
+            "topologies": files[topology.name],
+            "policies": ",".join(settings.policies),
+            "mode": settings.mode,
+            "streams": settings.streams,
+            "seconds": settings.seconds,
+            "warmup": settings.warmup,
+            "link-mbps": fastest // 1_000_000,
+        }
+        planned_s = jobs.total_seconds(one)
+        cells += _repeats(topology.name, ("jobs",), options, planned_s, settings.repeat, seed)
     return cells
 
 

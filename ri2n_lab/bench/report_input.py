@@ -20,6 +20,7 @@ from ri2n_lab.bench.report_rows import (
     Fig4Row,
     Fig9Row,
     HelperRow,
+    JobsRow,
     ParallelRow,
     Phase,
     Row,
@@ -93,6 +94,7 @@ class Measurement:
     vbft: tuple[VbftRow, ...] = ()
     parallel: tuple[ParallelRow, ...] = ()
     rules: tuple[RulesRow, ...] = ()
+    jobs: tuple[JobsRow, ...] = ()
     phases: tuple[Phase, ...] = ()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ri2n_lab.bench import (
     report_failover,
     report_fig4,
+    report_jobs,
     report_parallel,
     report_rounds,
     report_rules,
@@ -295,6 +296,15 @@ QUESTIONS = (
         lambda measurement: measurement.helper,
         lambda row: (row.part, row.what, row.userspace_tso),
         report_striped.end_to_end_table,
+    ),
+    Question(
+        "Does a job keep its path to itself?",
+        f"{report_jobs.EXPLAINED} Each cell has what job one gets / job two gets, of what it gets "
+        "alone without a policy. Of two equal lanes one is 0.50. In the paper a load balancer at "
+        "the border chose a job's path, and cost the NPB programs 20 to 30 %.",
+        lambda measurement: measurement.jobs,
+        lambda row: (row.topology, row.mode, row.policy, row.job, row.beside),
+        report_jobs.matrix,
     ),
     Question(
         "What do users' rules cost?",

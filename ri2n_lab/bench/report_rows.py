@@ -19,6 +19,7 @@ from ri2n_lab.bench import (
     fig4,
     fig9,
     helper,
+    jobs,
     parallel_plan,
     rules,
     stream,
@@ -35,6 +36,7 @@ __all__ = [
     "Fig4Row",
     "Fig9Row",
     "HelperRow",
+    "JobsRow",
     "Number",
     "ParallelRow",
     "Phase",
@@ -185,6 +187,18 @@ class RulesRow(Row):
     why_not: str | None = None
 
 
+class JobsRow(Row):
+    """What one of two jobs got, alone or beside the other."""
+
+    topology: str
+    mode: str
+    policy: str
+    job: str
+    beside: bool
+    repeat: int
+    why_not: str | None = None
+
+
 class Sample(Row):
     """The weights at one moment, {client: {`own>peer`: share}}, on the clock of its phase."""
 
@@ -212,6 +226,7 @@ _ROWS: dict[str, type[Row]] = {
     "cycle": CycleRow,
     "helper": HelperRow,
     "rules": RulesRow,
+    "jobs": JobsRow,
 }
 _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "fig4": lambda: (*fig4.FIGURES, *fig4.PING_FIGURES),
@@ -224,6 +239,7 @@ _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "cycle": lambda: cycle.FIGURES,
     "helper": lambda: helper.FIGURES,
     "rules": lambda: rules.FIGURES,
+    "jobs": lambda: jobs.FIGURES,
 }
 KINDS = tuple(_ROWS)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ri2n_lab.bench import (
     report_failover,
     report_fig4,
+    report_jobs,
     report_parallel,
     report_rounds,
     report_rules,
@@ -32,6 +33,7 @@ TITLES = {
     "demand": "A client stops and begins again",
     "helper": "What the helper costs",
     "rules": "What users' rules cost",
+    "jobs": "Two users' jobs",
 }
 BODIES: dict[str, Body] = {
     "fig4": report_fig4.body,
@@ -44,6 +46,7 @@ BODIES: dict[str, Body] = {
     "demand": report_striped.demand,
     "helper": report_striped.helper,
     "rules": report_rules.body,
+    "jobs": report_jobs.body,
 }
 
 

@@ -48,18 +48,23 @@ class IperfPairs:
         warmup_s: float,
         window_s: float,
         streams: int = 1,
+        first_port: int = FIRST_PORT,
+        prefix: Sequence[str] = (),
     ) -> None:
         """Start `streams` TCP connections for each pair (sender, receiver).
 
-        Raises NotAvailable when iperf3 is missing or a server does not start.
+        Runs at the same time need ports of their own, from `first_port` on; `prefix` are words
+        before iperf3 at both ends. Raises NotAvailable when iperf3 is missing or a server does not
+        start.
         """
         if shutil.which("iperf3") is None:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
         self._lab, self._pairs = lab, list(pairs)
         self._warmup_s, self._window_s = warmup_s, window_s
+        self._first_port, self._prefix = first_port, tuple(prefix)
         self._children: dict[str, subprocess.Popen[Any]] = {}
         self._length_s = warmup_s + window_s + TAIL_S
-        ports = range(FIRST_PORT, FIRST_PORT + len(self._pairs))
+        ports = self._ports
         for (_, receiver), port in zip(self._pairs, ports, strict=True):
             self._start(receiver, f"server-{port}", ["-s", "-1", "-p", str(port)])
         for (_, receiver), port in zip(self._pairs, ports, strict=True):
@@ -78,7 +83,7 @@ class IperfPairs:
         iperf3's message, when a transfer failed.
         """
         reports = {label: self._report(label) for label in self._children}
-        ports = range(FIRST_PORT, FIRST_PORT + len(self._pairs))
+        ports = self._ports
         # A server writes its report right after it has received everything, so the report's time
         # tells when it began.
         began_s = {
@@ -110,9 +115,13 @@ class IperfPairs:
                 child.kill()
             child.wait()
 
+    @property
+    def _ports(self) -> range:
+        return range(self._first_port, self._first_port + len(self._pairs))
+
     def _start(self, host: str, label: str, options: list[str]) -> None:
         with self._path(label).open("wb") as output:
-            argv = ["iperf3", *options, "-J", "-i", INTERVAL_S]
+            argv = [*self._prefix, "iperf3", *options, "-J", "-i", INTERVAL_S]
             self._children[label] = self._lab.popen(
                 host, argv, stdout=output, stderr=subprocess.STDOUT
             )

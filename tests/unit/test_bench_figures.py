@@ -19,6 +19,7 @@ from ri2n_lab.bench import (
     fig4,
     fig9,
     helper,
+    jobs,
     rules,
     stream,
     vbft,
@@ -29,7 +30,7 @@ from ri2n_lab.bench.figure import Figure, Plot, names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_lab.bench.report_rows import KINDS, figures_of
-from ri2n_lab.cli import bench_rules, bench_tables, bench_vbft
+from ri2n_lab.cli import bench_jobs, bench_rules, bench_tables, bench_vbft
 from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_pictures import named, texts
 from tests.unit.test_bench_report import table_after
@@ -47,6 +48,7 @@ BENCHES: dict[str, tuple[Any, Callable[[Report], Table], Callable[[list[Json]], 
     "vbft": (vbft_rows, bench_vbft.vbft_table, vbft.summarized),
     "cycle": (cycle, bench_tables.cycle_table, lambda rows: rows),
     "rules": (rules, bench_rules.rules_table, rules.summarized),
+    "jobs": (jobs, bench_jobs.jobs_table, jobs.summarized),
 }
 KEYS: dict[str, Json] = {
     "fig4": {"topology": "d", "strategy": "max_min", "streams": 8, "clients": {}, "weights": {}},
@@ -57,6 +59,7 @@ KEYS: dict[str, Json] = {
     "helper": {"part": "end to end", "what": "veth", "userspace_tso": None},
     "vbft": {"topology": "flat", "pattern": "cg", "table": None, "mode": "flow", "engine": "udp"},
     "cycle": {"hosts": 2, "active_pairs": 1, "rounds": 3},
+    "jobs": {"topology": "b", "mode": "flow", "policy": "none", "job": "one", "beside": True},
     "rules": {"over": "veth", "method": "map", "rules": 10, "beside": 10},
 }
 

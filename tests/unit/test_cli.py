@@ -101,6 +101,8 @@ BAD_INPUT = [
         ("bench", "vbft", "--engine", "mpi", "--kernel", "virtual"),
         "--engine mpi: only with --kernel host",
     ),
+    (("bench", "jobs", "--policies", "anarchy"), "'anarchy'"),
+    (("bench", "jobs", "--mode", "pocket"), "'pocket'"),
     (("bench", "rules", "--counts", "0,many"), "--counts many"),
     (("bench", "rules", "--counts", "20001"), "from 0 to 20000"),
     (("bench", "rules", "--over", "carrier pigeon"), "'carrier pigeon'"),

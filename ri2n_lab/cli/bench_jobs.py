@@ -1,0 +1,121 @@
+"""`ri2n bench jobs`: two jobs on the same hosts, with and without a policy for one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from ri2n_lab.cli.bench_common import (
+    JsonFile,
+    KernelOption,
+    Repeat,
+    Seed,
+    Streams,
+    measure,
+    names,
+    runner,
+)
+from ri2n_lab.cli.bench_tables import MEDIAN, figure_table
+from ri2n_sdn.cli.common import split_list
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.shipped import find_topology
+
+if TYPE_CHECKING:
+    from ri2n_lab.bench.context import Report
+
+__all__ = ["jobs", "jobs_table"]
+
+# These are named here, too, so that `--help` does not load the benches; a test compares.
+POLICIES = ["none", "exclusive"]
+MODES = ["flow", "packet"]
+MAX_MBPS = 10_000
+
+
+def jobs(
+    topologies: Annotated[
+        str, typer.Option(help="Names or files, with commas; half of the hosts send to the others.")
+    ] = "fig4/b,vbft_2_2",
+    policies: Annotated[
+        str, typer.Option(help=f"Policies of job one: {', '.join(POLICIES)}, with commas.")
+    ] = ",".join(POLICIES),
+    mode: Annotated[
+        str, typer.Option(help="flow: whole flows, by hash; packet: each packet by itself.")
+    ] = "flow",
+    streams: Streams = 8,
+    seconds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Seconds of the window that is measured. Default 10, in virtual time 5.",
+            show_default=False,
+        ),
+    ] = None,
+    warmup: Annotated[int, typer.Option(min=1, help="Seconds of load before the window.")] = 3,
+    link_mbps: Annotated[
+        int | None,
+        typer.Option(
+            "--link-mbps",
+            min=1,
+            max=MAX_MBPS,
+            help="Rate of the fastest NIC in Mbit/s; all other rates in proportion. Default: the "
+            "topology's, in virtual time 20.",
+            show_default=False,
+        ),
+    ] = None,
+    repeat: Repeat = None,
+    kernel: KernelOption = "host",
+    seed: Seed = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Let two users' jobs send on the same hosts: job one a stream, job two --streams of them.
+
+    The table has what each gets, of what it has alone, without a policy and with an exclusive path
+    for job one.
+    """
+    from ri2n_lab.bench import jobs as bench
+    from ri2n_lab.bench.cells import jobs_cells
+    from ri2n_lab.bench.vbft import rescaled
+
+    if mode not in MODES:
+        raise BadInput(f"--mode: unknown {mode!r}; choose from {', '.join(MODES)}")
+    virtual = kernel == "virtual"
+    found = [find_topology(name) for name in names(topologies, "--topologies")]
+    mbps = link_mbps or (20 if virtual else None)
+    settings = bench.JobsSettings(
+        topologies=[rescaled(each, mbps * 1_000_000) for each in found] if mbps else found,
+        policies=tuple(split_list(policies, POLICIES, "--policies")),
+        mode=mode,
+        streams=streams,
+        seconds=seconds or (5 if virtual else 10),
+        warmup=warmup,
+        repeat=repeat or (1 if virtual else 3),
+    )
+    bench.check(settings)
+    measure(
+        "jobs",
+        json_file,
+        settings.described(),
+        bench.total_seconds(settings),
+        runner(
+            kernel,
+            seed,
+            settings.topologies,
+            lambda files: jobs_cells(settings, files, seed),
+            bench.summarized,
+            lambda report, progress: bench.run_jobs(settings, report, progress),
+            bench.compared,
+        ),
+        jobs_table,
+    )
+
+
+def jobs_table(report: Report) -> Table:
+    """The table: a line for each topology, policy and job, alone and beside the other."""
+    from ri2n_lab.bench.jobs import FIGURES
+
+    keys = {"topology": "topology", "mode": "mode", "policy": "policy", "job": "job"}
+    keys["beside the other"] = "beside"
+    title = "two users' jobs on the same hosts; " + MEDIAN
+    return figure_table(title, report.document["summary"], report.rows, keys, FIGURES)
