@@ -45,12 +45,18 @@ class Storage(Protocol):
         """All rows as they were last read."""
         ...
 
+    @property
+    def active(self) -> bool:
+        """Whether changes are accepted, and the rows were read."""
+        ...
+
 
 class JobBook:
     """Orders, reservations and rights by id or user, and the history.
 
     Whoever changes it waits for the store, so no lock of the cluster may be held meanwhile. Readers
-    get whole new mappings, which nobody changes. `version` grows with every change.
+    get whole new mappings, which nobody changes. `version` grows with every change. `identity` is
+    that of the store, a random text that only its owner can read; empty without a store.
     """
 
     def __init__(self, storage: Storage | None = None) -> None:
@@ -62,11 +68,14 @@ class JobBook:
         self.rights: Mapping[str, Right] = {}
         self.history: deque[Record] = deque(maxlen=MAX_HISTORY)
         self.version = 0
+        self.identity = ""
 
-    def load(self) -> None:
-        """Take over what the store holds. Rows that make no sense are left out."""
+    def load(self) -> bool:
+        """Take over what the store holds, and return whether that could be done."""
         if self._storage is None:
-            return
+            return True
+        if not self._storage.active:
+            return False
         state = self._storage.state()
         with self._lock:
             self._kept = dict(state.jobs)
@@ -75,7 +84,9 @@ class JobBook:
             self.reservations = {row.id: _reservation(row) for row in state.reservations.values()}
             self.rights = {row.user: _right(row) for row in state.rights.values()}
             self.history = deque(map(_record, state.history), maxlen=MAX_HISTORY)
+            self.identity = state.identity
             self.version += 1
+        return True
 
     def of_hosts(self) -> dict[str, Job]:
         """The jobs that hosts had declared when they were last kept, by their keys."""

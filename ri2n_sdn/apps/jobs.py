@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
@@ -29,9 +30,10 @@ from ri2n_sdn.jobs.declaration import (
     write_answer,
     write_order,
 )
-from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.history import ended
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job
+from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.job_plan import plan_jobs
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 
@@ -84,9 +86,12 @@ class JobsApp(OSKenApp):
                 return
             fabric, state = cluster.fabric(), cluster.jobs
             declared = dict(state.declared)
-        if not self._loaded:
+        if not self._loaded and state.book.load():
             self._seen = state.book.of_hosts()
             self._loaded = True
+            if state.book.identity:
+                # A controller that starts anew must make the same addresses.
+                state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
         self._end_orders(time.time())
         self._decide(fabric, declared)
         self._tell()
@@ -155,18 +160,23 @@ class JobsApp(OSKenApp):
     def _decide(self, fabric: Fabric, declared: Mapping[str, tuple[Declaration, ...]]) -> None:
         """Decide on the paths of all jobs, if anything has changed since the last decision."""
         cluster, state = self.cluster, self.cluster.jobs
-        basis = (fabric, declared, state.book.version)
+        now_s = time.time()
+        reserved = needed(
+            state.book.reservations.values(), list(state.agreement.jobs.values()), now_s
+        )
+        phases = [(each.id, each.begin_s <= now_s, each.end_s <= now_s) for each in reserved]
+        basis = (fabric, declared, state.book.version, phases)
         if self._basis and fabric is self._basis[0] and basis[1:] == self._basis[1:]:
             return
         every = [each for declarations in declared.values() for each in declarations]
-        if not every and not state.book.orders and not state.agreement.jobs:
+        if not every and not reserved and not state.agreement.jobs and not state.book.orders:
             self._basis = basis
             return
         agreement = agree(every, state.book.orders, state.agreement)
-        jobs = [replace(job, id=key) for key, job in agreement.jobs.items()]
+        jobs = at((replace(job, id=key) for key, job in agreement.jobs.items()), reserved, now_s)
         # The decision must not depend on itself: it is made from all paths.
         plain = replace(fabric, reserved=None)
-        assignment = assign(plain, jobs, state.assignment)
+        assignment = assign(plain, jobs, state.assignment, soon(reserved, now_s))
         decided = replace(plain, reserved=assignment)
         of_host = plan_jobs(decided, agreement, assignment, state.key)
         with cluster.lock:
@@ -296,9 +306,8 @@ class JobsApp(OSKenApp):
                 self._end(job, job.end_s, "its time was over")
 
     def _end(self, job: Job, end_s: float, why: str) -> None:
-        record = Record(job.id, job.user, job.uid, job.hosts, job.policy, job.begin_s, end_s, why)
         try:
-            self.cluster.jobs.book.end(record, job)
+            self.cluster.jobs.book.end(ended(job, end_s, why), job)
         except Ri2nError as error:
             self._fault(str(error))
             return

@@ -18,6 +18,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.discovery import DiscoveryApp
+from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.jobs import JobsApp
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.memory import MemoryOptions, open_memory
@@ -78,6 +79,7 @@ def run(options: ControllerOptions) -> int:
 
 
 def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | None) -> int:
+    cluster.jobs.book = JobBook(cluster.memory.store)
     server_apps = listen(options.listen_host, options.listen_port, tls)
     restart = _Restart(options, cluster)
     api = LocalApi(cluster, restart.check, restart.go)

@@ -21,11 +21,11 @@ from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.check import check_reservation
 from ri2n_sdn.jobs.declaration import read_order
-from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.history import ended, matching
 from ri2n_sdn.jobs.lanes import lane_text
-from ri2n_sdn.jobs.model import KINDS, Job, Policy, Reservation
-from ri2n_sdn.jobs.rights import Right, allowed
-from ri2n_sdn.jobs.text import job_id, service_text, shown, user_name
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
+from ri2n_sdn.jobs.rights import Right, allowed, check_right
+from ri2n_sdn.jobs.text import job_id, service_text, shown
 from ri2n_sdn.pipeline.job_plan import tables_of
 
 __all__ = ["ROOT", "Asker", "asker_of", "job_operations"]
@@ -107,7 +107,7 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str,
         running += [
             order for key, order in state.book.orders.items() if key not in state.agreement.jobs
         ]
-        book = state.book
+        book, before = state.book, state.assignment
     if any(other.id == job.id for other in running):
         same = book.orders.get(job.id)
         if same is not None and replace(same, begin_s=job.begin_s) == job:
@@ -115,9 +115,9 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str,
         raise BadInput(f"id: there is a job {job.id} already")
     _check_hosts(fabric, job.hosts)
     _check_times(job.begin_s, job.end_s, now_s)
-    refusal = None if asker.uid == 0 else allowed(book.rights, job)
+    refusal = None if asker.uid == 0 else allowed(book.rights.values(), job)
     if refusal is None:
-        refusal = conflict(fabric, running, list(book.reservations.values()), job, now_s)
+        refusal = conflict(fabric, running, list(book.reservations.values()), job, now_s, before)
     if refusal is not None:
         raise BadInput(f"refused: {refusal}")
     book.add_order(job)
@@ -142,10 +142,7 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, A
         )
     asker.check_owner(job.user, job.uid, name)
     why = f"{asker.name} has ended it"
-    record = Record(
-        *(job.id, job.user, job.uid, job.hosts, job.policy, job.begin_s, time.time(), why)
-    )
-    book.end(record, job)
+    book.end(ended(job, time.time(), why), job)
     cluster.wake.jobs.set()
     with cluster.lock:
         cluster.note(f"job {name} of {job.user} has ended: {why}")
@@ -173,10 +170,11 @@ def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
     wanted = replace(_job({**asked, **fixed}, now_s), begin_s=job.begin_s, end_s=job.end_s)
     with cluster.lock:
         fabric = cluster.fabric()
+        before = cluster.jobs.assignment
         others = [other for key, other in cluster.jobs.agreement.jobs.items() if key != name]
-    refusal = None if asker.uid == 0 else allowed(book.rights, wanted)
+    refusal = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
     if refusal is None:
-        refusal = conflict(fabric, others, list(book.reservations.values()), wanted, now_s)
+        refusal = conflict(fabric, others, list(book.reservations.values()), wanted, now_s, before)
     if refusal is not None:
         raise BadInput(f"refused: {refusal}")
     book.add_order(wanted)
@@ -206,11 +204,9 @@ def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     if type(limit) is not int or not 1 <= limit <= _MAX_HISTORY:
         raise BadInput(f"limit: must be 1 to {_MAX_HISTORY}")
     user = request.get("user")
-    records = [
-        record
-        for record in reversed(list(cluster.jobs.book.history))
-        if user is None or record.user == user
-    ]
+    if user is not None and not isinstance(user, str):
+        raise BadInput("user: must be the name of a user")
+    records = matching(reversed(list(cluster.jobs.book.history)), user=user)
     return {
         "jobs": [
             {
@@ -313,15 +309,15 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     check_reservation(wanted)
     asker.check_owner(wanted.user, None, "user")
     with cluster.lock:
-        fabric, book = cluster.fabric(), cluster.jobs.book
+        fabric, book, before = cluster.fabric(), cluster.jobs.book, cluster.jobs.assignment
         running = list(_all(cluster).values())
     if wanted.id in book.reservations:
         raise BadInput(f"id: there is a reservation {wanted.id} already")
     _check_hosts(fabric, wanted.hosts)
     _check_times(wanted.begin_s, wanted.end_s, now_s)
-    refusal = None if asker.uid == 0 else allowed(book.rights, wanted)
+    refusal = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
     if refusal is None:
-        refusal = conflict(fabric, running, list(book.reservations.values()), wanted, now_s)
+        refusal = conflict(fabric, running, list(book.reservations.values()), wanted, now_s, before)
     if refusal is not None:
         raise BadInput(f"refused: {refusal}")
     book.put_reservation(wanted)
@@ -374,20 +370,21 @@ def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[
     if not isinstance(asked.get("user"), str):
         raise BadInput("user: must be the name of a user")
     policies = asked.get("policies", [])
-    if not isinstance(policies, list) or not set(map(str, policies)) <= set(KINDS):
-        raise BadInput(f"policies: must be some of {', '.join(KINDS)}")
+    if not isinstance(policies, list) or not all(isinstance(kind, str) for kind in policies):
+        raise BadInput("policies: must be a list of kinds of policies")
     for key in ("max_rate_bps", "max_hosts"):
-        if asked.get(key) is not None and (type(asked[key]) is not int or asked[key] < 1):
-            raise BadInput(f"{key}: must be a number from 1")
+        if asked.get(key) is not None and type(asked[key]) is not int:
+            raise BadInput(f"{key}: must be a number")
     if type(asked.get("reserve", False)) is not bool:
         raise BadInput("reserve: must be true or false")
     right = Right(
-        user_name(asked["user"]),
+        asked["user"],
         frozenset(policies),
         asked.get("max_rate_bps"),
         asked.get("max_hosts"),
         asked.get("reserve", False),
     )
+    check_right(right)
     cluster.jobs.book.put_right(right)
     return {"right": _right(right)}
 

@@ -117,8 +117,7 @@ def explain(
         flow["datapath"] = datapath or lab_datapath
     if dscp is not None and job is None:
         raise BadInput("--dscp: only with --job, whose path tables it chooses among")
-    packets = {"job": job, "dscp": dscp} if job is not None else {}
-    answer = call(path, "explain", src=src, dst=dst, flow=flow, **packets)
+    answer = call(path, "explain", src=src, dst=dst, flow=flow, job=job, dscp=dscp)
     if as_json:
         print_json(answer)
         return

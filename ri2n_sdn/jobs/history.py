@@ -22,6 +22,7 @@ class Record:
 
     id: str
     user: str
+    uid: int
     hosts: tuple[str, ...]
     policy: Policy
     begin_s: float
@@ -35,6 +36,7 @@ def ended(job: Job, now_s: float, why: str) -> Record:
     return Record(
         job.id,
         job.user,
+        job.uid,
         job.hosts,
         job.policy,
         job.begin_s,

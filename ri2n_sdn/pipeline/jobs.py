@@ -27,6 +27,7 @@ from ri2n_sdn.pipeline.layout import (
     job_mac,
 )
 from ri2n_sdn.pipeline.messages import (
+    Action,
     Flow,
     Goto,
     MatchValue,
@@ -179,26 +180,26 @@ def enclosure_flows(
     """
     for port in (LOCAL, *guests):
         yield row(Table.CLASSIFY, 985, {"in_port": port, "reg7": 0}, [Goto(Table.ENCLOSED_SENDS)])
-    sends = [SetField("reg7", _PASSED), Goto(Table.CLASSIFY)]
+    sends: list[Action] = [SetField("reg7", _PASSED), Goto(Table.CLASSIFY)]
     for mac in (host.mac, *(guest.mac for guest in host.guests), *(peer.mac for peer in members)):
         yield row(Table.ENCLOSED_SENDS, 100, {"eth_dst": mac}, sends)
     for match in (*_everybodys(), *_needed_to_send(), *_of_services(enclosure.services)):
         yield row(Table.ENCLOSED_SENDS, 90, match, sends)
     yield row(Table.RECEIVE, 1100, {"reg7": 0}, [Goto(Table.ENCLOSED_RECEIVES)])
-    receives = [SetField("reg7", _PASSED), Goto(Table.RECEIVE)]
+    receives: list[Action] = [SetField("reg7", _PASSED), Goto(Table.RECEIVE)]
     for nic in host.nics:
         # Only the job's hosts know this address, so it shows that the frame is the job's.
         own = job_mac(enclosure.key, nic.mac)
-        match: dict[str, MatchValue] = {"in_port": nic.port, "eth_dst": own}
-        yield row(Table.ENCLOSED_RECEIVES, 100, match, receives)
+        at_nic: dict[str, MatchValue] = {"in_port": nic.port, "eth_dst": own}
+        yield row(Table.ENCLOSED_RECEIVES, 100, at_nic, receives)
         yield row(
-            Table.RECEIVE, 195, match, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
+            Table.RECEIVE, 195, at_nic, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
         )
         if host.helper:
             yield row(
                 Table.RECEIVE,
                 197,
-                {**match, "eth_type": ETH_STRIPED, "vlan_vid": 0},
+                {**at_nic, "eth_type": ETH_STRIPED, "vlan_vid": 0},
                 [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
             )
         yield row(Table.RECEIVE, 200, {"eth_src": own}, [])
@@ -207,12 +208,13 @@ def enclosure_flows(
     if host.control_port is not None:
         for family in (ETH_IPV4, ETH_IPV6):
             tcp: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP}
-            port = {"tcp_dst": host.control_port}
-            yield row(Table.ENCLOSED_SENDS, 90, {**tcp, **port}, sends)
-            yield row(Table.ENCLOSED_SENDS, 90, {**tcp, "tcp_src": host.control_port}, sends)
-            yield row(Table.ENCLOSED_RECEIVES, 90, {**tcp, **port}, receives)
-            # Nobody may open a connection by taking the controller's port as his own.
-            answer = {**tcp, "tcp_src": host.control_port, "tcp_flags": _TCP_ACK}
+            to = {**tcp, "tcp_dst": host.control_port}
+            back = {**tcp, "tcp_src": host.control_port}
+            yield row(Table.ENCLOSED_SENDS, 90, to, sends)
+            yield row(Table.ENCLOSED_SENDS, 90, back, sends)
+            yield row(Table.ENCLOSED_RECEIVES, 90, to, receives)
+            # Nobody may open a connection by sending from the controller's port.
+            answer = {**back, "tcp_flags": _TCP_ACK}
             yield row(Table.ENCLOSED_RECEIVES, 90, answer, receives)
 
 

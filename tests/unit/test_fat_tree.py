@@ -307,7 +307,7 @@ def test_who_holds_a_lease_may_be_silent_for_as_long_as_it_runs(
         request = {"op": "vlan_table", "owner": "job", "pairs": [["n1", "n9", 103]], "lease": lease}
         near.sendall(json.dumps(request).encode() + b"\n")
         near.shutdown(socket.SHUT_WR)
-        api._server.RequestHandlerClass(far, "", api._server)
+        api._servers[0].RequestHandlerClass(far, "", api._servers[0])
         assert json.loads(near.recv(1 << 16)) == {"ok": True, "owners": {"job": 1}}
         assert far.gettimeout() == silent_s
 

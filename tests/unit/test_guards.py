@@ -163,8 +163,9 @@ def test_a_dead_controllers_socket_is_taken_over_and_a_live_ones_is_not(cluster:
     first = LocalApi(cluster)
     with pytest.raises(NotAvailable, match="another controller listens there"):
         LocalApi(cluster)
-    first._server.shutdown()
-    first._server.server_close()
+    for server in first._servers:
+        server.shutdown()
+        server.server_close()
     assert cluster.socket_path.exists()  # as after kill -9
     second = LocalApi(cluster)
     assert cluster.socket_path.stat().st_mode & 0o077 == 0
