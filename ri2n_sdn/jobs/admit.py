@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from ri2n_sdn.fabric.model import Fabric, Nic, Route, Routing
 from ri2n_sdn.jobs.assign import Assignment, assign
-from ri2n_sdn.jobs.choose import order_of
-from ri2n_sdn.jobs.lanes import lane_text
+from ri2n_sdn.jobs.lanes import order_of
 from ri2n_sdn.jobs.model import RESERVED, Job, Reservation
 from ri2n_sdn.jobs.reservations import at, soon
 from ri2n_sdn.jobs.text import time_text
@@ -155,7 +154,7 @@ def _in_the_way(name: str, other: str, beside: Assignment, without: Assignment) 
     hosts = sorted(set(mine.hosts) & set(theirs.hosts))
     both = without.lanes.get(other, frozenset()) & beside.lanes.get(name, frozenset())
     if both and hosts:
-        text = lane_text(beside.fabric, min(both, key=order_of))
+        text = beside.lane_map.text(min(both, key=order_of))
         return f"{mine.title}: {text} at {hosts[0]} belongs to {when}"
     if hosts and "isolated" in (mine.policy.kind, theirs.policy.kind):
         return f"{mine.title}: {hosts[0]} belongs to {when}"

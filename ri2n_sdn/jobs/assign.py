@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ri2n_sdn.fabric.model import Fabric, Path
-from ri2n_sdn.jobs.lanes import Lane, chosen, lane_of, lane_text
+from ri2n_sdn.jobs.lanes import Lane, LaneMap, chosen
 from ri2n_sdn.jobs.model import Job
 from ri2n_sdn.jobs.placing import Placing
 
@@ -59,7 +59,7 @@ class Assignment:
         `paths` has one, and it is never empty when `paths` is not.
         """
         taken = {**self.taken.get(sender, {}), **self.taken.get(receiver, {})}
-        allowed = tuple(path for path in paths if lane_of(self.fabric, path) not in taken)
+        allowed = tuple(path for path in paths if self.lane_map.of(path) not in taken)
         if self._links:
             apart = tuple(path for path in allowed if self._links.isdisjoint(path.route.links))
             if any(path.alive for path in apart):
@@ -82,6 +82,11 @@ class Assignment:
         return job_id if job.within in self.refused else job.within
 
     @cached_property
+    def lane_map(self) -> LaneMap:
+        """The lanes of the fabric's paths."""
+        return LaneMap(self.fabric)
+
+    @cached_property
     def taken(self) -> Mapping[str, Mapping[Lane, str]]:
         """The job that has each lane at a host, by host."""
         result: dict[str, dict[Lane, str]] = {}
@@ -100,7 +105,7 @@ class Assignment:
             for name, lanes in self.lanes.items()
             if lanes
             for path in _between(self.fabric, self.jobs[name])
-            if lane_of(self.fabric, path) in lanes
+            if self.lane_map.of(path) in lanes
             for link in path.route.links
         )
 
@@ -119,7 +124,7 @@ class Assignment:
         together = sender in holder.hosts and receiver in holder.hosts
         if together and holder.id in self.lanes and holder.policy.kind != "isolated":
             lanes = self.lanes[holder.id]
-            own = tuple(path for path in paths if lane_of(self.fabric, path) in lanes)
+            own = tuple(path for path in paths if self.lane_map.of(path) in lanes)
             return self._first_alive(
                 [chosen(own, names), own], common, self._loss(holder, paths, own)
             )
@@ -127,7 +132,7 @@ class Assignment:
         own = tuple(
             path
             for path in paths
-            if taken.get(lane_of(self.fabric, path) or Lane("", -1), holder.id) == holder.id
+            if taken.get(self.lane_map.of(path) or Lane("", -1), holder.id) == holder.id
         )
         if together and holder.policy.kind == "isolated":
             return self._first_alive(
@@ -150,10 +155,10 @@ class Assignment:
 
     def _loss(self, job: Job, paths: Sequence[Path], own: Sequence[Path]) -> str:
         sender, receiver = paths[0].own.host, paths[0].peer.host
-        lanes = sorted({lane_of(self.fabric, path) for path in own} - {None})  # type: ignore[type-var]
         if not own:
             return f"{sender} and {receiver} have no path of {job.title} in common"
-        named = ", ".join(lane_text(self.fabric, lane) for lane in lanes if lane is not None)
+        lanes = [lane for lane in self.lane_map.of_all(own) if lane is not None]
+        named = self.lane_map.texts(lanes)
         return (
             f"{job.title} has no live path of its own from {sender} to {receiver}"
             f"{f' ({named})' if named else ''}: it uses the common paths"
@@ -191,17 +196,20 @@ def assign(
     # A job that uses its reservation's paths needs none of its own, if the reservation has them.
     order = sorted(by_id.values(), key=lambda job: (job.within in by_id, rank(job)))
     standing = [job for job in order if rank(job)[0] < 2]
-    placing = Placing(fabric, by_id, standing, held.lanes, soon)
+    lane_map = held.lane_map if held.fabric is fabric else LaneMap(fabric)
+    placing = Placing(lane_map, by_id, standing, held.lanes, soon)
     for job in order:
         placing.place(job, stands=rank(job)[0] < 2, same=rank(job)[0] == 0)
-    return Assignment(
+    result = Assignment(
         fabric,
         by_id,
-        dict(sorted(placing.refused.items())),
+        dict(sorted(placing.held.refused.items())),
         dict(sorted(placing.lanes.items())),
         dict(sorted(placing.notes.items())),
-        dict(sorted(placing.owners.items())),
+        dict(sorted(placing.held.owners.items())),
     )
+    result.__dict__["lane_map"] = lane_map  # so that what it knows is not asked for again
+    return result
 
 
 def _between(fabric: Fabric, job: Job) -> Sequence[Path]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from ri2n_sdn.jobs.lanes import Lane, natural
+from ri2n_sdn.jobs.lanes import Lane, order_of
 
-__all__ = ["LinkRates", "Need", "choose", "host_rate_bps", "order_of"]
+__all__ = ["LinkRates", "Need", "choose", "host_rate_bps"]
 
 MAX_TRIED = 20000
 """How many sets of lanes are tried before the choice becomes greedy."""
@@ -117,11 +117,6 @@ def choose(need: Need) -> Lanes | None:
         if best is not None:
             return best
     return None
-
-
-def order_of(lane: Lane) -> tuple[object, ...]:
-    """The key by which lanes are in order: net2 before net10, and VLANs by number."""
-    return (natural(lane.network), lane.vlan)
 
 
 def _order(need: Need) -> Callable[[Lane], tuple[object, ...]]:

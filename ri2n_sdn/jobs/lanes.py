@@ -7,7 +7,7 @@ or NIC (`eth1`, the sender's NIC of that name). VLAN 0 is the untagged tree.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,14 +15,19 @@ from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Path
 
 __all__ = [
     "Lane",
+    "LaneMap",
     "chosen",
     "concerns",
-    "in_fat_tree",
+    "first_few",
     "lane_of",
     "lane_text",
     "matches",
     "natural",
+    "order_of",
 ]
+
+_NAMED = 3
+"""How many names a line has before it counts the others."""
 
 
 class Lane(NamedTuple):
@@ -32,27 +37,86 @@ class Lane(NamedTuple):
     vlan: int
 
 
+class LaneMap:
+    """The lanes of a fabric's paths. What was asked for once is kept."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._fat = frozenset(
+            network
+            for network, nics in fabric.networks.items()
+            if fabric.routing is not None and len(fabric.routing.vlans(nics[0])) > 1
+        )
+        self._pairs: dict[tuple[tuple[str, str], bool], frozenset[Lane | None]] = {}
+
+    def of(self, path: Path) -> Lane | None:
+        """The lane of a path; None when nobody can have the path for himself.
+
+        In a fat tree, a path between two NICs of one switch crosses no other link than those of the
+        two NICs, and all VLANs share these. Such a path is in no lane: it is there for all.
+        """
+        if not path.route.links and path.network in self._fat:
+            return None
+        return Lane(path.network, path.route.vlan)
+
+    def of_all(self, paths: Iterable[Path]) -> frozenset[Lane | None]:
+        """The lanes of several paths."""
+        return frozenset(self.of(path) for path in paths)
+
+    def of_pair(self, pair: tuple[str, str], *, living: bool) -> frozenset[Lane | None]:
+        """The lanes of the paths of a pair that count (`counted`)."""
+        found = self._pairs.get((pair, living))
+        if found is None:
+            found = self._pairs[pair, living] = self.of_all(self.counted(pair, living=living))
+        return found
+
+    def counted(self, pair: tuple[str, str], *, living: bool) -> Sequence[Path]:
+        """The paths of a pair that count: all, or with `living` the live ones, if one is alive.
+
+        A host that is down counts as if it were up, so that it does not make a job easier to
+        accept.
+        """
+        paths = self.fabric.paths(*pair)
+        return ([path for path in paths if path.alive] if living else paths) or paths
+
+    def is_base(self, lane: Lane) -> bool:
+        """Whether a lane is the untagged one of a network with several VLANs."""
+        return lane.vlan == UNTAGGED and lane.network in self._fat
+
+    def is_vlan(self, lane: Lane) -> bool:
+        """Whether a lane shares its NICs with other lanes: it is a VLAN of several."""
+        return lane.network in self._fat
+
+    def text(self, lane: Lane) -> str:
+        """A lane as a name of paths: `net1`, or `net1/12` and `net1/0` in a network with VLANs."""
+        plain = lane.vlan == UNTAGGED and lane.network not in self._fat
+        return lane.network if plain else f"{lane.network}/{lane.vlan}"
+
+    def texts(self, lanes: Iterable[Lane]) -> str:
+        """Several lanes, in order; the first few of many."""
+        return first_few([self.text(lane) for lane in sorted(lanes, key=order_of)])
+
+
 def lane_text(fabric: Fabric, lane: Lane) -> str:
-    """A lane as a name of paths: `net1`, or `net1/12` and `net1/0` in a network with VLANs."""
-    plain = lane.vlan == UNTAGGED and not in_fat_tree(fabric, lane.network)
-    return lane.network if plain else f"{lane.network}/{lane.vlan}"
-
-
-def in_fat_tree(fabric: Fabric, network: str) -> bool:
-    """Whether a network has several VLANs to choose from."""
-    nics = fabric.networks.get(network, ())
-    return fabric.routing is not None and bool(nics) and len(fabric.routing.vlans(nics[0])) > 1
+    """`LaneMap.text` for one lane."""
+    return LaneMap(fabric).text(lane)
 
 
 def lane_of(fabric: Fabric, path: Path) -> Lane | None:
-    """The lane of a path; None when nobody can have the path for himself.
+    """`LaneMap.of` for one path."""
+    return LaneMap(fabric).of(path)
 
-    In a fat tree, a path between two NICs of one switch crosses no other link than those of the two
-    NICs, and all VLANs share these. Such a path is in no lane: it is there for all.
-    """
-    if not path.route.links and in_fat_tree(fabric, path.network):
-        return None
-    return Lane(path.network, path.route.vlan)
+
+def first_few(names: Sequence[str]) -> str:
+    """Names for a message: the first few, and how many more there are."""
+    more = len(names) - _NAMED
+    first = ", ".join(names[:_NAMED])
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def order_of(lane: Lane) -> tuple[object, ...]:
+    """The key by which lanes are in order: net2 before net10, and VLANs by number."""
+    return (natural(lane.network), lane.vlan)
 
 
 def chosen(paths: Sequence[Path], names: Sequence[str]) -> tuple[Path, ...]:
