@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ri2n_sdn.fabric.model import Fabric, Nic, Route, Routing
 from ri2n_sdn.jobs.assign import Assignment, assign
-from ri2n_sdn.jobs.lanes import order_of
+from ri2n_sdn.jobs.lanes import LaneMap, order_of
 from ri2n_sdn.jobs.model import RESERVED, Job, Reservation
 from ri2n_sdn.jobs.reservations import at, soon
 from ri2n_sdn.jobs.text import time_text
@@ -45,8 +45,8 @@ def conflict(
     if end_s is not None and end_s <= now_s:
         return f"{title}: its end {time_text(end_s)} is over"
     plan = _Plan(
-        fabric,
-        _healed(fabric),
+        before.lane_map if before is not None and before.fabric is fabric else LaneMap(fabric),
+        LaneMap(_healed(fabric)),
         tuple(
             replace(job, end_s=None) if job.end_s is not None and job.end_s <= now_s else job
             for job in running
@@ -71,8 +71,8 @@ def conflict(
 class _Plan:
     """What is known of the time to come."""
 
-    fabric: Fabric
-    healed: Fabric
+    today: LaneMap
+    healed: LaneMap
     running: tuple[Job, ...]
     reservations: tuple[Reservation, ...]
     now_s: float
@@ -136,8 +136,14 @@ class _Plan:
             for job in jobs
             if job.begin_s <= time_s and (job.end_s is None or time_s < job.end_s)
         ]
-        fabric = self.fabric if time_s == self.now_s else self.healed
-        return assign(fabric, at(there, reservations, time_s), before, soon(reservations, time_s))
+        lane_map = self.today if time_s == self.now_s else self.healed
+        return assign(
+            lane_map.fabric,
+            at(there, reservations, time_s),
+            before,
+            soon(reservations, time_s),
+            lane_map=lane_map,
+        )
 
 
 def _moved(wanted: Job | Reservation, begin_s: float, end_s: float | None) -> Job | Reservation:

@@ -170,6 +170,8 @@ def assign(
     jobs: Sequence[Job],
     before: Assignment | None = None,
     soon: Sequence[Job] = (),
+    *,
+    lane_map: LaneMap | None = None,
 ) -> Assignment:
     """Give each job its lanes, or the reason why it is refused.
 
@@ -177,6 +179,8 @@ def assign(
     come first, then earlier ones (begin_s, id). So a job that comes changes nothing for those that
     are there, and lanes move only when faults, a new policy or new hosts make it necessary. When
     lanes must be chosen, those that jobs of `soon` (reservations to come) name are taken last.
+
+    `lane_map` may be one that was made of the same fabric before.
 
     Hosts of a job that are not in the fabric take no part. Raises ValueError when two jobs have one
     id.
@@ -196,7 +200,8 @@ def assign(
     # A job that uses its reservation's paths needs none of its own, if the reservation has them.
     order = sorted(by_id.values(), key=lambda job: (job.within in by_id, rank(job)))
     standing = [job for job in order if rank(job)[0] < 2]
-    lane_map = held.lane_map if held.fabric is fabric else LaneMap(fabric)
+    if lane_map is None or lane_map.fabric is not fabric:
+        lane_map = held.lane_map if held.fabric is fabric else LaneMap(fabric)
     placing = Placing(lane_map, by_id, standing, held.lanes, soon)
     for job in order:
         placing.place(job, stands=rank(job)[0] < 2, same=rank(job)[0] == 0)
