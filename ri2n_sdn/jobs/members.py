@@ -133,29 +133,45 @@ def _fault_of_order(declared: Declaration, order: Job | None) -> str | None:
     return None
 
 
+@dataclass
+class _Group:
+    """Hosts that all name each other: their declarations, and the hosts that all of them name."""
+
+    declared: list[Declaration]
+    hosts: set[str]
+    named: set[str]
+
+    def admits(self, each: Declaration) -> bool:
+        """Whether a host names all hosts of the group, all of them name it, and they agree."""
+        first = self.declared[0].job
+        return (
+            each.host in self.named
+            and each.job.uid == first.uid
+            and each.job.policy == first.policy
+            and self.hosts.issubset(each.job.hosts)
+        )
+
+    def add(self, each: Declaration) -> None:
+        """Add a host that the group admits."""
+        self.declared.append(each)
+        self.hosts.add(each.host)
+        self.named.intersection_update(each.job.hosts)
+
+
 def _groups(declared: Sequence[Declaration]) -> list[list[Declaration]]:
     """Groups of hosts that all name each other, the largest group first.
 
     A host joins the first group in which it agrees with every host, in order of the hosts' names.
     """
-    groups: list[list[Declaration]] = []
+    groups: list[_Group] = []
     for each in declared:
-        for group in groups:
-            if all(_together(each, other) for other in group):
-                group.append(each)
-                break
+        group = next((group for group in groups if group.admits(each)), None)
+        if group is None:
+            groups.append(_Group([each], {each.host}, set(each.job.hosts)))
         else:
-            groups.append([each])
-    return sorted(groups, key=lambda group: (-len(group), group[0].host))
-
-
-def _together(one: Declaration, other: Declaration) -> bool:
-    return (
-        one.job.uid == other.job.uid
-        and one.job.policy == other.job.policy
-        and other.host in one.job.hosts
-        and one.host in other.job.hosts
-    )
+            group.add(each)
+    found = [group.declared for group in groups]
+    return sorted(found, key=lambda group: (-len(group), group[0].host))
 
 
 def _joined(group: Sequence[Declaration]) -> Job:

@@ -200,6 +200,33 @@ def test_faults_never_cut_off_everybody_else() -> None:
     assert "net2" in all_use(hurt, "A B") and job_uses(hurt, "a", "A B") == ["net2"]
 
 
+def test_a_job_whose_links_became_slower_keeps_its_lanes_and_says_so() -> None:
+    fabric = flat({"A": "net1 net2", "B": "net1 net2"})
+    jobs = [job("a", "A B", min_rate_bps=RATE_BPS)]
+    slow = flat({"A": "net1 net2", "B": "net1 net2"}, {"net1": RATE_BPS // 10, "net2": 10**6})
+    first = assign(fabric, jobs)
+    second = assign(slow, jobs, first)
+    assert lanes(second, "a") == lanes(first, "a") == ["net1"]
+    assert second.notes["a"] == (
+        "job a (u_a): its links changed, and no longer do what it asks for"
+    )
+    # A host that comes, and that has only net1, needs it for itself.
+    late = flat({"A": "net1 net2", "B": "net1 net2", "C": "net1"}, {"net1": 10**7, "net2": 10**6})
+    third = assign(late, jobs, first)
+    assert third.refused["a"] == (
+        "job a (u_a): min_rate 100M is more than A can carry: its links have 11M there"
+    )
+    assert all_use(third, "A C") == ["net1"]
+
+
+def test_a_host_that_is_down_does_not_make_a_job_easier_to_accept() -> None:
+    fabric = broken(flat(THREE), "D:eth1", "C:eth1", "C:eth2")
+    refused = assign(fabric, [job("a", "A B", "exclusive", "net1")]).refused
+    assert "net1 is all that is left for everybody else between A and D" in refused["a"]
+    refused = assign(fabric, [job("a", "A C", min_rate_bps=3 * RATE_BPS)]).refused
+    assert "min_rate 300M is more than A can carry: its links have 200M there" in refused["a"]
+
+
 def test_a_job_that_uses_its_reservations_paths_has_them_and_needs_none() -> None:
     fabric = flat(THREE)
     holder = job("reservation", "A B C", "exclusive", "net2")

@@ -141,6 +141,7 @@ def test_hosts_and_policies_that_are_written_in_another_order_are_equal() -> Non
         ({"min_rate_bps": 1.5}, "min_rate_bps: Input should be a valid integer"),
         ({"min_rate_bps": 800000001}, "min_rate_bps: 800000.001k is above max_rate_bps 800M"),
         ({"begin_s": "now"}, "begin_s: Input should be a valid number"),
+        ({"begin_s": True}, "begin_s: Input should be a valid number"),
         ({"begin_s": -1}, "begin_s: '-1.0' is not between"),
         ({"end_s": 1790000000}, "end_s: 2026-09-21T14:13:20Z is not after the start 2026-09-21"),
         ({"source": "me"}, "source: 'me' must be one of host, order"),

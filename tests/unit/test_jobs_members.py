@@ -104,6 +104,30 @@ def test_orders_decide_over_what_hosts_declare() -> None:
     }
 
 
+def test_a_job_of_many_hosts_is_agreed_on_with_few_comparisons() -> None:
+    """2,048 hosts, half of which disagree: no step is made for each pair of them."""
+    hosts = [f"n{number:04}" for number in range(2048)]
+    one, other = (job("a", " ".join(some)) for some in (hosts[:1024], hosts[1024:]))
+    counted = 0
+
+    class Counted(Declaration):
+        """A declaration that counts how often its host is looked at."""
+
+        def __getattribute__(self, name: str) -> object:
+            nonlocal counted
+            counted += name == "host"
+            return super().__getattribute__(name)
+
+    declarations = [Counted(host, 1, one) for host in hosts[:1024]]
+    declarations += [Counted(host, 1, other) for host in hosts[1024:]]
+    found = agree(declarations, {})
+    assert {name: len(each.hosts) for name, each in found.jobs.items()} == {
+        "a": 1024,
+        "a@n1024": 1024,
+    }
+    assert counted < 50 * len(hosts)
+
+
 HOSTS = "ABCD"
 
 
