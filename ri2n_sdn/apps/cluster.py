@@ -21,6 +21,7 @@ from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.refusals import Refusals
+from ri2n_sdn.apps.remembered import Remembered
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
@@ -148,9 +149,10 @@ class Cluster:
     Which hosts there are: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`
     are the slot tables of active pairs, on which `loop` decides; `jobs` says which paths jobs have;
     what each bridge holds is in its `Member`. What was measured: `measured`. What survives this
-    process: `memory`. Which apps have work: `wake`. What operators are told: `counters`, `events`,
-    `faults`. `helpers_to_greet` are hosts whose helper may be a new process. `syn_acks` are
-    servers' answers to requests for connections that may be placed, by the switch's datapath ID
+    process: `memory`; what an earlier one knew: `remembered`. Which apps have work: `wake`. What
+    operators are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper
+    may be a new process. `syn_acks` are servers' answers to requests for connections that may be
+    placed, by the switch's datapath ID
     (apps.placement).
     """
 
@@ -170,6 +172,7 @@ class Cluster:
     started_s: float = field(default_factory=time.monotonic)
     wake: Wakes = field(default_factory=Wakes)
     memory: Memory = field(default_factory=Memory)
+    remembered: Remembered = field(default_factory=Remembered)
     measured: Measured = field(default_factory=Measured)
     refusals: Refusals = field(init=False)
     started: bool = False
@@ -205,7 +208,8 @@ class Cluster:
                     hosts[name] = self._host(member, declared)
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._helper_link_numbers = number_helper_links(
-                Fabric(hosts, routing=routing), self._helper_link_numbers
+                Fabric(hosts, routing=routing),
+                {**self.remembered.links, **self._helper_link_numbers},
             )
             self._fabric = Fabric(
                 hosts,
@@ -216,6 +220,17 @@ class Cluster:
                 self.jobs.assignment if self.jobs.assignment.lanes else None,
             )
         return self._fabric
+
+    def remember(self, remembered: Remembered) -> None:
+        """Begin with what an earlier controller knew. It is called before any host connects."""
+        self.remembered = remembered
+        self.wiring.believe(remembered.networks)
+
+    def came_back(self, member: Member) -> None:
+        """Compare a host that was let in with what is remembered of it (the lock is held)."""
+        nics = {port.number: (port.name, port.mac.lower()) for port in member.ports.values()}
+        doubtful = self.remembered.came(member.name, f"{member.dpid:016x}", member.mac, nics)
+        self.wiring.doubt(doubtful)
 
     def extra_macs(self, member: Member) -> tuple[str, ...]:
         """The MAC addresses behind a host's LOCAL port, from cluster.yaml and from `host-up`."""
@@ -234,11 +249,11 @@ class Cluster:
         """Whether full plans may be made. The first time that they may, hosts are planned anew.
 
         The first full plan needs all hosts: a plan without some of them would delete rows that are
-        in use. So the controller waits until all hosts of cluster.yaml are there. For others it
-        waits for a grace time. That is longer when an earlier controller's rows are in use, and
-        when only hosts have connected that share no network with others. Otherwise the hosts that
-        connect first, which may be mute or have no rows, would make it begin without the hosts that
-        are in use.
+        in use. So the controller waits until all hosts of cluster.yaml are there, and all that are
+        remembered, but for those that were away already. If neither names any, it waits for a grace
+        time. That is longer when an earlier controller's rows are in use, and when only hosts have
+        connected that share no network with others. Otherwise the hosts that connect first, which
+        may be mute or have no rows, would make it begin without the hosts that are in use.
         """
         if self.started:
             return True
@@ -248,7 +263,8 @@ class Cluster:
         answering = {name for name in connected if not self._is_mute(name, now_s)}
         if not all(self.members[name].reports_probes for name in answering):
             return False
-        complete = bool(self.config.hosts) and set(self.config.hosts) <= answering
+        awaited = {*self.config.hosts, *self.remembered.expected}
+        complete = bool(awaited) and awaited - self.remembered.away <= answering != set()
         taken_over = any(
             member.installed is not None and member.installed.groups
             for member in self.members.values()

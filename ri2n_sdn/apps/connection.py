@@ -425,6 +425,7 @@ class ConnectionApp(OSKenApp):
                 return
             former = cluster.members.get(candidate.name)
             channel.admitted()
+            cluster.came_back(candidate)
             if former is not None and (former.dpid, former.mac) == (candidate.dpid, candidate.mac):
                 candidate.accepts_wire = former.accepts_wire
                 if candidate.helper_runs and former.helper_runs:

@@ -24,6 +24,8 @@ from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.memory import MemoryOptions, open_memory
 from ri2n_sdn.apps.openflow import listen, start_apps, tls_context
 from ri2n_sdn.apps.placement import PlacementApp
+from ri2n_sdn.apps.remember import Rememberer
+from ri2n_sdn.apps.remembered import remembered
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
@@ -73,6 +75,7 @@ def run(options: ControllerOptions) -> int:
     memory = open_memory(options.memory, options.name)
     try:
         cluster.memory = memory
+        cluster.remember(remembered(memory.state()))
         return _serve(options, cluster, tls)
     finally:
         memory.close()
@@ -90,6 +93,8 @@ def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | N
     for app in apps:
         app.cluster = cluster
     start_apps([*server_apps, *apps])
+    if cluster.memory.store is not None:
+        Rememberer(cluster, cluster.memory.store).start()
     _LOG.info(
         "listening on %s:%d, strategy %s",
         options.listen_host,

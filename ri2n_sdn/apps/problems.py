@@ -32,6 +32,7 @@ def problems_of(cluster: Cluster) -> list[Problem]:
                 for problem in _of_member(cluster, member)
             ),
             *_missing(cluster),
+            *_not_back(cluster),
             *_pairs_apart(fabric),
             *_contradictions(cluster, fabric),
             *_shared_macs(cluster),
@@ -129,6 +130,19 @@ def _missing(cluster: Cluster) -> Iterator[Problem]:
     ):
         text = f"{name} is in cluster.yaml but has never connected"
         yield Problem("bad", text, "run host-up --controller there, or take it out of cluster.yaml")
+
+
+def _not_back(cluster: Cluster) -> Iterator[Problem]:
+    """Hosts that were connected when an earlier controller ended."""
+    names = sorted(
+        (cluster.remembered.expected & cluster.remembered.hosts.keys())
+        - {*cluster.config.hosts, *cluster.members}
+    )
+    for name in names[:_MAX_SHOWN]:
+        text = f"{name} was connected before the controller started anew, and has not come back"
+        yield Problem("bad", text, "run host-status there: it says why")
+    if len(names) > _MAX_SHOWN:
+        yield Problem("bad", f"{len(names) - _MAX_SHOWN} more hosts have not come back")
 
 
 def _of_nics(host: Host) -> Iterator[Problem]:

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from ri2n_sdn.discovery.edge_inquiry import EdgeInquiry, WiringSettings
 from ri2n_sdn.discovery.nic_state import Direction, NicState, Probe
@@ -52,6 +52,8 @@ class Wiring:
         self.deaths = 0
         self.lag_s = 0.0
         self._nics: dict[NicId, NicState] = {}
+        # The networks of NICs that are not known yet, as an earlier controller knew them.
+        self._believed: dict[NicId, int] = {}
         # By network: the NIC that floods, and since when it is the one.
         self._beacons: dict[int, tuple[NicId, float]] = {}
         # When a probe was last heard on each edge (sender, receiver).
@@ -104,6 +106,21 @@ class Wiring:
 
     # What happens
 
+    def believe(self, networks: Mapping[NicId, str]) -> None:
+        """Take these NICs to be in these networks, such as `n1`, when they are made known.
+
+        It is what an earlier controller knew. Probes find out what is wrong now, as they do when a
+        NIC is plugged in elsewhere. Other names are left out.
+        """
+        for nic, name in networks.items():
+            if nic not in self._nics and name[:1] == "n" and name[1:].isdecimal():
+                self._believed[nic] = int(name[1:])
+
+    def doubt(self, nics: Collection[NicId]) -> None:
+        """Believe nothing of these NICs any more."""
+        for nic in nics:
+            self._believed.pop(nic, None)
+
     def set_nic(self, nic: NicId, up: bool, now_s: float) -> None:
         """The NIC exists, its host is connected, and it has carrier when `up`.
 
@@ -113,8 +130,12 @@ class Wiring:
         """
         state = self._nics.get(nic)
         if state is None:
-            self._nics[nic] = NicState(up, True, now_s)
-            self._newest_s = now_s
+            self._nics[nic] = state = NicState(up, True, now_s)
+            network = self._believed.pop(nic, None)
+            if network is None:
+                self._newest_s = now_s
+            else:
+                state.join(network, now_s)
             self.changed = True
             return
         if not state.connected:
@@ -131,6 +152,7 @@ class Wiring:
 
     def remove_nic(self, nic: NicId) -> None:
         """The NIC is gone; nothing happens when it is not known."""
+        self._believed.pop(nic, None)
         if self._nics.pop(nic, None) is not None:
             self._drop_edges(nic)
             self.changed = True
@@ -260,8 +282,8 @@ class Wiring:
             self._asked_networks_s = now_s
             return self._beacon_round(now_s, answered_s)
         founder = without_network[0]
-        used = {state.network for state in self._nics.values()}
-        number = next(n for n in range(1, len(self._nics) + 2) if n not in used)
+        used = {state.network for state in self._nics.values()} | {*self._believed.values()}
+        number = next(n for n in range(1, len(used) + 2) if n not in used)
         self._nics[founder].network = number
         self._beacons[number] = (founder, now_s)
         self._asked_networks_s = now_s

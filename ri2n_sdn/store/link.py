@@ -42,8 +42,8 @@ _TARGET = re.compile(r"unix:(/[^,]+)|(tcp|ssl):(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]
 # A lost connection is tried again after this time, first and at most.
 _MIN_BACKOFF_MS, _MAX_BACKOFF_MS = 100, 500
 # A server that says nothing for this time is asked for a sign of life, and left after as long
-# again. The IDL allows no less.
-_PROBE_MS = 1000
+# again.
+_PROBE_MS = 2000
 # A server that takes connections and has not sent the rows after this time has other tables.
 _ODD_S = 5.0
 
@@ -105,6 +105,8 @@ class _Idl(Idl):  # type: ignore[misc]
         super().__init__(remote, helper, probe_interval=_PROBE_MS, leader_only=True)
         fsm = self._session.reconnect
         fsm.min_backoff, fsm.max_backoff = _MIN_BACKOFF_MS, _MAX_BACKOFF_MS
+        # The package asks no server on a unix socket; such a server may hang, too.
+        fsm.set_probe_interval(_PROBE_MS)
 
     def notify(self, event: str, row: Any, updates: Any = None) -> None:
         self.noted.add((row._table.name, row.uuid))

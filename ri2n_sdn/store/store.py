@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.store.idl import POLLIN, Poller, Transaction
@@ -32,6 +32,8 @@ _IDLE_MS = 500
 _COURTESY_S = 1.5
 # A transaction that was refused is tried again after this time.
 _AGAIN_S = 0.02
+# A server that leaves a transaction open for this time does not answer.
+_SLOW_S = 2.0
 _MAX_QUEUED = 10_000
 _MAX_BATCH = 1000
 
@@ -50,6 +52,7 @@ class _Flight:
     txn: object
     writes: tuple[_Write, ...]
     claim: ClusterRow | None = None
+    since_s: float = field(default_factory=time.monotonic)
 
 
 class Store:
@@ -241,7 +244,7 @@ class Store:
             self._state = link.state
         self._problem = (
             None
-            if ready
+            if ready and (self._flight is None or now_s - self._flight.since_s < _SLOW_S)
             else "it has no database ri2n of this version: see docs/operations.md"
             if link.has_odd_server
             else "it does not answer"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,6 +119,12 @@ class _Wiring:
         self._dead.discard(nic)
 
     def disconnect(self, host: str) -> None:
+        pass
+
+    def believe(self, networks: Mapping[NicId, str]) -> None:
+        pass
+
+    def doubt(self, nics: Collection[NicId]) -> None:
         pass
 
 

@@ -637,3 +637,70 @@ def test_a_flood_of_a_host_that_is_held_up_is_waited_for_but_not_for_ever() -> N
     never.silent_hosts.add("A")
     never.run(3.0)
     assert never.wiring.network(("B", 1)) == never.wiring.network(("C", 1)) is not None
+
+
+# ---- what an earlier controller knew
+
+
+def believing(wires: dict[NicId, str], beliefs: dict[NicId, str]) -> World:
+    """A world that begins with beliefs, before any NIC is known."""
+    world = World({})
+    world.wiring.believe(beliefs)
+    world.wires = dict(wires)
+    for nic in sorted(wires):
+        world.wiring.set_nic(nic, True, world.now_s)
+    return world
+
+
+def test_networks_that_are_believed_are_known_at_once_by_their_names() -> None:
+    wires = two_networks(3)
+    world = believing(wires, {nic: "n7" if nic[1] == 1 else "n2" for nic in wires})
+    assert world.wiring.settled and world.agrees() and set(world.learned()) == {"n2", "n7"}
+    world.run(5.0)
+    assert world.agrees() and not world.dead() and set(world.learned()) == {"n2", "n7"}
+    assert not world.log
+
+
+def test_names_of_networks_whose_hosts_are_not_back_are_not_used() -> None:
+    world = believing({("A", 1): "x", ("B", 1): "x"}, {("C", 1): "n1", ("D", 1): "n2"})
+    world.run(1.0)
+    assert set(world.learned()) == {"n3"}
+    world.wires["C", 1] = "y"
+    world.wiring.set_nic(("C", 1), True, world.now_s)
+    assert world.wiring.network(("C", 1)) == "n1"
+    world.wiring.remove_nic(("D", 1))
+    world.wires["D", 1] = "z"
+    world.wiring.set_nic(("D", 1), True, world.now_s)
+    world.run(1.0)
+    assert world.agrees() and world.wiring.network(("D", 1)) == "n2", "the name is free again"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {("h000", 1): "n2", ("h000", 2): "n1"},
+        {("h001", 1): "n2"},
+        {(f"h{number:03}", port): "n1" for number in range(4) for port in (1, 2)},
+        {(f"h{number:03}", 1): f"n{3 + number}" for number in range(4)},
+    ],
+    ids=["swapped", "moved", "one network", "many networks"],
+)
+def test_wrong_beliefs_are_found_out(wrong: dict[NicId, str]) -> None:
+    wires = two_networks(4)
+    world = believing(wires, {**{nic: f"n{nic[1]}" for nic in wires}, **wrong})
+    world.run(8.0)
+    assert world.agrees() and not world.dead() and world.wiring.settled, (
+        world.learned(),
+        world.log,
+    )
+
+
+def test_a_doubtful_belief_and_an_odd_name_are_none() -> None:
+    world = World({})
+    world.wiring.believe({("A", 1): "n1", ("A", 2): "fast", ("A", 3): "n", ("A", 4): "n4"})
+    world.wiring.doubt([("A", 1), ("B", 9)])
+    for port in (1, 2, 3, 4):
+        world.wiring.set_nic(("A", port), True, world.now_s)
+    assert [world.wiring.network(("A", port)) for port in (1, 2, 3, 4)] == [None, None, None, "n4"]
+    world.wiring.believe({("A", 1): "n1"})
+    assert world.wiring.network(("A", 1)) is None, "what is known is not replaced"
