@@ -177,6 +177,13 @@ class LocalApi:
                     {"id": network, "nics": [f"{nic.host}:{nic.name}" for nic in nics]}
                     for network, nics in fabric.networks.items()
                 ],
+                "cables": sorted(
+                    {
+                        tuple(sorted((name, link.to)))
+                        for name, switch in cluster.config.switches.items()
+                        for link in switch.links
+                    }
+                ),
                 "problems": [asdict(problem) for problem in problems_of(cluster)],
                 "counters": {
                     **dict(cluster.counters),
@@ -215,6 +222,7 @@ class LocalApi:
                     "port": nic.port,
                     "mac": nic.mac,
                     "network": nic.network,
+                    "switch": nic.switch,
                     "speed_bps": nic.rate_bps,
                     "up": nic.up if connected else None,
                     "alive": nic.sends and nic.receives if connected else None,

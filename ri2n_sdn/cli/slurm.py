@@ -1,0 +1,108 @@
+"""`ri2n slurm`: what Slurm wants to know of the network."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ri2n_sdn.cli.common import LabOption, SocketOption, note
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, write_yaml
+
+__all__ = ["app", "topology"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="What Slurm wants to know of the network.",
+)
+
+
+class Format(str, Enum):
+    """The files that Slurm reads."""
+
+    conf = "conf"
+    yaml = "yaml"
+
+
+@app.callback()
+def _group() -> None:
+    """With a single command, Typer would leave its name out."""
+
+
+@app.command()
+def topology(
+    format: Annotated[
+        Format, typer.Option(help="topology.conf, or topology.yaml of Slurm 25.05 and newer.")
+    ] = Format.conf,
+    output: Annotated[
+        Path | None, typer.Option(help="Write this file, all of it or nothing; default: stdout.")
+    ] = None,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Write the learned networks as a tree of switches, for Slurm's topology/tree.
+
+    Hosts that are plugged into the same switches are one leaf. The names of the controller's hosts
+    must be Slurm's node names.
+    """
+    answer = call(controller_socket(socket, lab), "status", pairs=False)
+    tree = _tree_of(answer)
+    for line in tree.notes:
+        note(f"ri2n: warning: {line}")
+    text = write_conf(tree) if format is Format.conf else write_yaml(tree)
+    if output is None:
+        print(text, end="")
+    else:
+        _replace(output, text)
+
+
+def _tree_of(answer: Mapping[str, Any]) -> SlurmTree:
+    """The tree of a controller's status.
+
+    Raises NotAvailable when the controller does not know the networks yet.
+    """
+    try:
+        if not answer["settled"]:
+            raise NotAvailable("the controller still learns which networks there are: try again")
+        places = {
+            str(host["name"]): {
+                str(nic.get("switch") or nic["network"])
+                for nic in host["nics"]
+                if nic["network"] is not None
+            }
+            for host in answer["hosts"]
+        }
+        cables = [(str(one), str(other)) for one, other in answer.get("cables", ())]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotAvailable(f"the controller's answer is of another version (key {error})") from None
+    tree = slurm_tree(places, cables)
+    if not tree.switches:
+        raise NotAvailable("the controller knows no host in any network")
+    return tree
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that its readers see the old text or the new one, and nothing between."""
+    part: Path | None = None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "is a folder")
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        part = Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+        part.replace(path)
+    except OSError as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise BadInput(f"--output {path}: {error.strerror or error}") from None
