@@ -309,7 +309,7 @@ QUESTIONS = (
     Question(
         "What do users' rules cost?",
         f"{report_rules.EXPLAINED} Each cell has a round trip / TCP goodput / CPU time per bit, of "
-        "those without rules at the same time.",
+        "those without rules at the same time; in brackets by how many us a round trip is longer.",
         lambda measurement: measurement.rules,
         lambda row: (row.over, row.method, row.beside),
         report_rules.matrix,

@@ -78,7 +78,10 @@ def _shares(rows: Sequence[RulesRow]) -> str | None:
     for name in SHARES:
         values = [value for row in rows if (value := row.figure(name)) is not None]
         texts.append(_share(median(values)) if values else "-")
-    return " / ".join(texts) if set(texts) != {"-"} else None
+    if set(texts) == {"-"}:
+        return None
+    over_us = [value for row in rows if (value := row.figure("rtt_over_none_us")) is not None]
+    return _cell(texts, median(over_us) if over_us else None)
 
 
 def _paper(count: int) -> str:
@@ -91,9 +94,14 @@ def _paper(count: int) -> str:
         (found.tcp_mbps, none.tcp_mbps),
         (found.cpu_percent, none.cpu_percent),
     )
-    return " / ".join(
-        "-" if own is None or base is None else _share(own / base) for own, base in pairs
-    )
+    texts = ["-" if own is None or base is None else _share(own / base) for own, base in pairs]
+    return _cell(texts, (found.rtt_ms - none.rtt_ms) * 1e3)
+
+
+def _cell(texts: Sequence[str], over_us: float | None) -> str:
+    first, *others = texts
+    over = "" if over_us is None else f" ({over_us:+.{1 if abs(over_us) < 10 else 0}f})"
+    return " / ".join([first + over, *others])
 
 
 def _share(value: float) -> str:

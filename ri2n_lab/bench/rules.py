@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from statistics import geometric_mean, median
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
 from ri2n_lab.bench.context import Report
@@ -62,6 +62,7 @@ GROUPS = ("over", "method", "rules")
 
 FIGURES = (
     Figure("rtt_us", "round trip", "us", show=".1f"),
+    Figure("rtt_over_none_us", "over none", "us", show="+.1f"),
     Figure("rtt_of_none", "of none", show=".3f"),
     Figure("goodput_bps", "goodput", "Gbit/s", show=".2f", scale=1e-9),
     Figure("goodput_of_none", "goodput of none", show=".3f"),
@@ -189,7 +190,8 @@ def block_rows(key: Json, turns: Sequence[Mapping[str, Sequence[Slice]]]) -> lis
     `key` is {over, beside, repeat}: `beside` is how many rules the methods with rules have. A
     figure is the median of all slices, and CPU time that of all of them. In a turn every method has
     a pair of hosts, and in a block every pair. So in the geometric mean of the turns' shares of
-    none neither counts: not which pair is the faster one, nor which turn was the quieter one.
+    none neither counts: not which pair is the faster one, nor which turn was the quieter one. By
+    how much a round trip is longer is the mean over the turns.
     """
     rows = []
     for method in turns[0]:
@@ -201,10 +203,18 @@ def block_rows(key: Json, turns: Sequence[Mapping[str, Sequence[Slice]]]) -> lis
                 "rtt_us": round(median(each.rtt_us for each in slices), 2),
                 "goodput_bps": round(median(each.goodput_bps for each in slices)),
                 "cpu_s_per_gbit": _rounded(_cpu_s_per_gbit(slices), 5),
+                "rtt_over_none_us": round(
+                    fmean(_over_us(turn[method], turn[NONE]) for turn in turns), 2
+                ),
                 **{name: _mean([each[name] for each in shares]) for name in shares[0]},
             }
         )
     return rows
+
+
+def _over_us(own: Sequence[Slice], none: Sequence[Slice]) -> float:
+    """By how many us a method's round trips are longer in one turn."""
+    return median(each.rtt_us - base.rtt_us for each, base in zip(own, none, strict=True))
 
 
 def _shares(own: Sequence[Slice], none: Sequence[Slice]) -> dict[str, float | None]:

@@ -127,6 +127,19 @@ def test_neither_a_fast_pair_nor_a_quiet_turn_is_in_the_shares() -> None:
     assert geometric_mean(PAIRS.values()) != pytest.approx(1.0, rel=1e-2)
 
 
+def test_a_round_trip_that_is_longer_by_some_us_is_so_on_every_pair() -> None:
+    added_us = {"none": 0.0, "again": 0.0, "map": 2.0, "owner": 900.0}
+    block = [
+        {
+            method: [Slice(20.0 + 3 * ((index + turn) % 4) + 5 * turn + added_us[method], 1, 1, 1)]
+            for index, method in enumerate(METHODS)
+        }
+        for turn in range(len(METHODS))
+    ]
+    rows = block_rows({"over": "veth", "beside": 1, "repeat": 1}, block)
+    assert {row["method"]: row["rtt_over_none_us"] for row in rows} == added_us
+
+
 def test_one_disturbed_slice_is_not_in_a_figure() -> None:
     block = turns()
     block[2]["map"][1] = Slice(9e6, 1e9, 50.0, 0.1)
@@ -226,13 +239,13 @@ def test_the_report_has_the_shares_and_the_papers_figures(tmp_path: Path) -> Non
     head = next(line for line in page.splitlines() if "1,000 users" in line)
     found = table_after(page, head)
     by_name = {(line[0], line[1]): line[2:] for line in found[2:]}
-    assert by_name["`veth`", "`map`"] == ["1.25 / 0.80 / 1.25"] * 6
-    assert by_name["`bridge`", "*owner*"] == ["40 / 0.03 / 40"] * 6
+    assert by_name["`veth`", "`map`"] == ["1.25 (+7.1) / 0.80 / 1.25"] * 6
+    assert by_name["`bridge`", "*owner*"] == ["40 (+1273) / 0.03 / 40"] * 6
     # 0.136, 0.141, 0.151 and 0.168 of 0.119 ms; 913 of 938 Mbit/s; 98.4 of 25.8 % CPU.
     assert by_name["*the paper*", "*owner*"] == [
-        "1.00 / 1.00 / 1.00",
-        *("1.14 / - / -", "1.18 / - / -", "1.27 / - / -"),
-        *("1.41 / 0.97 / 3.81", "-"),
+        "1.00 (+0.0) / 1.00 / 1.00",
+        *("1.14 (+17) / - / -", "1.18 (+22) / - / -", "1.27 (+32) / - / -"),
+        *("1.41 (+49) / 0.97 / 3.81", "-"),
     ]
     assert "## What do users' rules cost?" in page
     assert "What users' rules cost" in made["results/rules-host.md"].splitlines()[0]
