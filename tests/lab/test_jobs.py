@@ -27,7 +27,7 @@ from .conftest import PATIENCE_S, await_true, kill_controller
 ALICE, BOB = 20001, 20002
 RATE = 50_000_000
 THREE = {
-    "name": "three-networks",
+    "name": "three-nets",
     "description": "three hosts on three switches",
     "switches": {"s0": {}, "s1": {}, "s2": {}},
     "hosts": {
@@ -122,7 +122,7 @@ print("sent")
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab.create(parse_topology(THREE)) as made:
+    with Lab.create(parse_topology(json.dumps(THREE))) as made:
         made.start_controller()
         made.wait_ready()
         yield made
