@@ -1,0 +1,310 @@
+"""Jobs in the controller: what is read from rows, what is kept, and who may ask for what."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared
+from ri2n_sdn.apps.job_book import MAX_HISTORY, JobBook
+from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.local_jobs import ROOT, Asker
+from ri2n_sdn.client import call, jobs_socket_of
+from ri2n_sdn.discovery.nic_state import NicState
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.jobs.history import ended
+from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
+from ri2n_sdn.jobs.rights import Right
+from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, Put, ReservationRow, RightRow, State
+from tests.unit.fake_hosts import FakeChannel
+
+POLICY = Policy(
+    "isolated",
+    (PathTable(None, ("net1",)), PathTable(10, ("net2", "net1/12"))),
+    (Service("10.0.0.9", "tcp", 2049), Service("fd77::9", "udp", 53)),
+    10**6,
+    10**7,
+)
+
+
+def job(name: str = "j1", **more: Any) -> Job:
+    fields: dict[str, Any] = {"source": "order", **more}
+    return Job(name, "alice", 20001, ("A", "B"), fields.pop("policy", POLICY), 10.0, **fields)
+
+
+def described(*notes: bytes) -> bytes:
+    """Rows with these notes, as a switch describes them."""
+    body = b""
+    for note in notes:
+        action = struct.pack("!HHIH", 0xFFFF, 10 + len(note), 0x2320, 8) + note
+        action += bytes(-len(action) % 8)
+        action = struct.pack("!HH", 0xFFFF, len(action)) + action[4:]
+        rest = struct.pack("!HH4x", 1, 4) + struct.pack("!HH4x", 0, 4)
+        rest += struct.pack("!HH4x", 4, 8 + len(action)) + action
+        body += struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, 0) + rest
+    return body
+
+
+@given(st.lists(st.binary(min_size=1, max_size=200).map(lambda b: b.rstrip(b"\0") + b"x")))
+def test_notes_of_rows_are_read_without_their_padding(notes: list[bytes]) -> None:
+    assert read_declared(described(*notes)) == notes[:63]
+
+
+@given(st.binary(max_size=400), st.integers(0, 400))
+def test_rows_that_make_no_sense_are_refused(noise: bytes, cut: int) -> None:
+    for body in (noise, described(b'{"v":1}')[:cut] + noise):
+        with suppress(ValueError):
+            read_declared(body)
+
+
+def test_only_the_hosts_own_message_says_that_jobs_have_changed() -> None:
+    frame = bytes.fromhex("03000052494a02524a00000088b5") + b"JOBS"
+    assert is_jobs_changed(frame)
+    for wrong in (frame[:-1], b"\x02" + frame[1:], frame[:12] + b"\x08\x00" + frame[14:], b""):
+        assert not is_jobs_changed(wrong)
+
+
+class FakeStore:
+    """A store that keeps rows by class and key, and that may refuse."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[Any, ...], Any] = {}
+        self.writes = 0
+        self.refuses = False
+        self.active = True
+
+    def write(self, *changes: Change) -> None:
+        if self.refuses:
+            raise NotAvailable("the store is away")
+        self.writes += 1
+        for change in changes:
+            row = change.row
+            key: tuple[Any, ...] = (type(row), getattr(row, "id", getattr(row, "user", "")))
+            if isinstance(row, HistoryRow):
+                key += (row.begin_s, row.end_s)
+            if isinstance(change, Put):
+                self.rows[key] = row
+            else:
+                self.rows.pop(key, None)
+
+    def state(self) -> State:
+        def of(kind: type) -> list[Any]:
+            return [row for row in self.rows.values() if isinstance(row, kind)]
+
+        return State(
+            identity="an identity",
+            jobs={row.id: row for row in of(JobRow)},
+            reservations={row.id: row for row in of(ReservationRow)},
+            rights={row.user: row for row in of(RightRow)},
+            history=tuple(of(HistoryRow)),
+        )
+
+
+def test_everything_in_the_book_survives_a_new_start() -> None:
+    store = FakeStore()
+    book = JobBook(store)
+    assert book.load()
+    book.add_order(job())
+    book.add_order(job("over"))
+    book.end(ended(job("over"), 50.0, "alice has ended it"), job("over"))
+    book.put_reservation(Reservation("r1", "alice", ("A", "B"), 100.0, 200.0, 10**6, POLICY))
+    book.put_right(Right("alice", frozenset({"paths"}), 10**9, 4, True))
+    book.keep({"h1": (job("h1", source="host"), "installed", "")})
+    again = JobBook(store)
+    assert again.load()
+    assert again.orders == {"j1": job()} == dict(book.orders)
+    assert again.of_hosts() == {"h1": job("h1", source="host")}
+    assert again.reservations == book.reservations and again.rights == book.rights
+    assert list(again.history) == list(book.history) != []
+    book.remove_reservation("r1")
+    book.remove_right("alice")
+    book.keep({})
+    again = JobBook(store)
+    again.load()
+    assert (again.reservations, again.rights, again.of_hosts()) == ({}, {}, {})
+    assert again.orders == {"j1": job()}, "an order stays though no host carries it out"
+
+
+def test_what_the_store_does_not_acknowledge_is_not_done() -> None:
+    store = FakeStore()
+    book = JobBook(store)
+    book.load()
+    book.add_order(job())
+    book.put_right(Right("alice"))
+    store.refuses = True
+    version = book.version
+    changes: list[Callable[[], None]] = [
+        lambda: book.add_order(job("j2")),
+        lambda: book.end(ended(job(), 50.0, "over"), job()),
+        lambda: book.put_right(Right("bob")),
+        lambda: book.remove_right("alice"),
+        lambda: book.put_reservation(Reservation("r", "a", ("A",), 1.0, 2.0)),
+    ]
+    for change in changes:
+        with pytest.raises(NotAvailable):
+            change()
+    assert (set(book.orders), set(book.rights), list(book.history)) == ({"j1"}, {"alice"}, [])
+    assert book.version == version and not book.reservations
+
+
+def test_what_has_not_changed_is_not_written() -> None:
+    store = FakeStore()
+    book = JobBook(store)
+    book.load()
+    jobs = {"h1": (job("h1", source="host"), "installed", "")}
+    for _ in range(5):
+        book.keep(jobs)
+    assert store.writes == 1
+
+
+def test_a_store_that_is_away_at_the_start_is_read_later() -> None:
+    store = FakeStore()
+    JobBook(store).add_order(job())
+    store.active = False
+    book = JobBook(store)
+    assert not book.load() and not book.orders
+    store.active = True
+    assert book.load() and set(book.orders) == {"j1"}
+
+
+def test_the_oldest_record_makes_way() -> None:
+    store = FakeStore()
+    book = JobBook(store)
+    for number in range(MAX_HISTORY + 3):
+        book.end(ended(job(f"j{number}"), 50.0 + number, "over"), job(f"j{number}"))
+    kept = [row for row in store.rows.values() if isinstance(row, HistoryRow)]
+    assert len(book.history) == len(kept) == MAX_HISTORY
+    assert book.history[0].id == "j3"
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[LocalApi]:
+    """The interface of a controller that knows hosts A and B on two networks."""
+    cluster = Cluster(ClusterConfig(), "max_min", tmp_path / "socket")
+    for number, name in enumerate("AB", 1):
+        ports = {
+            port: Port(port, f"e{port}", f"04:00:00:00:0{number}:0{port}", True, 10**9)
+            for port in (1, 2)
+        }
+        channel = cast(Channel, FakeChannel())
+        cluster.members[name] = Member(
+            name, number, f"02:00:00:00:00:0{number}", "3.1.0", ports, channel
+        )
+        for port in ports:
+            cluster.wiring._nics[name, port] = NicState(True, True, 0.0, network=port)
+    cluster.topology_changed()
+    with closing(LocalApi(cluster)) as made:
+        yield made
+
+
+def ask(api: LocalApi, op: str, asker: Asker = ROOT, **values: Any) -> dict[str, Any]:
+    return api.answer(json.dumps({"op": op, **values}).encode(), None, asker, False)
+
+
+ORDER: dict[str, Any] = {
+    "id": "o1",
+    "user": "alice",
+    "uid": 20001,
+    "hosts": ["A", "B"],
+    "policy": "exclusive",
+}
+ALICE, BOB = Asker(20001, "alice"), Asker(20002, "bob")
+
+
+def test_a_user_begins_and_ends_his_own_jobs_only(api: LocalApi) -> None:
+    assert ask(api, "job_begin", ALICE, job=ORDER)["job"]["user"] == "alice"
+    assert "you are bob" in ask(api, "job_begin", BOB, job={**ORDER, "id": "o2"})["error"]
+    lies = {**ORDER, "id": "o2", "user": "bob"}
+    assert "you are bob" in ask(api, "job_begin", BOB, job=lies)["error"]
+    assert "you are bob" in ask(api, "job_end", BOB, id="o1")["error"]
+    assert "you are bob" in ask(api, "job_move", BOB, id="o1", job={"policy": "shared"})["error"]
+    assert ask(api, "job_list", BOB)["jobs"][0]["id"] == "o1"
+    assert ask(api, "job_end", ALICE, id="o1") == {"ok": True}
+    assert ask(api, "job_history")["jobs"][0]["why"] == "alice has ended it"
+
+
+def test_who_may_ask_about_jobs_may_ask_about_nothing_else(api: LocalApi) -> None:
+    for operation in ("status", "reload", "strategy", "explain", "vlan_table"):
+        assert ask(api, operation)["error"].startswith("op: must be one of job_begin")
+
+
+def test_the_second_socket_is_for_all_users_and_the_first_for_its_owner(api: LocalApi) -> None:
+    path = api._cluster.socket_path
+    assert path.stat().st_mode & 0o077 == 0
+    assert jobs_socket_of(path).stat().st_mode & 0o666 == 0o666
+    assert call(jobs_socket_of(path), "job_list")["jobs"] == []
+    with pytest.raises(BadInput, match="op: must be one of"):
+        call(jobs_socket_of(path), "status")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("id", "../x", "id"),
+        ("id", 5, "id"),
+        ("user", "", "user"),
+        ("uid", -1, "uid"),
+        ("hosts", ["A", "Z"], "no host Z"),
+        ("hosts", [], "hosts"),
+        ("policy", "mine", "mine"),
+        ("paths", ["net9"], "net9"),
+        ("min_rate_bps", 10**12, "refused"),
+        ("max_rate_bps", 0, "max_rate_bps"),
+        ("end_s", 1.0, "end_s"),
+        ("begin_s", -5.0, "begin_s"),
+        ("source", "host", "unknown key source"),
+        ("colour", "red", "colour"),
+    ],
+)
+def test_a_wrong_order_is_one_line_that_names_the_key(
+    api: LocalApi, key: str, value: object, fault: str
+) -> None:
+    answer = ask(api, "job_begin", job={**ORDER, key: value})
+    assert not answer["ok"] and fault in answer["error"] and "\n" not in answer["error"], answer
+    assert ask(api, "job_list")["jobs"] == []
+
+
+def test_a_job_begun_twice_is_the_same_or_refused(api: LocalApi) -> None:
+    assert ask(api, "job_begin", job=ORDER)["ok"]
+    assert ask(api, "job_begin", job=ORDER)["again"]
+    assert "already" in ask(api, "job_begin", job={**ORDER, "policy": "shared"})["error"]
+
+
+def test_a_reservation_is_made_once_and_ends(api: LocalApi) -> None:
+    wanted: dict[str, Any] = {"id": "r1", "user": "alice", "hosts": ["A", "B"]}
+    wanted |= {"begin_s": 4e9, "end_s": 4.1e9, "rate_bps": 10**8}
+    assert ask(api, "reserve_add", ALICE, reservation=wanted)["reservation"]["id"] == "r1"
+    assert "already" in ask(api, "reserve_add", reservation=wanted)["error"]
+    overlapping = {**wanted, "id": "r2", "user": "bob"}
+    refusal = ask(api, "reserve_add", BOB, reservation=overlapping)["error"]
+    assert "alice" in refusal and "r1" in refusal, refusal
+    late = {**wanted, "id": "r3", "begin_s": 4.2e9}
+    assert not ask(api, "reserve_add", reservation=late)["ok"], "its end is before its start"
+    assert [each["id"] for each in ask(api, "reserve_list")["reservations"]] == ["r1"]
+    assert "you are bob" in ask(api, "reserve_remove", BOB, id="r1")["error"]
+    assert ask(api, "reserve_remove", ALICE, id="r1")["ok"]
+    assert ask(api, "reserve_add", BOB, reservation=overlapping)["ok"]
+
+
+def test_rights_are_roots_to_give_and_hold_for_everybody_else(api: LocalApi) -> None:
+    right = {"user": "alice", "policies": ["shared"]}
+    assert "only root" in ask(api, "rights_set", ALICE, right=right)["error"]
+    assert ask(api, "rights_set", right=right)["ok"]
+    assert "may not use policy exclusive" in ask(api, "job_begin", ALICE, job=ORDER)["error"]
+    assert ask(api, "job_begin", job=ORDER)["ok"], "root may order it for her"
+    assert ask(api, "rights_list")["rights"][0]["user"] == "alice"
+    assert "only root" in ask(api, "rights_remove", ALICE, user="alice")["error"]
+    assert ask(api, "rights_remove", user="alice")["ok"]
+    for wrong in ({"user": "alice", "policies": ["all"]}, {"user": 5}, {"colour": 1}, 7):
+        assert not ask(api, "rights_set", right=wrong)["ok"]
