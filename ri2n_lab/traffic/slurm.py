@@ -140,7 +140,8 @@ class SlurmCluster:
     * `users` are added to the machine's users inside the cluster: name -> uid.
     * `settings` are further lines of slurm.conf, `plugins` are the lines of plugstack.conf.
       `{folder}` in them is the cluster's folder.
-    * `node_files` are the texts of ri2n.conf, by node.
+    * `node_files` are the texts of ri2n.conf, by node. `etc_files` are further files beside
+      slurm.conf, by name.
     """
 
     head: Node
@@ -149,6 +150,7 @@ class SlurmCluster:
     settings: str = ""
     plugins: str = ""
     node_files: Mapping[str, str] = field(default_factory=dict)
+    etc_files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_slurm()
@@ -329,6 +331,8 @@ class SlurmCluster:
             (folder / "nodes" / node.name / "ri2n.conf").write_text(text)
         etc = folder / "etc"
         (etc / "ri2n.conf").touch()
+        for name, text in self.etc_files.items():
+            (etc / name).write_text(text)
         users = "".join(
             f"{name}:x:{uid}:{uid}::/tmp:/bin/bash\n" for name, uid in self.users.items()
         )

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from ri2n_lab.traffic.mpi import PYTHON, check_mpi
 from ri2n_lab.traffic.slurm import GOING_STATES, SlurmCluster, check_slurm
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.fabric.slurm_topology import slurm_tree, write_conf
 
 from ..unit.fake_jobs import FakeJobs
 from .conftest import await_true
@@ -256,6 +258,73 @@ def test_scancel_ends_a_job_on_all_nodes(site: Site) -> None:
     site.slurm.run_as("alice", ["scancel", str(job)])
     assert site.await_end(job) == "CANCELLED"
     assert all(fake.jobs == [] for fake in site.fakes.values())
+
+
+MPI_PROGRAM = """
+import socket
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+block = bytearray(world.rank.to_bytes(1, "big") * 300_000)
+got = bytearray(len(block))
+other = 1 - world.rank
+world.Sendrecv([block, MPI.BYTE], other, recvbuf=[got, MPI.BYTE], source=other)
+assert got == bytes([other]) * len(got)
+group = next(line for line in open("/proc/self/cgroup") if line.startswith("0::"))
+print(world.rank, world.size, socket.gethostname(), group[3:].strip(), flush=True)
+"""
+
+
+def test_an_mpi_program_runs_in_the_jobs_cgroups(site: Site) -> None:
+    try:
+        check_mpi()
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    work = site.slurm.folder / "work"
+    (work / "program.py").write_text(MPI_PROGRAM)
+    settings = {
+        "btl": "tcp,self",
+        "pml": "ob1",
+        "btl_tcp_if_include": "10.76.0.0/24",
+        "oob_tcp_if_include": "10.76.0.0/24",
+        "mpi_yield_when_idle": "1",
+        "orte_tmpdir_base": str(work),
+    }
+    script = "".join(f"export OMPI_MCA_{name}={value}\n" for name, value in settings.items())
+    script += f"mpirun --bind-to none {PYTHON} {work}/program.py\n"
+    job = site.slurm.submit("alice", script, *OPTIONS, WISH)
+    assert site.await_end(job) == "COMPLETED", site.slurm.output(job)
+    lines = [line.split() for line in site.slurm.output(job).splitlines() if " 2 n" in line]
+    assert sorted(rank for rank, *_ in lines) == ["0", "1"], site.slurm.output(job)
+    assert sorted(host for _, _, host, _ in lines) == sorted(site.fakes)
+    assert all(group.endswith(f"/{host}/job_slurm-{job}") for _, _, host, group in lines)
+
+
+# ---- The network
+
+
+def test_slurm_takes_the_tree_that_ri2n_writes() -> None:
+    try:
+        check_slurm()
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    with bridged(3) as (head, nodes):
+        one, two, three = (node.name for node in nodes)
+        text = write_conf(slurm_tree({one: ["a", "b"], two: ["b", "a"], three: ["a"]}))
+        cluster = SlurmCluster(
+            head,
+            nodes,
+            {},
+            settings="TopologyPlugin=topology/tree",
+            etc_files={"topology.conf": text},
+        )
+        with cluster:
+            shown = cluster.run_as("root", ["scontrol", "show", "topology"]).stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    common = one[:-1]
+    assert f"SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes={one},{two}" in lines, shown
+    assert f"SwitchName=a Level=0 LinkSpeed=1 Nodes={three}" in lines, shown
+    top = f"SwitchName=level1-1 Level=1 LinkSpeed=1 Nodes={common}[1-3] Switches=leaf1,a"
+    assert top in lines, shown
 
 
 # ---- Trouble
