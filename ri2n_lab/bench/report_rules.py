@@ -69,7 +69,8 @@ def matrix(rows: Sequence[RulesRow]) -> Iterator[str]:
                 cells.append(_shares(found) or notes.cell(method, found))
             lines.append(cells)
     lines.append(["*the paper*", "*owner*", *(_paper(count) for count in counts)])
-    yield from table(("", "", *(f"{count:,} users" for count in counts)), lines)
+    heads = (f"{count:,} user{'' if count == 1 else 's'}" for count in counts)
+    yield from table(("", "", *heads), lines)
     yield from notes.lines()
 
 
@@ -100,7 +101,10 @@ def _paper(count: int) -> str:
 
 def _cell(texts: Sequence[str], over_us: float | None) -> str:
     first, *others = texts
-    over = "" if over_us is None else f" ({over_us:+.{1 if abs(over_us) < 10 else 0}f})"
+    over = ""
+    if over_us is not None:
+        # To add 0.0 makes 0.0 of -0.0.
+        over = f" ({round(over_us, 1) + 0.0:+.{1 if abs(over_us) < 10 else 0}f})"
     return " / ".join([first + over, *others])
 
 

@@ -236,7 +236,7 @@ def test_the_report_has_the_shares_and_the_papers_figures(tmp_path: Path) -> Non
     assert load_measurement(path) == measurement
     made = make_report([measurement])
     page = made["results.md"]
-    head = next(line for line in page.splitlines() if "1,000 users" in line)
+    head = next(line for line in page.splitlines() if "1 user | 10 users" in line)
     found = table_after(page, head)
     by_name = {(line[0], line[1]): line[2:] for line in found[2:]}
     assert by_name["`veth`", "`map`"] == ["1.25 (+7.1) / 0.80 / 1.25"] * 6
