@@ -15,7 +15,7 @@ use crate::Nanos;
 pub const AGREE: u8 = 3;
 /// A number that is at most this far ahead of what is known is no jump: so many frames may be lost,
 /// or on the way over other links.
-const NEAR: i32 = 256;
+pub const NEAR: i32 = 256;
 /// Claims that are at most this far apart agree: the peer goes on sending between them.
 const TOGETHER: i32 = 1024;
 /// A claim that is older than this supports no other. Three heartbeats of an idle peer fit into
@@ -102,6 +102,11 @@ pub struct Rising {
 }
 
 impl Rising {
+    /// The newest number that was believed.
+    pub fn newest(&self) -> Option<Seq> {
+        self.newest
+    }
+
     /// Takes a heartbeat's number. `silent`: nothing arrived for so long that any number may have
     /// passed.
     pub fn take(&mut self, now: Nanos, seq: Seq, silent: bool) -> Newer {

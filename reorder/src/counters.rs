@@ -44,12 +44,18 @@ counters! {
     data_in,
     /// Frames handed to the slot table, since their destination is not striped to now.
     to_slots,
+    /// Frames of a channel that is not known here, which went as those of no job.
+    unclassed,
     /// Own frames that a peer's bridge sent back, since there is no helper.
     bounced_in,
     /// Heartbeats that arrived.
     heartbeats_in,
     /// Heartbeats sent.
     heartbeats_out,
+    /// Frames about channels that arrived.
+    channels_in,
+    /// Frames about channels sent.
+    channels_out,
     /// Control frames obeyed.
     control_in,
     /// Heartbeats that arrived late or twice.
@@ -89,6 +95,8 @@ counters! {
     bad_flags,
     /// Dropped: there is no such link, or it has another NIC.
     bad_link,
+    /// Dropped: there is no channel with that number.
+    bad_channel,
     /// Dropped: the session is 0.
     bad_session,
     /// Dropped: no host can have that address.
@@ -129,6 +137,10 @@ counters! {
 
     /// Dropped: the session is not the peer's.
     unknown_session,
+    /// Dropped: the peer may not send in that channel, as far as the controller has told.
+    unknown_channel,
+    /// Dropped: the channel belongs to another job.
+    refused_tag,
     /// Dropped: the sender is no peer.
     unknown_peer,
     /// Dropped: control that did not come from the controller.
@@ -179,6 +191,7 @@ impl Counters {
             + self.wire_in
             + self.wire_out
             + self.heartbeats_out
+            + self.channels_out
             + self.repeat_requests_out
     }
 

@@ -4,15 +4,21 @@
 //! A process has one [`Engine`], which owns a `Peer` for every other host. What concerns all peers
 //! (this host's NICs, what may be sent to it, memory) is in this file; `send`, `receive`, `beats`,
 //! `control`, `report`, `greet`, `strategy`, `status` and `time` have a part of the engine each. A
-//! `Peer` consists of its links and of `session`, `liveness`, `schedule`, `tx` and `rx`.
+//! `Peer` consists of its links and of `session`, `liveness`, `schedule`, `tx`, `rx` and
+//! `channels`. A `Channel`, of which there is one for each job and one for the rest, consists of
+//! `outgoing` and `incoming`.
 
 mod addressing;
 mod beats;
+mod channel;
+mod channels;
 mod control;
 mod greet;
+mod incoming;
 mod link;
 mod liveness;
 mod meter;
+mod outgoing;
 mod peer;
 mod receive;
 mod report;
@@ -29,13 +35,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::counters::Counters;
 use crate::driver::{Driver, Sink};
-use crate::grants::{GrantLink, Granter};
+use crate::grants::{GrantClass, GrantLink, Granter};
 use crate::offload::vnet::VnetHdr;
 use crate::sched::paced::NicBuckets;
 use crate::sched::Bucket;
 use crate::seq::Seq;
 pub use crate::wire::Mode;
-use crate::wire::{Mac, Tag, NO_LIMIT};
+use crate::wire::{self, Mac, Tag, NO_LIMIT};
 use crate::Nanos;
 
 use addressing::Addressing;
@@ -271,7 +277,7 @@ impl Engine {
         for old in &peer.links {
             peer.tx.keep_link_sequence(old);
             if !links.iter().any(|link| link.number == old.number) {
-                peer.rx.link_gone(old.number);
+                peer.channels.link_gone(old.number);
                 peer.tx.remove_link(old.number);
             }
         }
@@ -295,6 +301,24 @@ impl Engine {
             limit_bps: if link.hears { f64::from(link.limit_kbps) * 1e3 } else { 0.0 },
         });
         self.granter.set_peer(peer.mac, links.collect());
+        self.tell_classes(number);
+    }
+
+    /// Tells the granter which classes a peer sends, over which links, and what is set aside for
+    /// them.
+    ///
+    /// Rates of jobs are those of the host's frames. On a link, each has the helper's header and
+    /// what the medium adds. So what is set aside is enough for frames of half the greatest length.
+    fn tell_classes(&mut self, number: usize) {
+        let peer = &self.peers[number];
+        let added = (wire::OVERHEAD + self.settings.overhead) as f64;
+        let factor = 1.0 + 2.0 * added / self.settings.longest.max(1) as f64;
+        let classes = peer.channels.iter().map(|channel| GrantClass {
+            class: channel.number,
+            links: channel.remote_links(),
+            guarantee_bps: f64::from(channel.rates().min_in_kbps) * 1e3 * factor,
+        });
+        self.granter.set_classes(peer.mac, &classes.collect::<Vec<_>>());
         self.grants_now = true;
     }
 
@@ -352,9 +376,11 @@ impl Engine {
             return;
         }
         for peer in &mut self.peers {
-            peer.tx.ring.expire(now);
-            while let Some(buffer) = peer.tx.ring.reclaim() {
-                out.done(buffer);
+            for channel in peer.channels.iter_mut() {
+                channel.out.ring.expire(now);
+                while let Some(buffer) = channel.out.ring.reclaim() {
+                    out.done(buffer);
+                }
             }
         }
         self.count_held();
@@ -370,14 +396,14 @@ impl Engine {
             {
                 link.own_up = up;
                 if !up {
-                    peer.rx.link_gone(link.number);
+                    peer.channels.link_gone(link.number);
                     gone.push(link.number);
                 }
                 peer.beats.send_at_once();
             }
             // The peer would ask for what was sent over these links, but only later.
             for link in gone {
-                peer.tx.repeat_link(link);
+                peer.channels.repeat_link(link);
             }
         }
     }

@@ -1,10 +1,11 @@
 //! The receiver's inner loop: it decides every few milliseconds who may send how much over which
 //! link.
 //!
-//! A receiver sees everybody who sends to it. So it shares its NICs max-min fairly among those that
-//! have something to send, and tells each its share by heartbeat. What is left over is granted too,
-//! so that a sender that grows is not held up. Together, the grants of active senders never exceed
-//! the NICs.
+//! A receiver sees everybody who sends to it, and of which classes (jobs). So it sets aside what is
+//! guaranteed to classes, shares the rest of its NICs max-min fairly among the classes of all peers
+//! that have something to send, and tells each peer its shares by heartbeat. What is left over is
+//! granted too, so that a sender that grows is not held up. Together, the grants of active senders
+//! never exceed the NICs.
 //!
 //! Traffic from hosts without a helper counts as one more sender for each NIC, with a demand that
 //! lets it grow.
@@ -81,6 +82,17 @@ struct Nic {
     foreign: Foreign,
 }
 
+/// What a peer sends of one class: of one job, or (class 0) of none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GrantClass {
+    /// Number of the class in the peer's traffic, below 64.
+    pub class: u8,
+    /// Links that it uses, a bit each.
+    pub links: u64,
+    /// Bit/s that it has before all others share the rest.
+    pub guarantee_bps: f64,
+}
+
 /// A peer and what is known of its sending.
 #[derive(Debug)]
 struct Peer {
@@ -89,14 +101,24 @@ struct Peer {
     grants: Vec<f64>,
     /// Bit/s for each link, as they were when a change was last worth a heartbeat.
     announced: Vec<f64>,
+    /// Class 0 is always there.
+    classes: Vec<Class>,
+}
+
+/// What is known of a peer's sending in one class.
+#[derive(Debug)]
+struct Class {
+    about: GrantClass,
     demand_bps: f64,
     /// Bytes that arrived since the last update.
     bytes: u64,
     active_at: Option<Nanos>,
     window: Window,
+    /// What it has of the peer's grants, in bit/s.
+    granted_bps: f64,
 }
 
-/// Watches whether a peer that has more to send uses its grant.
+/// Watches whether a class that has more to send uses its grant.
 ///
 /// A peer may be unable to use its grant: its other NICs, its CPU, or another receiver holds it up.
 /// Then the rest of its share is better given to others. One window of little use may be chance, or
@@ -115,8 +137,8 @@ struct Window {
 
 /// Shares this host's NICs among its peers. `P` identifies a peer.
 ///
-/// Invariants: the grants of peers that are not idle over links to one NIC, and what is set aside
-/// for hosts without a helper, are together at most `headroom` of the NIC's rate. Idle peers have
+/// Invariants: the grants of classes that are not idle over links to one NIC, and what is set aside
+/// for hosts without a helper, are together at most `headroom` of the NIC's rate. Idle classes have
 /// at most `floor` of it in addition. No grant exceeds its link's limit.
 #[derive(Debug)]
 pub struct Granter<P> {
@@ -164,10 +186,7 @@ impl<P: Copy + Ord> Granter<P> {
             links: Vec::new(),
             grants: Vec::new(),
             announced: Vec::new(),
-            demand_bps: 0.0,
-            bytes: 0,
-            active_at: None,
-            window: Window::default(),
+            classes: vec![Class::new(GrantClass { class: 0, links: u64::MAX, guarantee_bps: 0.0 })],
         });
         let kept = |rates: &[f64]| -> Vec<f64> {
             let rate = |link: &GrantLink| {
@@ -180,6 +199,19 @@ impl<P: Copy + Ord> Granter<P> {
         };
         (known.grants, known.announced) = (kept(&known.grants), kept(&known.announced));
         known.links = links;
+    }
+
+    /// What a peer that was added sends consists of these classes; class 0 must be one of them.
+    /// Classes that stay keep what is known of them.
+    pub fn set_classes(&mut self, peer: P, classes: &[GrantClass]) {
+        let Some(peer) = self.peers.get_mut(&peer) else { return };
+        peer.classes.retain(|old| classes.iter().any(|new| new.class == old.about.class));
+        for about in classes {
+            match peer.classes.iter_mut().find(|old| old.about.class == about.class) {
+                Some(old) => old.about = *about,
+                None => peer.classes.push(Class::new(*about)),
+            }
+        }
     }
 
     /// Forgets `peer`.
@@ -198,27 +230,32 @@ impl<P: Copy + Ord> Granter<P> {
         }
     }
 
-    /// `peer` would send `demand_bps` bit/s. That is infinite if it has more than it is granted, as
-    /// the flag MORE or its heartbeat says.
+    /// `peer` would send `demand_bps` bit/s of `class`. That is infinite if it has more than it is
+    /// granted, as the flag MORE or its heartbeat says.
     ///
     /// True if it begins or ends to have more. All shares change then, and `update` should be
     /// called soon.
-    pub fn demand(&mut self, now: Nanos, peer: P, demand_bps: f64) -> bool {
-        let Some(peer) = self.peers.get_mut(&peer) else { return false };
-        let changes = (demand_bps == f64::INFINITY) != (peer.demand_bps == f64::INFINITY);
-        peer.demand_bps = demand_bps;
+    pub fn demand(&mut self, now: Nanos, peer: P, class: u8, demand_bps: f64) -> bool {
+        let Some(class) = self.class(peer, class) else { return false };
+        let changes = (demand_bps == f64::INFINITY) != (class.demand_bps == f64::INFINITY);
+        class.demand_bps = demand_bps;
         if demand_bps == f64::INFINITY {
-            peer.active_at = Some(now);
+            class.active_at = Some(now);
         }
         changes
     }
 
-    /// A data frame of `peer` arrived. `bytes` are as the sender's token buckets count them.
-    /// Repeated frames count too.
-    pub fn arrived(&mut self, peer: P, bytes: usize) {
-        if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.bytes += bytes as u64;
+    /// A data frame of `class` of `peer` arrived. `bytes` are as the sender's token buckets count
+    /// them. Repeated frames count too.
+    pub fn arrived(&mut self, peer: P, class: u8, bytes: usize) {
+        if let Some(class) = self.class(peer, class) {
+            class.bytes += bytes as u64;
         }
+    }
+
+    fn class(&mut self, peer: P, class: u8) -> Option<&mut Class> {
+        let classes = &mut self.peers.get_mut(&peer)?.classes;
+        classes.iter_mut().find(|known| known.about.class == class)
     }
 
     /// Bit/s that `peer` may send over `link`; `None` if there is no such peer or link.
@@ -230,46 +267,92 @@ impl<P: Copy + Ord> Granter<P> {
 
     /// Shares the NICs out again. True if a grant changed so much that its peer should be told at
     /// once.
+    ///
+    /// First come guaranteed rates, as far as they are used. The rest is shared max-min fairly by
+    /// the classes of all peers, and what nobody wants is shared again in case somebody does.
     pub fn update(&mut self, now: Nanos) -> bool {
         let places: Vec<u8> = self.nics.keys().copied().collect();
-        let capacity: Vec<f64> = self
+        let mut left: Vec<f64> = self
             .nics
             .values()
             .map(|nic| nic.capacity_bps.max(0.0) * self.settings.headroom)
             .collect();
+        let whole = left.clone();
         let floors = self.floors(&places);
-        let mut senders: Vec<Sender> = Vec::new();
-        let mut idle = Vec::new();
+        let floor = |link: &GrantLink| floors.get(&link.own_nic).copied().unwrap_or(0.0);
+        let (mut senders, mut guarantees) = (Vec::new(), Vec::new());
         for peer in self.peers.values_mut() {
-            peer.look_back(now, &self.settings);
-            let is_idle = peer.active_at.is_none_or(|at| now - at > self.settings.idle_ns);
-            let floor: f64 = peer
-                .links
-                .iter()
-                .map(|link| floors.get(&link.own_nic).copied().unwrap_or(0.0))
-                .sum();
-            let demand_bps = if is_idle { 0.0 } else { peer.wants(&self.settings, floor) };
-            senders.push(peer.sender(demand_bps, &places));
-            idle.push(is_idle);
+            let mut idle_links = 0;
+            for class in &mut peer.classes {
+                class.look_back(now, &self.settings);
+                if class.is_idle(now, &self.settings) {
+                    idle_links |= class.about.links;
+                    continue;
+                }
+                let floor: f64 = peer.links.iter().filter(|link| class.uses(link)).map(floor).sum();
+                let demand_bps = class.wants(&self.settings, floor);
+                senders.push(sender(&peer.links, class.about.links, demand_bps, &places));
+                guarantees.push(class.about.guarantee_bps.min(demand_bps));
+            }
+            if idle_links != 0 {
+                // Whoever is idle may begin with what is left over.
+                senders.push(sender(&peer.links, idle_links, 0.0, &places));
+                guarantees.push(0.0);
+            }
         }
+        let of_peers = senders.len();
         for (place, nic) in self.nics.values().enumerate() {
             let demand_bps = nic.foreign.wants(nic.capacity_bps, &self.settings);
             let link = SenderLink { nic: place, own: 0, limit_bps: f64::INFINITY };
             senders.push(Sender { demand_bps, own_bps: Vec::new(), links: vec![link] });
         }
-        let mut rates = max_min(&capacity, &senders);
-        add_left_over(&capacity, &mut senders, &mut rates, self.peers.len());
+        let mut rates: Vec<Vec<f64>> =
+            senders.iter().map(|sender| vec![0.0; sender.links.len()]).collect();
+        if guarantees.iter().any(|guarantee| *guarantee > 0.0) {
+            let wants: Vec<f64> = senders.iter().map(|sender| sender.demand_bps).collect();
+            guarantees.resize(senders.len(), 0.0);
+            for (sender, guarantee) in senders.iter_mut().zip(guarantees) {
+                sender.demand_bps = guarantee;
+            }
+            let given = give(&mut left, &mut senders, &mut rates);
+            for ((sender, wants), given) in senders.iter_mut().zip(wants).zip(given) {
+                sender.demand_bps = (wants - given).max(0.0);
+            }
+        }
+        give(&mut left, &mut senders, &mut rates);
+        senders.truncate(of_peers);
+        senders.iter_mut().for_each(|sender| sender.demand_bps = f64::INFINITY);
+        if left.iter().zip(&whole).any(|(left, whole)| *left > 1e-6 * whole) {
+            give(&mut left, &mut senders, &mut rates);
+        }
+        let mut rates = rates.into_iter();
         let mut changed = false;
-        for ((peer, rates), idle) in self.peers.values_mut().zip(rates).zip(idle) {
-            let least = |link: &GrantLink| {
-                if idle {
-                    floors.get(&link.own_nic).copied().unwrap_or(0.0).min(link.limit_bps)
-                } else {
-                    0.0
+        for peer in self.peers.values_mut() {
+            let mut grants = vec![0.0; peer.links.len()];
+            let mut idle_links = 0;
+            for class in &mut peer.classes {
+                class.granted_bps = 0.0;
+                if class.is_idle(now, &self.settings) {
+                    idle_links |= class.about.links;
+                    continue;
                 }
-            };
-            peer.grants =
-                peer.links.iter().zip(rates).map(|(link, rate)| rate.max(least(link))).collect();
+                let rates = rates.next().unwrap_or_default();
+                class.granted_bps = rates.iter().sum();
+                grants.iter_mut().zip(rates).for_each(|(grant, rate)| *grant += rate);
+            }
+            if idle_links != 0 {
+                let rest = rates.next().unwrap_or_default();
+                for ((grant, link), rate) in grants.iter_mut().zip(&peer.links).zip(rest) {
+                    let idle = uses(idle_links, link);
+                    let least = if idle { floor(link).min(link.limit_bps) } else { 0.0 };
+                    *grant = (*grant + rate).max(least);
+                }
+            }
+            // Classes of a peer share its links, which each of them counted for itself.
+            for (grant, link) in grants.iter_mut().zip(&peer.links) {
+                *grant = grant.min(link.limit_bps);
+            }
+            peer.grants = grants;
             let worth = |(announced, grant): (&f64, &f64)| {
                 (announced - grant).abs() > self.settings.worth_telling * announced.max(*grant)
             };
@@ -301,7 +384,26 @@ impl<P: Copy + Ord> Granter<P> {
     }
 }
 
-impl Peer {
+impl Class {
+    fn new(about: GrantClass) -> Self {
+        Self {
+            about,
+            demand_bps: 0.0,
+            bytes: 0,
+            active_at: None,
+            window: Window::default(),
+            granted_bps: 0.0,
+        }
+    }
+
+    fn uses(&self, link: &GrantLink) -> bool {
+        uses(self.about.links, link)
+    }
+
+    fn is_idle(&self, now: Nanos, settings: &Settings) -> bool {
+        self.active_at.is_none_or(|at| now - at > settings.idle_ns)
+    }
+
     /// Counts what arrived since the last update.
     fn look_back(&mut self, now: Nanos, settings: &Settings) {
         if self.bytes > 0 {
@@ -309,29 +411,54 @@ impl Peer {
         }
         self.active_at = self.active_at.map(|at| at.min(now)); // a clock that went back
         let has_more = self.demand_bps == f64::INFINITY;
-        let grant: f64 = if has_more { self.grants.iter().sum() } else { 0.0 };
-        self.window.count(now, std::mem::take(&mut self.bytes), grant, settings);
+        let granted_bps = if has_more { self.granted_bps } else { 0.0 };
+        self.window.count(now, std::mem::take(&mut self.bytes), granted_bps, settings);
     }
 
-    /// Bit/s for which the peer competes. It has some room to grow, and a little to begin with.
+    /// Bit/s for which the class competes. It has some room to grow, and a little to begin with.
     fn wants(&self, settings: &Settings, floor: f64) -> f64 {
         let demand = self.demand_bps * settings.growth + floor;
         self.window.held_up_bps.map_or(demand, |used| demand.min(used * settings.slack + floor))
     }
+}
 
-    /// The peer as max-min fairness sees it: there, a sender's own NICs are the peer's.
-    fn sender(&self, demand_bps: f64, places: &[u8]) -> Sender {
-        let count = self.links.iter().map(|link| usize::from(link.remote_nic) + 1).max();
-        let mut own_bps = vec![0.0; count.unwrap_or(0)];
-        let links = self.links.iter().map(|link| {
-            let own = usize::from(link.remote_nic);
-            own_bps[own] = f64::max(own_bps[own], link.limit_bps);
-            let nic = places.binary_search(&link.own_nic).unwrap_or(usize::MAX);
-            SenderLink { nic, own, limit_bps: link.limit_bps }
-        });
-        let links = links.collect();
-        Sender { demand_bps, own_bps, links }
+fn uses(links: u64, link: &GrantLink) -> bool {
+    links.checked_shr(link.link.into()).is_some_and(|links| links & 1 != 0)
+}
+
+/// A class of a peer as max-min fairness sees it: there, a sender's own NICs are the peer's. Over
+/// links that are not in `used` it can send nothing.
+fn sender(links: &[GrantLink], used: u64, demand_bps: f64, places: &[u8]) -> Sender {
+    let count = links.iter().map(|link| usize::from(link.remote_nic) + 1).max();
+    let mut own_bps = vec![0.0; count.unwrap_or(0)];
+    let links = links.iter().map(|link| {
+        let own = usize::from(link.remote_nic);
+        let limit_bps = if uses(used, link) { link.limit_bps } else { 0.0 };
+        own_bps[own] = f64::max(own_bps[own], limit_bps);
+        let nic = places.binary_search(&link.own_nic).unwrap_or(usize::MAX);
+        SenderLink { nic, own, limit_bps }
+    });
+    let links = links.collect();
+    Sender { demand_bps, own_bps, links }
+}
+
+/// Shares the capacity that is `left` among senders, and takes what they get off it, and off what
+/// they can still use. Adds it to `rates`, and returns how much each got.
+fn give(left: &mut [f64], senders: &mut [Sender], rates: &mut [Vec<f64>]) -> Vec<f64> {
+    let given = max_min(left, senders);
+    for ((sender, rates), given) in senders.iter_mut().zip(rates).zip(&given) {
+        for ((link, rate), given) in sender.links.iter_mut().zip(rates).zip(given) {
+            *rate += given;
+            link.limit_bps -= given;
+            if let Some(own) = sender.own_bps.get_mut(link.own) {
+                *own -= given;
+            }
+            if let Some(left) = left.get_mut(link.nic) {
+                *left = (*left - given).max(0.0);
+            }
+        }
     }
+    given.iter().map(|given| given.iter().sum()).collect()
 }
 
 impl Window {
@@ -361,40 +488,6 @@ impl Window {
             before_bps: self.lowest_bps,
             held_up_bps: self.held_up_bps,
         };
-    }
-}
-
-/// Shares what is left of `capacity` among the first `count` senders on top of `rates`.
-fn add_left_over(
-    capacity: &[f64],
-    senders: &mut Vec<Sender>,
-    rates: &mut Vec<Vec<f64>>,
-    count: usize,
-) {
-    let mut left = capacity.to_vec();
-    for (link, rate) in senders.iter().flat_map(|sender| &sender.links).zip(rates.iter().flatten())
-    {
-        if let Some(left) = left.get_mut(link.nic) {
-            *left = (*left - rate).max(0.0);
-        }
-    }
-    senders.truncate(count);
-    rates.truncate(count);
-    for (sender, rates) in senders.iter_mut().zip(rates.iter()) {
-        sender.demand_bps = f64::INFINITY;
-        for (link, rate) in sender.links.iter_mut().zip(rates) {
-            link.limit_bps -= rate;
-            if let Some(own) = sender.own_bps.get_mut(link.own) {
-                *own -= rate;
-            }
-        }
-    }
-    if left.iter().zip(capacity).any(|(left, capacity)| *left > 1e-6 * capacity) {
-        for (rate, more) in
-            rates.iter_mut().flatten().zip(max_min(&left, senders).into_iter().flatten())
-        {
-            *rate += more;
-        }
     }
 }
 

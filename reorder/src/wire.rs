@@ -5,6 +5,7 @@
 //! memory of earlier frames (sessions, peers, generations) is left to the engine.
 
 pub mod broadcast;
+pub mod channels;
 pub mod control;
 pub mod data;
 pub mod heartbeat;
@@ -17,7 +18,8 @@ mod seal;
 mod tag;
 
 pub use broadcast::{wrap_broadcast, Broadcast};
-pub use control::{Body, Control, Mode, Nic, PeerLink};
+pub use channels::{ChannelEntry, Channels};
+pub use control::{Body, Control, Mode, Nic, PeerChannel, PeerLink};
 pub use data::{rewrite, set_macs, unwrap, wrap, Data, DataHead};
 pub use heartbeat::{Echo, Heartbeat};
 pub use mac::{BadMac, Mac};
@@ -32,13 +34,15 @@ use reader::Reader;
 /// EtherType of the helper's frames.
 pub const ETHERTYPE: u16 = 0x88b6;
 /// Version of the format.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes before the original frame's payload, in a data frame or a broadcast.
 pub const HEADER: usize = 36;
 /// Bytes by which a data frame or a broadcast is longer than the original frame.
 pub const OVERHEAD: usize = 22;
 /// Links of a pair of hosts are numbered below this.
 pub const MAX_LINKS: usize = 64;
+/// Highest number of a job's channel; 0 stands for frames of no job.
+pub const MAX_CHANNEL: u8 = 63;
 /// Without a controller, this many NICs of a host take part. A link's number is `MAX_NICS` times
 /// the position of the one NIC plus the position of the other.
 pub const MAX_NICS: u8 = 8;
@@ -70,6 +74,7 @@ const REPEAT: u8 = 3;
 const CONTROL: u8 = 4;
 const REPORT: u8 = 5;
 const BROADCAST: u8 = 6;
+const CHANNELS: u8 = 7;
 /// Bytes of the head that all frames have.
 const HEAD: usize = 20;
 
@@ -88,6 +93,8 @@ pub enum Message<'a> {
     Report(Report),
     /// A broadcast or multicast frame, without a controller.
     Broadcast(Broadcast<'a>),
+    /// What the sender says of its channels, after a heartbeat.
+    Channels(Channels<'a>),
 }
 
 impl Message<'_> {
@@ -100,6 +107,7 @@ impl Message<'_> {
             Self::Control(control) => control.encode(out),
             Self::Report(report) => report.encode(out),
             Self::Broadcast(broadcast) => broadcast.encode(out),
+            Self::Channels(channels) => channels.encode(out),
         }
     }
 }
@@ -137,6 +145,9 @@ pub fn parse(frame: &[u8]) -> Result<Message<'_>, Malformed> {
         BROADCAST => {
             known_flags(0).and_then(|_| Ok(Message::Broadcast(Broadcast::read(dst, src, rest)?)))
         }
+        CHANNELS => {
+            known_flags(0).and_then(|_| Ok(Message::Channels(Channels::read(dst, src, rest)?)))
+        }
         other => Err(Malformed::Type(other)),
     }
 }
@@ -158,6 +169,17 @@ fn link_number(number: u16) -> Result<u8, Malformed> {
         .ok()
         .filter(|link| usize::from(*link) < MAX_LINKS)
         .ok_or(Malformed::Link(number))
+}
+
+/// Number of the channel to which a frame belongs, 0..=63, and the session's number in it.
+///
+/// In a job's channel the session is mixed with the job's tag, so it can be any number there.
+fn channel_and_session(channel: u8, session: u32) -> Result<(u8, u32), Malformed> {
+    match channel {
+        0 => Ok((0, session_number(session)?)),
+        1..=MAX_CHANNEL => Ok((channel, session)),
+        _ => Err(Malformed::Channel(channel)),
+    }
 }
 
 /// A session's number: anything but 0, which stands for "unknown".

@@ -35,10 +35,10 @@ type Target = fn(&[u8]);
 /// lost.
 const TARGETS: [(&str, Target, usize); 5] = [
     ("coalesce", coalesce::target, 6),
-    ("control", control::target, 35),
-    ("engine", engine::target, 43),
+    ("control", control::target, 64),
+    ("engine", engine::target, 50),
     ("segment", segment::target, 9),
-    ("wire", wire::target, 61),
+    ("wire", wire::target, 95),
 ];
 
 fn fuzz() -> PathBuf {

@@ -265,7 +265,8 @@ fn a_replayed_or_forged_frame_costs_a_counter_and_no_more() {
     world.run(200 * MS);
     let tag = Some(Tag { vid: 1, pcp: 0 });
     let mut data = vec![0u8; 100];
-    let head = DataHead { flags: 0, link: 0, session: 99, seq: Seq(0), link_seq: Seq(0) };
+    let head =
+        DataHead { channel: 0, flags: 0, link: 0, session: 99, seq: Seq(0), link_seq: Seq(0) };
     wire::wrap(&mut data, &head);
     wire::set_macs(&mut data, mac(0), mac(1));
     world.wire_in(0, tag, 1, data.clone());

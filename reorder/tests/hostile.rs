@@ -264,7 +264,7 @@ fn requests_for_frames_that_were_never_sent_are_counted_and_get_none() {
     let mut frame = Vec::new();
     let ranges =
         [(Seq(40), 30), (Seq(u32::MAX - 4), 10), (Seq(1 << 20), 1024), (Seq(1 << 31), 1024)];
-    repeat::write(OWN, peer(1), host.session_of(peer(1)), REMOTE_SESSION, ranges, &mut frame);
+    repeat::write(OWN, peer(1), 0, host.session_of(peer(1)), REMOTE_SESSION, ranges, &mut frame);
     host.wire(1, frame);
     assert_eq!(host.counter("repeat_not_there"), 20 + 5 + 2048);
     host.run(10 * MS);
@@ -334,8 +334,14 @@ fn strangers_are_not_answered_more_often_than_friends() {
 fn a_nics_number_is_not_cut_to_fit() {
     let mut host = with_peer(settings());
     let mut frame = vec![0; 100];
-    let head =
-        DataHead { flags: 0, link: 0, session: REMOTE_SESSION, seq: Seq(0), link_seq: Seq(0) };
+    let head = DataHead {
+        channel: 0,
+        flags: 0,
+        link: 0,
+        session: REMOTE_SESSION,
+        seq: Seq(0),
+        link_seq: Seq(0),
+    };
     wire::wrap(&mut frame, &head);
     wire::set_macs(&mut frame, OWN, peer(1));
     host.wire(257, frame);
@@ -405,8 +411,14 @@ fn a_nic_that_another_host_claimed_for_a_while_is_its_owners_again() {
     }
     assert_eq!(host.peers(), 1, "the one that claimed it fell silent");
     let mut frame = vec![0; 100];
-    let head =
-        DataHead { flags: 0, link: 0, session: REMOTE_SESSION, seq: Seq(0), link_seq: Seq(0) };
+    let head = DataHead {
+        channel: 0,
+        flags: 0,
+        link: 0,
+        session: REMOTE_SESSION,
+        seq: Seq(0),
+        link_seq: Seq(0),
+    };
     wire::wrap(&mut frame, &head);
     wire::set_macs(&mut frame, OWN, nic);
     host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);
@@ -425,8 +437,14 @@ fn a_nic_that_was_taken_for_another_one_is_nobodys() {
     host.greeted(&greeting(peer(1), new));
     for (src, unknown) in [(new, 0), (old, 1)] {
         let mut frame = vec![0; 100];
-        let head =
-            DataHead { flags: 0, link: 0, session: REMOTE_SESSION, seq: Seq(0), link_seq: Seq(0) };
+        let head = DataHead {
+            channel: 0,
+            flags: 0,
+            link: 0,
+            session: REMOTE_SESSION,
+            seq: Seq(0),
+            link_seq: Seq(0),
+        };
         wire::wrap(&mut frame, &head);
         wire::set_macs(&mut frame, OWN, src);
         host.engine.on_wire(host.now, None, 1, frame, &mut host.seen);

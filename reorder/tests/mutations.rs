@@ -8,6 +8,7 @@
 mod common;
 
 use common::autonomous::{alike, friends, nic_mac};
+use common::jobs::channel;
 use common::{mac, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
@@ -48,17 +49,39 @@ const OF_HEARTBEATS: [(usize, usize); 19] = [
 const OF_DATA: [(usize, usize); 5] = [(15, 1), (20, 2), (22, 4), (26, 4), (30, 4)];
 const OF_REQUESTS: [(usize, usize); 4] = [(22, 4), (26, 4), (30, 4), (34, 2)];
 const OF_BROADCASTS: [(usize, usize); 3] = [(20, 2), (22, 4), (26, 2)];
-const TYPES: [&[(usize, usize)]; 4] = [&OF_DATA, &OF_HEARTBEATS, &OF_REQUESTS, &OF_BROADCASTS];
+const OF_CHANNELS: [(usize, usize); 11] = [
+    (20, 1),
+    (21, 1),
+    (22, 4),
+    (26, 4),
+    (30, 1),
+    (31, 1),
+    (34, 4),
+    (38, 8),
+    (46, 4),
+    (50, 4),
+    (54, 4),
+];
+const TYPES: [&[(usize, usize)]; 5] =
+    [&OF_DATA, &OF_HEARTBEATS, &OF_REQUESTS, &OF_BROADCASTS, &OF_CHANNELS];
 
 /// A pair with data in both directions, over two links.
 fn pair(autonomous: bool, mode: Mode, seed: u64) -> World {
+    pair_in(0, autonomous, mode, seed)
+}
+
+/// The same, with the data in a job's channel; 0 for no job.
+fn pair_in(number: u8, autonomous: bool, mode: Mode, seed: u64) -> World {
     let hosts = alike(2, &[LINK_BPS; 2]);
     let mut world =
         if autonomous { friends(&hosts, mode, seed) } else { common::world(&hosts, mode, seed) };
     world.tap = Some(Default::default());
     world.run(50 * MS);
-    world.send(0, 1, PPS, SIZE);
-    world.send(1, 0, PPS, SIZE);
+    if number > 0 {
+        world.tell_both(0, 1, &[channel(number, 0x5eed, 0b11)]);
+    }
+    world.send_in(number, 0, 1, PPS, SIZE);
+    world.send_in(number, 1, 0, PPS, SIZE);
     world.run(200 * MS);
     world
 }
@@ -70,6 +93,7 @@ fn forge(world: &mut World, frame: &mut Vec<u8>) {
         1 => TYPES[0],
         2 => TYPES[1],
         3 => TYPES[2],
+        7 => TYPES[4],
         _ => TYPES[3],
     };
     let random = &mut world.random;
@@ -202,7 +226,11 @@ fn carries_everything(world: &mut World, what: &str) {
 }
 
 fn rounds(autonomous: bool, mode: Mode, seed: u64, frames: usize) {
-    let mut world = pair(autonomous, mode, seed);
+    rounds_in(0, autonomous, mode, seed, frames);
+}
+
+fn rounds_in(number: u8, autonomous: bool, mode: Mode, seed: u64, frames: usize) {
+    let mut world = pair_in(number, autonomous, mode, seed);
     carries_everything(&mut world, "at first");
     for round in 0..frames / ROUND {
         for at in 0..ROUND {
@@ -240,6 +268,11 @@ fn a_pair_that_repairs_nothing_recovers_from_any_mutated_frames() {
 }
 
 #[test]
+fn a_job_of_a_pair_recovers_from_any_mutated_frames() {
+    rounds_in(5, false, Mode::Paced, 4, 20_000);
+}
+
+#[test]
 #[ignore = "ten million frames: two minutes of a release build"]
 fn a_pair_recovers_from_ten_million_mutated_frames() {
     for (seed, (autonomous, mode)) in [
@@ -251,8 +284,9 @@ fn a_pair_recovers_from_ten_million_mutated_frames() {
     .into_iter()
     .enumerate()
     {
-        rounds(autonomous, mode, 10 + seed as u64, 2_500_000);
+        rounds(autonomous, mode, 10 + seed as u64, 2_000_000);
     }
+    rounds_in(5, false, Mode::Paced, 14, 2_000_000);
 }
 
 /// Changes the one heartbeat of a pair, by a link.

@@ -158,7 +158,7 @@ impl Imposter {
         frame[14..22].copy_from_slice(&count.to_be_bytes());
         wire::wrap(
             &mut frame,
-            &DataHead { flags: 0, link, session: self.session, seq, link_seq: Seq(0) },
+            &DataHead { channel: 0, flags: 0, link, session: self.session, seq, link_seq: Seq(0) },
         );
         wire::set_macs(&mut frame, mac(0), mac(1));
         world.wire_in(0, Some(Tag { vid: u16::from(link) + 1, pcp: 0 }), 0, frame);

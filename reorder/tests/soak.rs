@@ -205,7 +205,7 @@ fn short_frames_that_wait_do_not_each_hold_the_buffer_of_a_long_one() {
         frame.resize(60, 0);
         wire::wrap(
             &mut frame,
-            &DataHead { flags: 0, link: 0, session, seq: Seq(seq), link_seq: Seq(seq) },
+            &DataHead { channel: 0, flags: 0, link: 0, session, seq: Seq(seq), link_seq: Seq(seq) },
         );
         wire::set_macs(&mut frame, mac(0), mac(1));
         world.wire_in(0, Some(Tag { vid: 1, pcp: 0 }), 1, frame);

@@ -2,8 +2,8 @@
 
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    parse, repeat, report, Body, Broadcast, Control, Data, Echo, Heartbeat, Mac, Message, Mode,
-    Nic, PeerLink, Report, ReportEntry,
+    channels, parse, repeat, report, Body, Broadcast, ChannelEntry, Control, Data, Echo, Heartbeat,
+    Mac, Message, Mode, Nic, PeerChannel, PeerLink, Report, ReportEntry, NO_LIMIT,
 };
 use serde_json::Value;
 
@@ -122,6 +122,56 @@ fn peer(fields: &Value) -> Control {
     control(fields, Body::Peer { stripe: yes(fields, "stripe"), links })
 }
 
+/// The channel of a frame; 0 if the example names none.
+fn channel(fields: &Value) -> u8 {
+    fields["channel"].as_u64().map_or(0, |number| u8::try_from(number).unwrap())
+}
+
+/// A list of links, as a bit each.
+fn links_of(fields: &Value, name: &str) -> u64 {
+    list(fields, name, |link| 1u64 << link.as_u64().unwrap()).into_iter().sum()
+}
+
+fn peer_channels(fields: &Value) -> Control {
+    let common = fields.get("common").map(|_| PeerChannel {
+        number: 0,
+        tag: 0,
+        links: links_of(fields, "common"),
+        max_kbps: NO_LIMIT,
+        min_kbps: 0,
+        min_in_kbps: 0,
+    });
+    let jobs = list(fields, "channels", |channel| PeerChannel {
+        number: number(channel, "number"),
+        tag: number(channel, "tag"),
+        links: links_of(channel, "links"),
+        max_kbps: number(channel, "max_kbps"),
+        min_kbps: number(channel, "min_kbps"),
+        min_in_kbps: number(channel, "min_in_kbps"),
+    });
+    let channels = common.into_iter().chain(jobs).collect();
+    let (first, last) = (number(fields, "first"), number(fields, "last"));
+    control(fields, Body::Channels { first, last, channels })
+}
+
+/// What a helper says of its channels.
+fn said(fields: &Value) -> Vec<u8> {
+    let entries = list(fields, "entries", |entry| ChannelEntry {
+        channel: channel(entry),
+        flags: number(entry, "flags"),
+        tag: number(entry, "tag"),
+        links: links_of(entry, "links"),
+        next: seq(entry, "next"),
+        expected: seq(entry, "expected"),
+        demand_kbps: number(entry, "demand_kbps"),
+    });
+    let mut frame = vec![];
+    let (link, session) = (number(fields, "link"), number(fields, "session"));
+    let (dst, src) = (mac(fields, "dst"), mac(fields, "src"));
+    channels::write(dst, src, link, session, seq(fields, "beat"), &entries, &mut frame);
+    frame
+}
+
 fn report(fields: &Value) -> Report {
     let flag = |entry: &Value, name, flag| if yes(entry, name) { flag } else { 0 };
     let entries = list(fields, "entries", |entry| ReportEntry {
@@ -162,6 +212,7 @@ fn written(example: &Value) -> Vec<u8> {
             dst: mac(fields, "dst"),
             src: mac(fields, "src"),
             flags: number(fields, "flags"),
+            channel: channel(fields),
             link: number(fields, "link"),
             session: number(fields, "session"),
             seq: seq(fields, "seq"),
@@ -182,6 +233,7 @@ fn written(example: &Value) -> Vec<u8> {
             repeat::write(
                 mac(fields, "dst"),
                 mac(fields, "src"),
+                channel(fields),
                 session,
                 asker,
                 ranges,
@@ -192,6 +244,8 @@ fn written(example: &Value) -> Vec<u8> {
         "this_host" => encoded(&Message::Control(this_host(fields))),
         "peer" => encoded(&Message::Control(peer(fields))),
         "gone" => encoded(&Message::Control(control(fields, Body::Gone))),
+        "channels" => encoded(&Message::Control(peer_channels(fields))),
+        "said" => said(fields),
         "report" => encoded(&Message::Report(report(fields))),
         "broadcast" => encoded(&Message::Broadcast(Broadcast {
             dst: mac(fields, "dst"),

@@ -16,13 +16,16 @@ from ri2n_sdn.pipeline.crc32c import crc32c
 __all__ = [
     "CONTROLLER_MAC",
     "HELPER_MAC",
+    "MAX_CHANNEL",
     "NO_LIMIT",
     "WHOLE_WEIGHT_PPM",
+    "HelperChannel",
     "HelperLink",
     "HelperNic",
     "Mode",
     "Report",
     "ReportEntry",
+    "channels",
     "decode_report",
     "gone",
     "peer",
@@ -37,7 +40,11 @@ WHOLE_WEIGHT_PPM = 1_000_000
 CONTROLLER_MAC = "02:52:49:32:4e:01"
 HELPER_MAC = "02:52:49:32:4e:02"
 
+MAX_CHANNEL = 63
+"""The highest number of a job's channel to a peer; the lowest is 1."""
+
 _MAX_LINKS = 64
+_MAX_CHANNELS_IN_FRAME = 48
 _MAX_PORT = 62
 _MAX_ENTRIES = 36
 _MIN_FRAME = 60
@@ -47,13 +54,14 @@ _HEAD_OF_CONTROL = Struct("!BBI6s")
 _HEAD_OF_REPORT = Struct("!BxI6sI")
 _NIC = Struct("!BBxxI16s")
 _LINK = Struct("!BBBBIII4x")
+_CHANNEL = Struct("!B3xIQIII")
 _ENTRY = Struct("!6sBB8I")
 _ETHERTYPE = 0x88B6
-_CONTROL = 0x24
-_REPORT = 0x25
+_CONTROL = 0x34
+_REPORT = 0x35
 _CHECKSUM = slice(16, 20)
 _MACS = 12
-_THIS_HOST, _PEER, _GONE = 1, 2, 3
+_THIS_HOST, _PEER, _GONE, _CHANNELS = 1, 2, 3, 4
 _HEARD, _USABLE, _STRIPING = 1, 2, 4
 
 
@@ -123,6 +131,46 @@ class HelperLink:
 
 
 @dataclass(frozen=True, slots=True)
+class HelperChannel:
+    """The channel of a job between a helper's host and a peer.
+
+    The helpers at both ends are told the same `number` (1..63) and the same `tag` (32 bits), which
+    names the job in the whole cluster. `links` are the numbers of the helper links that the
+    channel's frames to the peer may use. The channel never sends more than `max_kbps` (`NO_LIMIT`
+    if there is no such limit), and has `min_kbps` before others share the rest. The helper sets
+    `min_in_kbps` aside for the channel's frames from the peer. Rates are kbit/s of frames as the
+    host sees them.
+    """
+
+    number: int
+    tag: int
+    links: frozenset[int]
+    max_kbps: int = NO_LIMIT
+    min_kbps: int = 0
+    min_in_kbps: int = 0
+
+    def encode(self) -> bytes:
+        """The entry on the wire; ValueError for values that a helper would refuse."""
+        if not 1 <= self.number <= MAX_CHANNEL:
+            raise ValueError(f"channel {self.number}: the number must be 1..{MAX_CHANNEL}")
+        if not 0 <= self.tag <= 0xFFFFFFFF:
+            raise ValueError(f"channel {self.number}: the tag {self.tag} does not fit 32 bits")
+        if not self.links:
+            raise ValueError(f"channel {self.number}: there must be a link that it may use")
+        maximum, minimum = _kbps(self.max_kbps), _kbps(self.min_kbps)
+        if maximum == 0 or minimum > maximum:
+            raise ValueError(
+                f"channel {self.number}: the guaranteed rate of {minimum} kbit/s must not exceed "
+                f"the highest rate of {maximum} kbit/s, which must not be 0"
+            )
+        if NO_LIMIT in (minimum, _kbps(self.min_in_kbps)):
+            raise ValueError(f"channel {self.number}: a guaranteed rate must be finite")
+        return _CHANNEL.pack(
+            self.number, self.tag, _mask(self.links), maximum, minimum, _kbps(self.min_in_kbps)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReportEntry:
     """The state of one helper link to a peer.
 
@@ -186,6 +234,44 @@ def peer(generation: int, mac: str, stripe: bool, links: Sequence[HelperLink]) -
 def gone(generation: int, mac: str) -> bytes:
     """The frame that tells a helper that the peer with the address `mac` is gone."""
     return _control(_GONE, generation, mac, b"", [])
+
+
+def channels(
+    generation: int,
+    mac: str,
+    wanted: Sequence[HelperChannel],
+    common: frozenset[int] | None = None,
+) -> tuple[bytes, ...]:
+    """The frames that tell a helper all its channels to the peer with the address `mac`.
+
+    Channels that are not in `wanted` do not exist any more. `common` are the numbers of the helper
+    links that frames of no job may use; None means all. There is one frame for up to 48 entries,
+    and two for more. The helper must know the peer already. Raises ValueError for values that do
+    not fit, and for two channels with the same number.
+    """
+    if len({channel.number for channel in wanted}) < len(wanted):
+        raise ValueError(f"{mac}: two channels have the same number in {wanted}")
+    if common is not None and not common:
+        raise ValueError(f"{mac}: there must be a link that frames of no job may use")
+    entries = {channel.number: channel.encode() for channel in wanted}
+    if common is not None:
+        entries[0] = _CHANNEL.pack(0, 0, _mask(common), NO_LIMIT, 0, 0)
+    numbers = sorted(entries)
+    parts = [numbers[:_MAX_CHANNELS_IN_FRAME]]
+    if len(numbers) > _MAX_CHANNELS_IN_FRAME:
+        parts.append(numbers[_MAX_CHANNELS_IN_FRAME:])
+    lasts = [part[-1] for part in parts[:-1]] + [MAX_CHANNEL]
+    firsts = [0] + [last + 1 for last in lasts[:-1]]
+    return tuple(
+        _control(
+            _CHANNELS,
+            generation,
+            mac,
+            bytes([first, last, 0, 0]),
+            [entries[number] for number in part],
+        )
+        for first, last, part in zip(firsts, lasts, parts, strict=True)
+    )
 
 
 def decode_report(frame: bytes) -> Report:
@@ -258,6 +344,10 @@ def _link(number: int) -> int:
     if not 0 <= number < _MAX_LINKS:
         raise ValueError(f"link {number}: the number of a link must be 0..{_MAX_LINKS - 1}")
     return number
+
+
+def _mask(links: frozenset[int]) -> int:
+    return sum(1 << _link(link) for link in links)
 
 
 def _kbps(rate: int) -> int:

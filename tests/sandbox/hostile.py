@@ -298,7 +298,7 @@ class Hostile:
         """What the helper of a host with that address would report about peers that are made up."""
         count = self._random.randint(0, 36)
         report = struct.pack(
-            "!BBIBxI6s4x", 0x25, 0, 0, count, 1000, bytes.fromhex(mac.replace(":", ""))
+            "!BBIBxI6s4x", 0x35, 0, 0, count, 1000, bytes.fromhex(mac.replace(":", ""))
         )
         for _ in range(count):
             link = bytes.fromhex(f"0200{self._random.getrandbits(32):08x}") + bytes(

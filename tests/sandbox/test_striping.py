@@ -303,7 +303,7 @@ def by_kind_and_mac(frames: list[bytes]) -> dict[tuple[int, str], list[bytes]]:
     """Control frames by kind and by the host that they are about."""
     found: dict[tuple[int, str], list[bytes]] = {}
     for frame in frames:
-        assert frame[12:16] == bytes.fromhex("88b62400")
+        assert frame[12:16] == bytes.fromhex("88b63400")
         found.setdefault((frame[20], frame[26:32].hex(":")), []).append(frame)
     return found
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import (
     NO_LIMIT,
+    HelperChannel,
     HelperLink,
     HelperNic,
     Mode,
     Report,
     ReportEntry,
+    channels,
     decode_report,
     gone,
     peer,
@@ -79,6 +81,29 @@ def test_gone(fields: dict[str, Any], frame: bytes) -> None:
     assert gone(fields["generation"], fields["mac"]) == frame
 
 
+@pytest.mark.parametrize(("fields", "frame"), examples("channels"))
+def test_channels(fields: dict[str, Any], frame: bytes) -> None:
+    wanted = [
+        HelperChannel(**(channel | {"links": frozenset(channel["links"])}))
+        for channel in fields["channels"]
+    ]
+    common = frozenset(fields["common"]) if "common" in fields else None
+    for order in (wanted, wanted[::-1]):
+        assert channels(fields["generation"], fields["mac"], order, common) == (frame,)
+
+
+def test_channels_that_do_not_fit_one_frame_are_told_in_two() -> None:
+    wanted = [HelperChannel(number, number, frozenset({0})) for number in range(1, 64)]
+    first, second = channels(1, MAC, wanted)
+    assert (first[20:22], second[20:22]) == (bytes([4, 48]), bytes([4, 15]))
+    assert (first[32:36], second[32:36]) == (bytes([0, 48, 0, 0]), bytes([49, 63, 0, 0]))
+    assert max(len(first), len(second)) <= 1514
+    assert channels(1, MAC, wanted[:48])[0][32:36] == bytes([0, 63, 0, 0])
+    assert channels(1, MAC, wanted[15:])[0][32:36] == bytes([0, 63, 0, 0])
+    first, second = channels(1, MAC, wanted, frozenset({1}))
+    assert (first[32:36], second[32:36]) == (bytes([0, 47, 0, 0]), bytes([48, 63, 0, 0]))
+
+
 @pytest.mark.parametrize(("fields", "frame"), examples("report"))
 def test_report(fields: dict[str, Any], frame: bytes) -> None:
     entries = tuple(ReportEntry(**entry) for entry in fields["entries"])
@@ -96,7 +121,7 @@ def test_what_is_no_report_is_refused(frame: bytes) -> None:
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> None:
     frame = (
-        sealed(frame_of(VECTORS["frames"][0])[:14] + b"\x25\x00" + bytes(4) + body)
+        sealed(frame_of(VECTORS["frames"][0])[:14] + b"\x35\x00" + bytes(4) + body)
         if head
         else body
     )
@@ -110,7 +135,7 @@ def test_any_bytes_are_a_report_or_a_value_error(body: bytes, head: bool) -> Non
 
 def test_a_padded_report_without_entries() -> None:
     frame = bytes.fromhex(
-        "025249324e01020000000a0088b62500" + "00000000" + "0000000003e8020000000a0000000000"
+        "025249324e01020000000a0088b63500" + "00000000" + "0000000003e8020000000a0000000000"
     )
     assert decode_report(sealed(frame.ljust(60, b"\0"))) == Report(1000, MAC, 0, ())
     with pytest.raises(ValueError, match="0 entries do not fit a frame of 61 bytes"):
@@ -168,6 +193,35 @@ def link(**changes: Any) -> HelperLink:
 def test_links_that_cannot_be(changes: dict[str, int], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         peer(1, MAC, True, [link(**changes)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"number": 0}, "channel 0: the number must be 1..63"),
+        ({"number": 64}, "channel 64: the number must be 1..63"),
+        ({"tag": -1}, "channel 1: the tag -1 does not fit 32 bits"),
+        ({"tag": 1 << 32}, "channel 1: the tag 4294967296 does not fit 32 bits"),
+        ({"links": frozenset()}, "channel 1: there must be a link"),
+        ({"links": frozenset({64})}, "link 64"),
+        ({"max_kbps": 0}, "must not be 0"),
+        ({"max_kbps": 99, "min_kbps": 100}, "100 kbit/s must not exceed the highest rate of 99"),
+        ({"min_kbps": NO_LIMIT}, "channel 1: a guaranteed rate must be finite"),
+        ({"min_in_kbps": NO_LIMIT}, "channel 1: a guaranteed rate must be finite"),
+    ],
+)
+def test_channels_that_cannot_be(changes: dict[str, Any], complaint: str) -> None:
+    fields: dict[str, Any] = {"number": 1, "tag": 7, "links": frozenset({0})}
+    with pytest.raises(ValueError, match=complaint):
+        channels(1, MAC, [HelperChannel(**(fields | changes))])
+
+
+def test_a_channel_twice() -> None:
+    channel = HelperChannel(1, 7, frozenset({0}))
+    with pytest.raises(ValueError, match="a link that frames of no job may use"):
+        channels(1, MAC, [channel], frozenset())
+    with pytest.raises(ValueError, match="two channels have the same number"):
+        channels(1, MAC, [channel, channel])
 
 
 def test_what_the_helper_would_refuse() -> None:

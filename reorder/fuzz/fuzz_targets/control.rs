@@ -1,17 +1,18 @@
-//! The body of a frame of a type that has entries: a request, control or a report, by the first
-//! byte.
+//! The body of a frame of a type that has entries: a request, control, a report or channels, by the
+//! first byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ri2n_reorder::wire::control::WHOLE_WEIGHT_PPM;
 use ri2n_reorder::wire::report::MAX_ENTRIES;
 use ri2n_reorder::wire::{
-    parse, seal, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_LINKS, MAX_PORT, VERSION,
+    parse, seal, Body, Message, CONTROLLER_MAC, ETHERTYPE, HELPER_MAC, MAX_CHANNEL, MAX_LINKS,
+    MAX_PORT, VERSION,
 };
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, body)) = bytes.split_first() else { return };
-    let kind = 3 + which % 3;
+    let kind = [3, 4, 5, 7][usize::from(which % 4)];
     let head = [VERSION << 4 | kind, 0, 0, 0, 0, 0];
     let mut frame =
         [&HELPER_MAC.0[..], &CONTROLLER_MAC.0, &ETHERTYPE.to_be_bytes(), &head, body].concat();
@@ -33,10 +34,20 @@ fuzz_target!(|bytes: &[u8]| {
                 assert!(links.iter().all(|link| link.weight_ppm <= WHOLE_WEIGHT_PPM));
             }
             Body::Gone => {}
+            Body::Channels { first, last, channels } => {
+                assert!((first..=MAX_CHANNEL).contains(&last));
+                assert!(channels.windows(2).all(|pair| pair[0].number < pair[1].number));
+                assert!(channels.iter().all(|channel| channel.min_kbps <= channel.max_kbps));
+            }
         },
         Message::Repeat(repeat) => {
             let frames: usize = repeat.ranges.iter().map(|(_, frames)| usize::from(frames)).sum();
             assert!((1..=128 * 1024).contains(&frames));
+        }
+        Message::Channels(said) => {
+            let numbers: Vec<u8> = said.entries.iter().map(|entry| entry.channel).collect();
+            assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+            assert!((1..=48).contains(&numbers.len()));
         }
         Message::Report(report) => assert!(report.entries.len() <= MAX_ENTRIES),
         other => panic!("read as {other:?}"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::channel::in_kbps;
 use super::peer::Peer;
 use super::schedule::Due;
 use super::session::Verdict;
@@ -9,6 +10,7 @@ use super::{Engine, ACTIVE_NS, IDLE_NS, MS};
 use crate::belief::Newer;
 use crate::driver::{Out, Sink};
 use crate::seq::Seq;
+use crate::wire::channels::{self, Channels, MAX_ENTRIES};
 use crate::wire::heartbeat::{Echo, Heartbeat, ACTIVE, HOLD, MAX_ECHO_AGE_US, REPLY};
 use crate::wire::{Mac, NO_LIMIT};
 use crate::Nanos;
@@ -25,7 +27,7 @@ impl Engine {
         if !peer.is_reachable(now) {
             // The peer is gone for good, or has another session when it is back, or nothing is to
             // be striped to it. What is to be repeated would wait for ever, and count as traffic.
-            peer.tx.forget_repeats();
+            peer.channels.forget_repeats();
         }
         if peer.session.ends_probation(now) {
             peer.beats.send_at_once();
@@ -37,13 +39,13 @@ impl Engine {
             let link = &mut peer.links[at];
             if link.dies(now, dies_at) {
                 self.counters.link_deaths += 1;
-                peer.rx.link_gone(link.number);
+                peer.channels.link_gone(link.number);
                 died = true;
             }
         }
         if died {
             peer.beats.send_at_once();
-            peer.rx.look_now(now);
+            peer.channels.iter_mut().for_each(|channel| channel.incoming.look_now(now));
             if peer.heard() == 0 {
                 peer.liveness.silent_from(now);
             }
@@ -80,9 +82,10 @@ impl Engine {
         let hold = self.ended;
         let arrive_total: u64 = self.nics.values().map(|nic| nic.arrived.1).sum();
         let peer = &mut self.peers[number];
-        let demand_kbps = peer.tx.demand_kbps(now);
+        let demand_kbps = in_kbps(peer.channels.classless_mut().demand_bps(now));
         let heard = peer.heard();
-        let waiting = !peer.tx.queue.is_empty();
+        let waiting = peer.channels.iter().any(|channel| !channel.out.queue.is_empty());
+        let entries = peer.channels.entries(now, reply || next_ns == IDLE_NS);
         for at in 0..peer.links.len() {
             let link = &mut peer.links[at];
             let nic = self.nics.get(&link.own_port);
@@ -108,9 +111,9 @@ impl Engine {
                 next_within_ms: (next_ns / MS) as u16,
                 cnt: senders.get(&link.own_port).copied().unwrap_or(0),
                 hears: heard,
-                next: peer.tx.next(),
+                next: peer.channels.classless().out.next(),
                 link_next: link.next_sequence,
-                expected: peer.rx.next(),
+                expected: peer.channels.classless().incoming.next(),
                 arrive_kb: kilobytes(peer.rx.last_bytes(link.number)),
                 path_total_kb: kilobytes(nic.map_or(0, |nic| nic.arrived.1)),
                 arrive_total_kb: kilobytes(arrive_total),
@@ -131,6 +134,15 @@ impl Engine {
             self.nic_buckets.spent(link.own_port, bytes);
             out.wire(Out::Link(link.number, link.own_port), frame);
             self.counters.heartbeats_out += 1;
+            for part in entries.chunks(MAX_ENTRIES) {
+                let mut frame = out.recycle();
+                channels::write(dst, src, link.number, beat.session, beat.seq, part, &mut frame);
+                let bytes = frame.len() + self.settings.overhead;
+                peer.tx.spend(link.number, bytes);
+                self.nic_buckets.spent(link.own_port, bytes);
+                out.wire(Out::Link(link.number, link.own_port), frame);
+                self.counters.channels_out += 1;
+            }
         }
     }
 
@@ -203,11 +215,12 @@ impl Engine {
     fn begin(&mut self, now: Nanos, number: usize, beat: &Heartbeat) {
         let peer = &mut self.peers[number];
         peer.session.begin(now, beat.session);
-        peer.rx.begin(beat.next);
-        peer.tx.forget_repeats();
+        peer.rx.begin();
+        peer.channels.begin(beat.next);
         peer.beats.send_at_once();
         peer.beats.ask_for_reply();
         peer.links.iter_mut().for_each(super::link::Link::peer_restarted);
+        self.tell_classes(number);
     }
 
     /// Takes what a heartbeat of the current session says.
@@ -251,9 +264,9 @@ impl Engine {
         peer.session.heartbeat(beat.peer_session, beat.flags & HOLD != 0);
         let knows_us = peer.session.known_to_peer();
         if knows_us {
-            peer.tx.ring.ack(beat.expected);
+            peer.channels.classless_mut().out.ring.ack(beat.expected);
         }
-        if !peer.rx.heartbeat(now, link_number, beat.next) {
+        if !peer.channels.classless_mut().incoming.heartbeat(now, link_number, beat.next) {
             self.counters.doubted += 1;
         }
         if beat.flags & REPLY != 0 || !knows_us && beat.peer_session != 0 {
@@ -262,20 +275,72 @@ impl Engine {
         if arose || (!knows_us && beat.peer_session == 0) || peer.usable() != was_usable {
             peer.beats.send_at_once();
         }
-        let demand = if beat.demand_kbps == NO_LIMIT {
-            f64::INFINITY
-        } else {
-            f64::from(beat.demand_kbps) * 1e3
-        };
         let mac = peer.mac;
-        self.grants_now |= self.granter.demand(now, mac, demand);
+        self.grants_now |= self.granter.demand(now, mac, 0, in_bps(beat.demand_kbps));
         if arose || limit_changed {
             self.tell_granter(number);
         }
         self.set_rates(now, number);
-        self.settle_doubts(now, number, out);
+        self.settle_doubts(now, number, 0, out);
         if was_reachable && !self.peers[number].is_reachable(now) {
             self.strand(number, out);
+        }
+    }
+
+    /// What a peer says of its channels arrived by NIC `nic`. It belongs to the newest heartbeat on
+    /// that link, or is out of date.
+    pub(super) fn take_channels(
+        &mut self,
+        now: Nanos,
+        nic: u8,
+        said: &Channels<'_>,
+        out: &mut dyn Sink,
+    ) {
+        self.counters.channels_in += 1;
+        let Some(number) = self.addressing.sender(said.src, &self.by_mac) else {
+            self.counters.unknown_peer += 1;
+            return;
+        };
+        let peer = &mut self.peers[number];
+        if peer.session.remote() != said.session {
+            self.counters.unknown_session += 1;
+            return;
+        }
+        let Some(link) = peer.link(said.link).filter(|link| link.own_port == nic) else {
+            self.counters.bad_link += 1;
+            return;
+        };
+        if link.newest_heartbeat() != Some(said.beat) {
+            self.counters.old_heartbeats += 1;
+            return;
+        }
+        for entry in said.entries.iter() {
+            let peer = &mut self.peers[number];
+            let Some(place) = peer.channels.place(entry.channel) else {
+                self.counters.unknown_channel += 1;
+                continue;
+            };
+            let channel = peer.channels.at(place);
+            if channel.tag() != entry.tag {
+                self.counters.refused_tag += 1;
+                continue;
+            }
+            let links_change = channel.remote_links() != entry.links;
+            let asks = channel.said(&entry);
+            if !channel.incoming.heartbeat(now, said.link, entry.next) {
+                self.counters.doubted += 1;
+            }
+            if asks {
+                peer.beats.answer(now);
+            }
+            if entry.channel > 0 {
+                let (mac, demand_bps) = (peer.mac, in_bps(entry.demand_kbps));
+                self.grants_now |= self.granter.demand(now, mac, entry.channel, demand_bps);
+            }
+            if links_change {
+                self.tell_classes(number);
+            }
+            self.settle_doubts(now, number, place, out);
         }
     }
 
@@ -295,7 +360,7 @@ impl Engine {
 
     /// The sequence that is expected next from a peer; for tests.
     pub fn expected_of(&self, mac: Mac) -> Option<Seq> {
-        self.peer_of(mac).map(|number| self.peers[number].rx.next())
+        self.peer_of(mac).map(|number| self.peers[number].channels.classless().incoming.next())
     }
 }
 
@@ -307,6 +372,14 @@ fn speeds_up(peer: &Peer, beat: &Heartbeat) -> bool {
         .iter()
         .filter(|link| link.hears && Some(link.number) != beat.link)
         .all(|link| link.interval_ns > interval_ns)
+}
+
+/// A rate in bit/s; infinite if it is `NO_LIMIT`.
+fn in_bps(kbps: u32) -> f64 {
+    match kbps {
+        NO_LIMIT => f64::INFINITY,
+        kbps => f64::from(kbps) * 1e3,
+    }
 }
 
 fn kilobytes(bytes: u64) -> u32 {

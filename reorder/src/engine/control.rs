@@ -2,13 +2,14 @@
 
 use super::link::{Configured, Link};
 use super::{Engine, Mode, MAX_PEERS};
+use crate::driver::Sink;
 use crate::wire::{Body, Control, Mac, PeerLink};
 use crate::Nanos;
 
 impl Engine {
     /// Takes a control frame. Only the bridge can have handed it on, so it is obeyed unless it is
     /// out of date.
-    pub(super) fn take_control(&mut self, now: Nanos, control: Control) {
+    pub(super) fn take_control(&mut self, now: Nanos, control: Control, out: &mut dyn Sink) {
         self.counters.control_in += 1;
         let newest = match control.body {
             Body::ThisHost { .. } => self.host_generation,
@@ -61,6 +62,21 @@ impl Engine {
                 let links = links.iter().map(configured_link).collect();
                 self.set_links(now, number, links);
             }
+            Body::Channels { first, last, channels } => {
+                let Some(number) = self.peer_of(control.mac) else {
+                    self.counters.unknown_peer += 1;
+                    return;
+                };
+                self.remember(control.mac, control.generation);
+                let peer = &mut self.peers[number];
+                let gone = peer.channels.tell(now, first, last, &channels, &self.settings);
+                peer.beats.send_at_once();
+                self.tell_classes(number);
+                for mut channel in gone {
+                    let frames = channel.out.queue.drain();
+                    self.strand_frames(channel.number, frames, out);
+                }
+            }
             Body::Gone => {
                 self.remove_peer(control.mac);
                 self.remember(control.mac, control.generation);
@@ -98,7 +114,7 @@ impl Engine {
         if self.mode != mode {
             self.mode = mode;
             // What is to be repeated in one mode is not repeated in the other.
-            self.peers.iter_mut().for_each(|peer| peer.tx.forget_repeats());
+            self.peers.iter_mut().for_each(|peer| peer.channels.forget_repeats());
         }
     }
 }

@@ -295,6 +295,11 @@ impl Link {
         Newer::Yes
     }
 
+    /// The sequence of the newest heartbeat that was believed.
+    pub(super) fn newest_heartbeat(&self) -> Option<Seq> {
+        self.heartbeats.newest()
+    }
+
     fn measure_way(&mut self, way_us: i64) {
         let old = self.way_us.filter(|old| (way_us - old).abs() < 1_000_000);
         let Some(old) = old else {

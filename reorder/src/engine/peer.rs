@@ -1,5 +1,7 @@
 //! One other host: the sessions, the links to it, and what goes each way.
 
+use super::channel::in_kbps;
+use super::channels::Channels;
 use super::link::Link;
 use super::liveness::Liveness;
 use super::rx::Rx;
@@ -27,10 +29,12 @@ pub(super) struct Peer {
     pub(super) beats: BeatSchedule,
     /// The links to it.
     pub(super) links: Vec<Link>,
-    /// What goes to it.
+    /// What goes to it, in whatever channel.
     pub(super) tx: Tx,
-    /// What arrives from it.
+    /// What arrives from it, in whatever channel.
     pub(super) rx: Rx,
+    /// The frames of no job, and of each job, in both directions.
+    pub(super) channels: Channels,
 }
 
 impl Peer {
@@ -50,7 +54,8 @@ impl Peer {
             beats: BeatSchedule::new(now),
             links: Vec::new(),
             tx: Tx::new(settings),
-            rx: Rx::new(settings.max_memory / 4),
+            rx: Rx::default(),
+            channels: Channels::new(settings),
         }
     }
 
@@ -131,24 +136,31 @@ impl Peer {
 
     /// Whether there was data in one of the directions within `span_ns`.
     pub(super) fn is_active(&self, now: Nanos, span_ns: Nanos) -> bool {
-        self.tx.is_active(now, span_ns) || self.rx.is_active(now, span_ns)
+        self.tx.is_active(now, span_ns)
+            || self.channels.has_frames()
+            || self.rx.is_active(now, span_ns)
+    }
+
+    /// kbit/s that the host would send to the peer; `NO_LIMIT` if that is more than is granted.
+    pub(super) fn demand_kbps(&mut self, now: Nanos) -> u32 {
+        in_kbps(self.channels.demand_bps(now))
     }
 
     /// Bytes in queues and buffers.
     pub(super) fn held_bytes(&self) -> usize {
-        self.tx.held_bytes() + self.rx.held_bytes()
+        self.channels.held_bytes()
     }
 
     /// This process had no CPU for `late_ns` until `now`: silence in that time was its own.
     pub(super) fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
-        self.rx.excuse(now, late_ns);
+        self.channels.excuse(now, late_ns);
         self.links.iter_mut().for_each(|link| link.excuse(now, late_ns));
         self.liveness.excuse(now, late_ns);
     }
 
     /// The clock was set back to `now`.
     pub(super) fn settle_clock(&mut self, now: Nanos) {
-        let Self { session, liveness, beats, links, tx, rx, mac: _ } = self;
+        let Self { session, liveness, beats, links, tx, rx, channels, mac: _ } = self;
         session.settle_clock(now);
         liveness.settle_clock(now);
         beats.settle_clock(now);
@@ -157,5 +169,6 @@ impl Peer {
         }
         tx.settle_clock(now);
         rx.settle_clock(now);
+        channels.settle_clock(now);
     }
 }

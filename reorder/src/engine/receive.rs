@@ -1,15 +1,13 @@
 //! From the links to the host: frames get their places, gaps are asked for or given up, and what is
 //! in order is delivered.
 
-use super::rx::Arrival;
+use super::incoming::Arrival;
 use super::{Engine, Mode, MS};
 use crate::driver::{Out, Sink};
 use crate::engine::send::TRIES;
 use crate::reorder::{Inserted, Policy};
 use crate::seq::Seq;
-use crate::wire::{
-    self, repeat, Broadcast, Data, DataHead, Mac, Message, Tag, BOUNCED_PCP, CONTROL_VID,
-};
+use crate::wire::{self, repeat, Broadcast, DataHead, Mac, Message, Tag, BOUNCED_PCP, CONTROL_VID};
 use crate::Nanos;
 
 /// How long a silent link may hold up frames: a bit more than the time between heartbeats. The
@@ -47,16 +45,19 @@ impl Engine {
             Err(error) => {
                 self.counters.count_malformed(&error);
             }
-            Ok(Message::Control(control)) if from_controller => self.take_control(now, control),
+            Ok(Message::Control(control)) if from_controller => {
+                self.take_control(now, control, out)
+            }
             Ok(Message::Control(_)) => self.counters.forged_control += 1,
             Ok(Message::Report(_)) => self.counters.forged_report += 1,
             Ok(_) if from_controller => self.counters.not_ours += 1,
             Ok(Message::Data(data)) if bounced => {
-                let Data { src, session, seq, .. } = data; // the whole frame is needed then
-                return self.take_bounced(src, session, seq, frame, out);
+                let (src, head) = (data.src, data.head()); // the whole frame is needed then
+                return self.take_bounced(src, &head, frame, out);
             }
             Ok(_) if bounced => self.counters.bounced_in += 1,
             Ok(Message::Heartbeat(beat)) => self.take_beat(now, nic, &beat, out),
+            Ok(Message::Channels(said)) => self.take_channels(now, nic, &said, out),
             Ok(Message::Repeat(request)) => match self.addressing.sender(request.src, &self.by_mac)
             {
                 Some(number) => self.take_repeat(number, &request),
@@ -75,8 +76,8 @@ impl Engine {
             }
             Ok(Message::Data(data)) => {
                 let head = data.head();
-                if let Some(number) = self.data_peer(now, data.src, &head, nic) {
-                    self.take_data(now, number, nic, head, frame, out);
+                if let Some(from) = self.data_peer(now, data.src, &head, nic) {
+                    self.take_data(now, from, nic, head, frame, out);
                     return;
                 }
             }
@@ -84,16 +85,35 @@ impl Engine {
         out.done(frame);
     }
 
-    /// The peer from which a data frame is that arrived by NIC `nic`, if it may send it there.
-    fn data_peer(&mut self, now: Nanos, src: Mac, head: &DataHead, nic: u8) -> Option<usize> {
+    /// The peer from which a data frame is that arrived by NIC `nic`, and the place of its channel,
+    /// if the peer may send it there and in that channel.
+    fn data_peer(
+        &mut self,
+        now: Nanos,
+        src: Mac,
+        head: &DataHead,
+        nic: u8,
+    ) -> Option<(usize, usize)> {
         let Some(number) = self.addressing.sender(src, &self.by_mac) else {
             self.counters.unknown_peer += 1;
             return None;
         };
         let peer = &mut self.peers[number];
-        if peer.session.remote() != head.session {
+        let Some(place) = peer.channels.place(head.channel) else {
+            self.counters.unknown_channel += 1;
+            peer.channels.refuse(head.channel);
+            return None;
+        };
+        let remote = peer.session.remote();
+        if remote != 0 && head.channel != 0 && peer.channels.at(place).mixed(remote) != head.session
+        {
+            self.counters.refused_tag += 1;
+            peer.channels.refuse(head.channel);
+            return None;
+        }
+        if remote == 0 || peer.channels.at(place).mixed(remote) != head.session {
             self.counters.unknown_session += 1;
-            if peer.session.remote() == 0 {
+            if remote == 0 {
                 peer.beats.answer(now); // it may not know that we began anew
             }
             return None;
@@ -102,14 +122,15 @@ impl Engine {
             self.counters.bad_link += 1;
             return None;
         }
-        Some(number)
+        Some((number, place))
     }
 
-    /// A data frame of a peer, which arrived by NIC `nic`.
+    /// A data frame of a peer (its number) in one of its channels (its place), which arrived by NIC
+    /// `nic`.
     fn take_data(
         &mut self,
         now: Nanos,
-        number: usize,
+        (number, place): (usize, usize),
         nic: u8,
         head: DataHead,
         mut frame: Vec<u8>,
@@ -132,23 +153,26 @@ impl Engine {
         if let Some(nic) = self.nics.get_mut(&nic) {
             nic.arrived.0 += bytes as u64;
         }
-        self.granter.arrived(mac, bytes + self.settings.overhead);
+        self.granter.arrived(mac, head.channel, bytes + self.settings.overhead);
         if head.flags & wire::data::MORE != 0 {
-            self.grants_now |= self.granter.demand(now, mac, f64::INFINITY);
+            self.grants_now |= self.granter.demand(now, mac, head.channel, f64::INFINITY);
         }
         self.counters.data_in += 1;
         self.counters.repeated_in += u64::from(head.flags & wire::data::REPEATED != 0);
         wire::unwrap(&mut frame);
         wire::set_macs(&mut frame, own, mac);
         let arrival = Arrival { head, bytes, frame };
-        let peer = &mut self.peers[number];
-        if peer.rx.believes(now, head.seq) {
-            self.place(now, number, arrival, out);
-            self.settle_doubts(now, number, out);
+        let channel = self.peers[number].channels.at(place);
+        channel.carried.frames_in += 1;
+        channel.carried.bytes_in += arrival.frame.len() as u64;
+        channel.incoming.received(now);
+        if channel.incoming.believes(now, head.seq) {
+            self.place(now, number, place, arrival, out);
+            self.settle_doubts(now, number, place, out);
         } else {
             self.counters.doubted += 1;
             let room = self.held < self.settings.max_memory;
-            peer.rx.doubt(now, arrival, room, |buffer| out.done(buffer));
+            channel.incoming.doubt(now, arrival, room, |buffer| out.done(buffer));
         }
         if arose {
             self.tell_granter(number);
@@ -157,11 +181,19 @@ impl Engine {
 
     /// Doubted frames get their places when their sequences are believed, and are dropped when that
     /// takes too long.
-    pub(super) fn settle_doubts(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
+    pub(super) fn settle_doubts(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        out: &mut dyn Sink,
+    ) {
         let mut from = 0;
-        while let Some((arrival, believed)) = self.peers[number].rx.settle_doubt(now, &mut from) {
+        loop {
+            let incoming = &mut self.peers[number].channels.at(place).incoming;
+            let Some((arrival, believed)) = incoming.settle_doubt(now, &mut from) else { break };
             if believed {
-                self.place(now, number, arrival, out);
+                self.place(now, number, place, arrival, out);
             } else {
                 out.done(arrival.frame);
             }
@@ -169,14 +201,22 @@ impl Engine {
     }
 
     /// Puts a frame where its sequence belongs, and delivers what is in order then.
-    fn place(&mut self, now: Nanos, number: usize, arrival: Arrival, out: &mut dyn Sink) {
+    fn place(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        arrival: Arrival,
+        out: &mut dyn Sink,
+    ) {
         let full = self.held >= self.settings.max_memory;
         let bytes = arrival.bytes;
-        let inserted = self.peers[number].rx.insert(now, arrival, full, |buffer| out.done(buffer));
+        let incoming = &mut self.peers[number].channels.at(place).incoming;
+        let inserted = incoming.insert(now, arrival, full, |buffer| out.done(buffer));
         match inserted {
             Inserted::InOrder(frame) => {
                 self.deliver(frame, out);
-                self.deliver_in_order(number, out);
+                self.deliver_in_order(number, place, out);
             }
             Inserted::Held => self.held += bytes,
             Inserted::Duplicate => self.counters.duplicate += 1,
@@ -184,11 +224,11 @@ impl Engine {
             Inserted::FarAhead => self.counters.far_ahead += 1,
             Inserted::NoMemory => self.counters.no_memory += 1,
         }
-        self.peers[number].rx.look_if_waiting(now);
+        self.peers[number].channels.at(place).incoming.look_if_waiting(now);
     }
 
-    fn deliver_in_order(&mut self, number: usize, out: &mut dyn Sink) {
-        while let Some(frame) = self.peers[number].rx.pop() {
+    fn deliver_in_order(&mut self, number: usize, place: usize, out: &mut dyn Sink) {
+        while let Some(frame) = self.peers[number].channels.at(place).incoming.pop() {
             self.deliver(frame, out);
         }
     }
@@ -206,7 +246,7 @@ impl Engine {
     /// the difference of the ways.
     pub(super) fn close_gaps(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
         let peer = &mut self.peers[number];
-        if peer.rx.due_at().is_none_or(|at| at > now) {
+        if peer.channels.due_at().is_none_or(|at| at > now) {
             return;
         }
         let repair = self.mode == Mode::Paced;
@@ -223,32 +263,63 @@ impl Engine {
             give_up_ns: GIVE_UP_NS,
             tries: TRIES,
         };
+        let denied_ns = (DENIED_NS + twice_skew_ns).min(GIVE_UP_NS);
+        for place in 0..peer.channels.len() {
+            self.close_gaps_in(now, number, place, &policy, denied_ns, out);
+        }
+    }
+
+    /// Does the same in one channel. Only the links that the peer uses for it say what is lost.
+    fn close_gaps_in(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        policy: &Policy,
+        denied_ns: Nanos,
+        out: &mut dyn Sink,
+    ) {
+        let peer = &mut self.peers[number];
+        let heard = peer.heard();
+        let channel = peer.channels.at(place);
+        if channel.incoming.due_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let live = heard & channel.remote_links();
         let mut ask = std::mem::take(&mut self.ask);
         ask.clear();
-        let live = peer.heard();
-        if peer.rx.resync(now, live, (DENIED_NS + twice_skew_ns).min(GIVE_UP_NS)) {
+        if channel.incoming.resync(now, live, denied_ns) {
             self.counters.resyncs += 1;
         }
-        self.counters.given_up += u64::from(peer.rx.poll(now, live, &policy, &mut ask));
-        self.deliver_in_order(number, out);
+        self.counters.given_up += u64::from(channel.incoming.poll(now, live, policy, &mut ask));
+        self.deliver_in_order(number, place, out);
         if !ask.is_empty() {
-            self.request_repeats(number, &ask, out);
+            self.request_repeats(number, place, &ask, out);
         }
         self.ask = ask;
     }
 
     /// Sends a request to repeat over two usable links at once. It is small, and a lost one costs
     /// the time until the next.
-    fn request_repeats(&mut self, number: usize, ask: &[(Seq, u16)], out: &mut dyn Sink) {
+    fn request_repeats(
+        &mut self,
+        number: usize,
+        place: usize,
+        ask: &[(Seq, u16)],
+        out: &mut dyn Sink,
+    ) {
         let own = self.own.unwrap_or_default();
         let peer = &mut self.peers[number];
         let usable = peer.usable();
+        let channel = peer.channels.at(place);
+        let channel_number = channel.number;
+        let asked = channel.mixed(peer.session.remote());
         let links = peer.links.iter().filter(|link| usable & link.bit() != 0);
         for link in links.take(REQUEST_LINKS) {
             let mut frame = out.recycle();
             let (dst, src) = self.addressing.addresses(link, peer.mac, own, &self.nics);
-            let (asked, asker) = (peer.session.remote(), peer.session.own());
-            repeat::write(dst, src, asked, asker, ask.iter().copied(), &mut frame);
+            let asker = peer.session.own();
+            repeat::write(dst, src, channel_number, asked, asker, ask.iter().copied(), &mut frame);
             self.counters.repeat_requests_out += 1;
             peer.tx.spend(link.number, frame.len() + self.settings.overhead);
             self.nic_buckets.spent(link.own_port, frame.len() + self.settings.overhead);

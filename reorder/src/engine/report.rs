@@ -20,7 +20,7 @@ impl Engine {
         let mut entries = Vec::new();
         for number in 0..self.peers.len() {
             let peer = &mut self.peers[number];
-            let demand_kbps = peer.tx.demand_kbps(now);
+            let demand_kbps = peer.demand_kbps(now);
             let usable = peer.usable();
             let fastest = peer.links.iter().filter_map(|link| link.way_us).min().unwrap_or(0);
             for link in &peer.links {

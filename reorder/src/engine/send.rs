@@ -1,12 +1,13 @@
 //! From the host to the links: segments, credit and repeats. Frames for a peer without a helper go
 //! to the slot table.
 
+use super::channel::Channel;
 use super::{Engine, Mode};
 use crate::driver::{Out, Sink};
 use crate::offload::segment::{finish, segments_in};
 use crate::offload::vnet::VnetHdr;
 use crate::seq::Seq;
-use crate::wire::{self, DataHead, Mac, Repeat, MAX_LINKS};
+use crate::wire::{self, DataHead, Mac, Repeat, MAX_CHANNEL, MAX_LINKS};
 use crate::Nanos;
 
 /// How often a frame is sent again at most.
@@ -26,13 +27,18 @@ impl Engine {
     }
 
     /// Takes a frame of the host, with its offloads.
+    ///
+    /// Behind a bridge, a tag with the number of a channel says to which job the frame belongs.
     pub(super) fn take_plain(
         &mut self,
         now: Nanos,
         header: &VnetHdr,
-        frame: Vec<u8>,
+        mut frame: Vec<u8>,
         out: &mut dyn Sink,
     ) {
+        let mut header = *header;
+        let channel =
+            if self.addressing.has_controller() { take_tag(&mut header, &mut frame) } else { 0 };
         let Some(dst) = frame
             .first_chunk::<6>()
             .map(|bytes| Mac(*bytes))
@@ -42,11 +48,11 @@ impl Engine {
             return out.done(frame);
         };
         let mut segments = std::mem::take(&mut self.segments);
-        self.segment(header, frame, &mut segments, out);
+        self.segment(&header, frame, &mut segments, out);
         match self.peer_of(dst).filter(|&number| self.peers[number].is_reachable(now)) {
-            Some(number) => self.queue(now, number, &mut segments, out),
+            Some(number) => self.queue(now, number, channel, &mut segments, out),
             None if self.addressing.has_slot_table() => {
-                segments.drain(..).for_each(|segment| self.hand_to_slots(segment, out))
+                segments.drain(..).for_each(|segment| self.hand_to_slots(channel, segment, out))
             }
             None if dst.is_multicast() => {
                 segments.drain(..).for_each(|segment| self.broadcast(segment, out))
@@ -88,19 +94,27 @@ impl Engine {
         }
     }
 
-    /// Frames for a peer wait for credit, and leave when there is some.
+    /// Frames for a peer wait in their channel for credit, and leave when there is some. What is of
+    /// a channel that is not known goes as what is of no job.
     fn queue(
         &mut self,
         now: Nanos,
         number: usize,
+        channel: u8,
         segments: &mut Vec<Vec<u8>>,
         out: &mut dyn Sink,
     ) {
         let peer = &mut self.peers[number];
+        let place = peer.channels.place(channel).unwrap_or_else(|| {
+            self.counters.unclassed += segments.len() as u64;
+            0
+        });
+        let Channel { out: outgoing, carried, .. } = peer.channels.at(place);
         for segment in segments.drain(..) {
             self.held += segment.len();
-            peer.tx.enqueue(now, segment, |refused| {
+            outgoing.enqueue(now, segment, |refused| {
                 self.counters.queue_full += 1;
+                carried.drops += 1;
                 out.done(refused);
             });
         }
@@ -110,35 +124,55 @@ impl Engine {
         }
     }
 
-    fn hand_to_slots(&mut self, frame: Vec<u8>, out: &mut dyn Sink) {
+    /// A frame goes to the slot table, with the tag of the channel with which it came.
+    fn hand_to_slots(&mut self, channel: u8, mut frame: Vec<u8>, out: &mut dyn Sink) {
+        if channel > 0 {
+            wire::push_tag(&mut frame, channel.into(), 0);
+        }
         self.counters.to_slots += 1;
         out.wire(Out::Slots, frame);
     }
 
-    /// Sends the frames for which there is credit. Peers take turns.
+    /// Sends the frames for which there is credit: first those for which there is a guaranteed
+    /// rate.
     pub(super) fn pump(&mut self, now: Nanos, out: &mut dyn Sink) {
-        let peers = self.peers.len();
         self.credit_at = None;
-        if peers == 0 {
+        if self.peers.is_empty() {
             return;
         }
-        self.turn = (self.turn + 1) % peers;
+        self.turn = (self.turn + 1) % self.peers.len();
+        if self.peers.iter().any(|peer| peer.channels.has_guarantees()) {
+            self.pump_all(now, true, out);
+        }
+        self.pump_all(now, false, out);
+    }
+
+    /// Peers take turns to send. `guaranteed`: only within the guaranteed rates of their channels.
+    fn pump_all(&mut self, now: Nanos, guaranteed: bool, out: &mut dyn Sink) {
+        let peers = self.peers.len();
         let mut going = true;
         while going {
             going = false;
             for at in 0..peers {
                 let number = (self.turn + at) % peers;
-                if self.peers[number].tx.has_frames() {
-                    going |= self.pump_peer(now, number, QUANTUM, out) == QUANTUM;
+                let channels = &self.peers[number].channels;
+                if channels.has_frames() && (!guaranteed || channels.has_guarantees()) {
+                    going |= self.pump_peer(now, number, guaranteed, out) == QUANTUM;
                 }
             }
         }
     }
 
-    /// Sends up to `max` frames to a peer. Returns how many left.
-    fn pump_peer(&mut self, now: Nanos, number: usize, max: usize, out: &mut dyn Sink) -> usize {
+    /// Sends up to `QUANTUM` frames to a peer. Returns how many left.
+    fn pump_peer(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        guaranteed: bool,
+        out: &mut dyn Sink,
+    ) -> usize {
         let mut left = 0;
-        while left < max {
+        while left < QUANTUM {
             if !self.peers[number].is_reachable(now) {
                 self.strand(number, out);
                 break;
@@ -146,11 +180,7 @@ impl Engine {
             if self.peers[number].liveness.is_quiet() {
                 break; // frames that leave now may find nobody, and there is time to see
             }
-            let sent = match self.peers[number].tx.next_repeat() {
-                Some(seq) => self.send_again(now, number, seq, out),
-                None => self.send_next(now, number, out),
-            };
-            if !sent {
+            if !self.send_one(now, number, guaranteed, out) {
                 break;
             }
             left += 1;
@@ -158,11 +188,71 @@ impl Engine {
         left
     }
 
-    /// The link that carries the next frame of `bytes`: if there is another one, none of those in
-    /// `not`. While there is no credit it is none, and the engine knows when to look again.
-    fn choose(&mut self, now: Nanos, number: usize, bytes: usize, not: u64) -> Option<u8> {
+    /// Sends one frame to a peer, of the channel whose turn it is. One that has to wait for its
+    /// links does not hold up the others. False if all have to wait.
+    fn send_one(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        guaranteed: bool,
+        out: &mut dyn Sink,
+    ) -> bool {
+        if self.peers[number].channels.len() == 1 {
+            return self.send_from(now, number, 0, out).is_some();
+        }
+        let mut tried = 0;
+        loop {
+            let found = self.peers[number].channels.next_sender(now, guaranteed, tried);
+            let place = match found {
+                Ok(place) => place,
+                Err(at) => {
+                    at.into_iter().for_each(|at| self.look_again(now, at));
+                    return false;
+                }
+            };
+            if let Some(bytes) = self.send_from(now, number, place, out) {
+                self.peers[number].channels.sent(place, bytes, guaranteed);
+                return true;
+            }
+            tried |= 1 << place;
+        }
+    }
+
+    /// Sends one frame of the channel at `place`. Returns its length as the host sees it (0 if
+    /// there is none any more); none if it has to wait.
+    fn send_from(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        out: &mut dyn Sink,
+    ) -> Option<usize> {
+        match self.peers[number].channels.at(place).out.next_repeat() {
+            Some(seq) => self.send_again(now, number, place, seq, out),
+            None => self.send_next(now, number, place, out),
+        }
+    }
+
+    /// There may be credit at `at`.
+    fn look_again(&mut self, now: Nanos, at: Nanos) {
+        let at = at.max(now + MIN_WAIT_NS);
+        self.credit_at = Some(self.credit_at.map_or(at, |old| old.min(at)));
+    }
+
+    /// The link that carries the next frame of `bytes` of a channel: if there is another one, none
+    /// of those in `not`. While there is no credit it is none, and the engine knows when to look
+    /// again.
+    fn choose(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        bytes: usize,
+        not: u64,
+    ) -> Option<u8> {
         let peer = &mut self.peers[number];
-        let usable = peer.usable();
+        let allowed = peer.channels.at(place).links();
+        let usable = peer.usable() & allowed;
         if usable == 0 {
             return None;
         }
@@ -171,43 +261,63 @@ impl Engine {
         for link in &peer.links {
             ports[usize::from(link.number)] = link.own_port;
         }
-        match peer.tx.choose(now, self.mode, bytes, wanted, &ports, &mut self.nic_buckets) {
+        let outgoing = &mut peer.channels.at(place).out;
+        let nics = &mut self.nic_buckets;
+        let found = if self.mode == Mode::Paced {
+            peer.tx.choose_paced(now, bytes, wanted, &ports, nics)
+        } else {
+            let chosen = &mut outgoing.chosen;
+            peer.tx.choose_weighted(now, bytes, wanted, &ports, nics, chosen)
+        };
+        match found {
             Ok(link) => Some(link),
             Err(at) => {
-                let at = at.max(now + MIN_WAIT_NS);
-                self.credit_at = Some(self.credit_at.map_or(at, |old| old.min(at)));
+                outgoing.is_short(now);
+                self.look_again(now, at);
                 None
             }
         }
     }
 
-    /// Sends the frame that waits first, for the first time. False if it has to wait.
-    fn send_next(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) -> bool {
-        let Some(head) = self.peers[number].tx.queue.head_bytes() else { return false };
-        let Some(link) =
-            self.choose(now, number, head + wire::OVERHEAD + self.settings.overhead, 0)
-        else {
-            return false;
-        };
+    /// Sends the frame that waits first, for the first time. Returns its length as the host sees
+    /// it; none if it has to wait.
+    fn send_next(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        out: &mut dyn Sink,
+    ) -> Option<usize> {
+        let head = self.peers[number].channels.at(place).out.queue.head_bytes()?;
+        let bytes = head + wire::OVERHEAD + self.settings.overhead;
+        let link = self.choose(now, number, place, bytes, 0)?;
         let counters = &mut self.counters;
         let peer = &mut self.peers[number];
-        let queue = &mut peer.tx.queue;
+        let link_seq = peer.link(link).map_or(Seq(0), |link| link.next_sequence);
+        let session = peer.session.own();
+        let channel = peer.channels.at(place);
+        let queue = &mut channel.out.queue;
         let (drops, marks) = (queue.drops(), queue.marks());
         let frame = queue.pop(now, |dropped| out.done(dropped));
         counters.queue_drops += queue.drops() - drops;
         counters.queue_marks += queue.marks() - marks;
-        let Some(mut frame) = frame else { return false };
+        channel.carried.drops += queue.drops() - drops;
+        let mut frame = frame?;
+        let bytes = frame.len();
         let mut flags = 0;
-        if peer.tx.has_more(now) {
+        if channel.has_more(now) {
             flags |= wire::data::MORE;
         }
         if self.settings.udp_unordered && is_udp(&frame) {
             flags |= wire::data::UNORDERED;
         }
-        let (session, seq) = (peer.session.own(), peer.tx.take_sequence());
-        let link_seq = peer.link(link).map_or(Seq(0), |link| link.next_sequence);
-        wire::wrap(&mut frame, &DataHead { flags, link, session, seq, link_seq });
-        let ring = &mut peer.tx.ring;
+        let (session, seq) = (channel.mixed(session), channel.out.take_sequence());
+        let head = DataHead { channel: channel.number, flags, link, session, seq, link_seq };
+        wire::wrap(&mut frame, &head);
+        channel.out.sent(now);
+        channel.carried.frames_out += 1;
+        channel.carried.bytes_out += bytes as u64;
+        let ring = &mut channel.out.ring;
         if self.held < self.settings.max_memory {
             let mut kept = out.recycle();
             kept.clear();
@@ -220,24 +330,31 @@ impl Engine {
         }
         counters.data_out += 1;
         self.put(now, number, link, frame, out);
-        true
+        Some(bytes)
     }
 
-    /// Sends frame `seq` again, unless it is kept no more. False if it has to wait.
-    fn send_again(&mut self, now: Nanos, number: usize, seq: Seq, out: &mut dyn Sink) -> bool {
-        let peer = &mut self.peers[number];
-        let kept = peer.tx.ring.get(seq).map(|entry| (entry.frame.len(), entry.link));
+    /// Sends frame `seq` again, unless it is kept no more. Returns its length as the host sees it,
+    /// 0 if it is not sent; none if it has to wait.
+    fn send_again(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        place: usize,
+        seq: Seq,
+        out: &mut dyn Sink,
+    ) -> Option<usize> {
+        let outgoing = &mut self.peers[number].channels.at(place).out;
+        let kept = outgoing.ring.get(seq).map(|entry| (entry.frame.len(), entry.link));
         let Some((bytes, last)) = kept else {
-            peer.tx.end_repeat();
-            return true;
+            outgoing.end_repeat();
+            return Some(0);
         };
-        let Some(link) = self.choose(now, number, bytes + self.settings.overhead, 1 << last) else {
-            return false;
-        };
+        let link = self.choose(now, number, place, bytes + self.settings.overhead, 1 << last)?;
         let peer = &mut self.peers[number];
-        peer.tx.end_repeat();
         let link_seq = peer.link(link).map_or(Seq(0), |link| link.next_sequence);
-        let Some(entry) = peer.tx.ring.take_for_repeat(seq, now, TRIES) else { return true };
+        let outgoing = &mut peer.channels.at(place).out;
+        outgoing.end_repeat();
+        let Some(entry) = outgoing.ring.take_for_repeat(seq, now, TRIES) else { return Some(0) };
         entry.link = link;
         let mut frame = out.recycle();
         frame.clear();
@@ -248,7 +365,7 @@ impl Engine {
             link.repeated += 1;
         }
         self.put(now, number, link, frame, out);
-        true
+        Some(bytes - wire::OVERHEAD)
     }
 
     /// A frame in its envelope leaves over a link, and uses up credit.
@@ -285,12 +402,18 @@ impl Engine {
     pub(super) fn take_repeat(&mut self, number: usize, request: &Repeat<'_>) {
         self.counters.repeat_requests_in += 1;
         let peer = &mut self.peers[number];
-        if request.session != peer.session.own() || request.asker != peer.session.remote() {
+        let own = peer.session.own();
+        let Some(place) = peer.channels.place(request.channel) else {
+            self.counters.unknown_channel += 1;
+            return;
+        };
+        let channel = peer.channels.at(place);
+        if request.session != channel.mixed(own) || request.asker != peer.session.remote() {
             self.counters.unknown_session += 1;
             return;
         }
         for (first, frames) in request.ranges.iter() {
-            self.counters.repeat_not_there += peer.tx.repeat(first, frames);
+            self.counters.repeat_not_there += channel.out.repeat(first, frames);
         }
     }
 
@@ -299,27 +422,30 @@ impl Engine {
     pub(super) fn take_bounced(
         &mut self,
         src: Mac,
-        session: u32,
-        seq: Seq,
+        head: &DataHead,
         mut frame: Vec<u8>,
         out: &mut dyn Sink,
     ) {
         self.counters.bounced_in += 1;
-        let Some(number) =
-            self.peer_of(src).filter(|&number| self.peers[number].session.own() == session)
-        else {
+        let found = self.peer_of(src).and_then(|number| {
+            let peer = &mut self.peers[number];
+            let place = peer.channels.place(head.channel)?;
+            let ours = peer.channels.at(place).mixed(peer.session.own()) == head.session;
+            ours.then_some((number, place))
+        });
+        let Some((number, place)) = found else {
             self.counters.unknown_session += 1;
             return;
         };
         let (mac, own) = (self.peers[number].mac, self.own.unwrap_or_default());
         let peer = &mut self.peers[number];
         peer.session.helper_is_gone();
-        peer.tx.forget_repeats();
+        peer.channels.forget_repeats();
         // A frame that was repeated already may have arrived, and must not arrive twice.
-        if peer.tx.ring.forget(seq) {
+        if peer.channels.at(place).out.ring.forget(head.seq) {
             wire::unwrap(&mut frame);
             wire::set_macs(&mut frame, mac, own);
-            self.hand_to_slots(frame, out);
+            self.hand_to_slots(head.channel, frame, out);
         }
         self.strand(number, out);
     }
@@ -327,9 +453,19 @@ impl Engine {
     /// The peer cannot be striped to. What waits for it goes to the slot table, in order, or is
     /// dropped where there is none. What is to be repeated stays, should a link come back in time.
     pub(super) fn strand(&mut self, number: usize, out: &mut dyn Sink) {
-        for frame in self.peers[number].tx.queue.drain() {
+        for place in 0..self.peers[number].channels.len() {
+            let channel = self.peers[number].channels.at(place);
+            let (frames, of) = (channel.out.queue.drain(), channel.number);
+            self.strand_frames(of, frames, out);
+        }
+    }
+
+    /// Frames of a channel that cannot be striped go to the slot table, or are dropped where there
+    /// is none.
+    pub(super) fn strand_frames(&mut self, channel: u8, frames: Vec<Vec<u8>>, out: &mut dyn Sink) {
+        for frame in frames {
             if self.addressing.has_slot_table() {
-                self.hand_to_slots(frame, out);
+                self.hand_to_slots(channel, frame, out);
             } else {
                 self.counters.unreachable += 1;
             }
@@ -371,6 +507,20 @@ impl Engine {
         }
         out.done(frame);
     }
+}
+
+/// Takes the tag of a channel off a frame of the host, and makes the header fit what is left.
+/// Returns the channel's number; 0 if there is no such tag.
+fn take_tag(header: &mut VnetHdr, frame: &mut Vec<u8>) -> u8 {
+    let channel = wire::read_tag(frame).and_then(|tag| u8::try_from(tag.vid).ok()).unwrap_or(0);
+    if channel == 0 || channel > MAX_CHANNEL {
+        return 0;
+    }
+    wire::pop_tag(frame);
+    for at in [&mut header.csum_start, &mut header.hdr_len] {
+        *at = at.saturating_sub(wire::TAG_LENGTH as u16);
+    }
+    channel
 }
 
 /// Whether an unwrapped frame is UDP. A fragment of UDP counts too: its parts must not wait either.

@@ -2,7 +2,10 @@
 
 use serde_json::{json, Value};
 
+use super::channel::Channel;
 use super::Engine;
+use crate::sched::bits;
+use crate::wire::NO_LIMIT;
 
 impl Engine {
     /// Counters, NICs and peers, as the status socket gives them.
@@ -54,11 +57,40 @@ impl Engine {
                 })
             })
             .collect();
+        let sum = |of: fn(&Channel) -> usize| peer.channels.iter().map(of).sum::<usize>();
+        let channels: Vec<Value> = peer.channels.iter().map(described_channel).collect();
         json!({
             "mac": peer.mac.to_string(), "session": peer.session.own(),
             "their_session": peer.session.remote(), "striped": peer.is_striped(),
-            "queue_bytes": peer.tx.queue.bytes(), "ring_frames": peer.tx.ring.len(),
-            "reorder_frames": peer.rx.held_frames(), "links": links,
+            "queue_bytes": sum(|channel| channel.out.queue.bytes()),
+            "ring_frames": sum(|channel| channel.out.ring.len()),
+            "reorder_frames": sum(|channel| channel.incoming.held_frames()),
+            "links": links, "channels": channels, "refused": peer.channels.refused(),
         })
     }
+}
+
+/// A channel; that of no job has the number 0, and no tag, links and rates.
+fn described_channel(channel: &Channel) -> Value {
+    let (carried, rates) = (&channel.carried, channel.rates());
+    let mut described = json!({
+        "channel": channel.number,
+        "frames_out": carried.frames_out, "bytes_out": carried.bytes_out,
+        "frames_in": carried.frames_in, "bytes_in": carried.bytes_in,
+        "drops": carried.drops, "queue_bytes": channel.out.queue.bytes(),
+    });
+    if channel.number > 0 {
+        let limit = Some(rates.max_kbps).filter(|kbps| *kbps != NO_LIMIT);
+        let more = json!({
+            "tag": channel.tag(), "taken_by_peer": channel.is_known_to_peer(),
+            "links": bits(channel.links()).collect::<Vec<u8>>(),
+            "max_rate_bps": limit.map(|kbps| u64::from(kbps) * 1000),
+            "min_rate_bps": u64::from(rates.min_kbps) * 1000,
+            "min_rate_in_bps": u64::from(rates.min_in_kbps) * 1000,
+        });
+        if let (Some(all), Value::Object(more)) = (described.as_object_mut(), more) {
+            all.extend(more);
+        }
+    }
+    described
 }

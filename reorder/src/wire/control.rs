@@ -1,13 +1,17 @@
 //! Type 4: what the controller tells a helper.
 
 use super::{
-    head, host_mac, seal, Mac, Malformed, Reader, CONTROL, CONTROLLER_MAC, HELPER_MAC, MAX_LINKS,
-    MAX_PORT,
+    head, host_mac, seal, Mac, Malformed, Reader, CONTROL, CONTROLLER_MAC, HELPER_MAC, MAX_CHANNEL,
+    MAX_LINKS, MAX_PORT, NO_LIMIT,
 };
 
 const THIS_HOST: u8 = 1;
 const PEER: u8 = 2;
 const GONE: u8 = 3;
+const CHANNELS: u8 = 4;
+
+/// The most channels in one frame: more would not fit a frame of 1,514 bytes.
+pub const MAX_CHANNELS: usize = 48;
 
 /// Weights are parts of this number.
 pub const WHOLE_WEIGHT_PPM: u32 = 1_000_000;
@@ -46,6 +50,17 @@ pub enum Body {
     },
     /// A peer that is gone.
     Gone,
+    /// The channels to a peer with numbers from `first` to `last`: those that are not named do not
+    /// exist any more.
+    Channels {
+        /// The first number. With 0, the frame says over which links frames of no job may go: all
+        /// of them, if there is no channel with number 0.
+        first: u8,
+        /// The last number, up to 63.
+        last: u8,
+        /// The channels, in order of their numbers.
+        channels: Vec<PeerChannel>,
+    },
 }
 
 /// How a host sends.
@@ -93,6 +108,24 @@ pub struct PeerLink {
     pub weight_ppm: u32,
 }
 
+/// A job's channel to a peer, and from it; or what is said of frames of no job.
+#[derive(Copy, Clone, Debug, Eq, PartialEq)]
+pub struct PeerChannel {
+    /// Its number, 1..=63, which the peer's helper is told, too; 0 for frames of no job, which have
+    /// tag 0 and no rates.
+    pub number: u8,
+    /// The job's tag. The peer's helper is told the same tag.
+    pub tag: u32,
+    /// Links over which the channel's frames to the peer may go, a bit each; at least one.
+    pub links: u64,
+    /// Never send more kbit/s than this; [`NO_LIMIT`] if there is no such limit.
+    pub max_kbps: u32,
+    /// kbit/s that the channel can send before others share the rest; at most `max_kbps`.
+    pub min_kbps: u32,
+    /// The same for what the peer sends: kbit/s that are set aside for it on the NICs of this host.
+    pub min_in_kbps: u32,
+}
+
 impl Mode {
     const ALL: [Self; 4] = [Self::Paced, Self::RoundRobin, Self::Ri2nPlus, Self::Ri2nPlusPlus];
 }
@@ -114,6 +147,20 @@ impl Control {
                 rest.array::<3>()?;
                 Body::Peer { stripe, links: read_links(count, &mut rest)? }
             }
+            CHANNELS => {
+                let [first, last, _, _] = rest.array()?;
+                if last > MAX_CHANNEL {
+                    return Err(Malformed::Channel(last));
+                }
+                if first > last {
+                    return Err(Malformed::BadEntry);
+                }
+                Body::Channels {
+                    first,
+                    last,
+                    channels: read_channels(first, last, count, &mut rest)?,
+                }
+            }
             GONE if count == 0 => Body::Gone,
             GONE => return Err(Malformed::BadCount),
             other => return Err(Malformed::Kind(other)),
@@ -122,13 +169,14 @@ impl Control {
         Ok(Self { generation, mac, body })
     }
 
-    /// Writes the frame into `out`, and removes what was there. At most 62 NICs, 64 links and 16
-    /// bytes of a name fit.
+    /// Writes the frame into `out`, and removes what was there. At most 62 NICs, 64 links, 48
+    /// channels and 16 bytes of a name fit.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, count) = match &self.body {
             Body::ThisHost { nics, .. } => (THIS_HOST, nics.len()),
             Body::Peer { links, .. } => (PEER, links.len()),
             Body::Gone => (GONE, 0),
+            Body::Channels { channels, .. } => (CHANNELS, channels.len()),
         };
         out.clear();
         out.extend_from_slice(&head(HELPER_MAC, CONTROLLER_MAC, CONTROL, 0));
@@ -145,6 +193,10 @@ impl Control {
                 links.iter().for_each(|link| link.write(out));
             }
             Body::Gone => {}
+            Body::Channels { first, last, channels } => {
+                out.extend_from_slice(&[*first, *last, 0, 0]);
+                channels.iter().for_each(|channel| channel.write(out));
+            }
         }
         seal(out);
     }
@@ -184,6 +236,28 @@ fn read_links(count: u8, rest: &mut Reader<'_>) -> Result<Vec<PeerLink>, Malform
     Ok(links)
 }
 
+/// Reads channels, whose numbers rise from `first` to `last`.
+fn read_channels(
+    first: u8,
+    last: u8,
+    count: u8,
+    rest: &mut Reader<'_>,
+) -> Result<Vec<PeerChannel>, Malformed> {
+    if usize::from(count) > MAX_CHANNELS {
+        return Err(Malformed::BadCount);
+    }
+    let mut channels: Vec<PeerChannel> = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let channel = PeerChannel::read(rest)?;
+        let rises = channels.last().is_none_or(|before| before.number < channel.number);
+        if !rises || !(first..=last).contains(&channel.number) {
+            return Err(Malformed::BadEntry);
+        }
+        channels.push(channel);
+    }
+    Ok(channels)
+}
+
 /// A NIC's port number.
 fn port_number(port: u8) -> Result<u8, Malformed> {
     if port == 0 || port > MAX_PORT {
@@ -213,6 +287,46 @@ impl Nic {
         let end = out.len() + NAME;
         out.extend(self.name.bytes().take(NAME));
         out.resize(end, 0);
+    }
+}
+
+impl PeerChannel {
+    fn read(rest: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let number = rest.u8()?; // the caller compares it with the first and the last one
+        rest.entry_flags(0)?;
+        rest.array::<2>()?;
+        let channel = Self {
+            number,
+            tag: rest.u32()?,
+            links: rest.u64()?,
+            max_kbps: rest.u32()?,
+            min_kbps: rest.u32()?,
+            min_in_kbps: rest.u32()?,
+        };
+        let rates = channel.max_kbps > 0
+            && channel.min_kbps <= channel.max_kbps
+            && channel.min_kbps.max(channel.min_in_kbps) < NO_LIMIT;
+        let classless = Self {
+            number: 0,
+            tag: 0,
+            links: channel.links,
+            max_kbps: NO_LIMIT,
+            min_kbps: 0,
+            min_in_kbps: 0,
+        };
+        if channel.links == 0 || !rates || number == 0 && channel != classless {
+            return Err(Malformed::BadEntry);
+        }
+        Ok(channel)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.number, 0, 0, 0]);
+        out.extend_from_slice(&self.tag.to_be_bytes());
+        out.extend_from_slice(&self.links.to_be_bytes());
+        for number in [self.max_kbps, self.min_kbps, self.min_in_kbps] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
     }
 }
 

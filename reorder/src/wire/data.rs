@@ -2,8 +2,8 @@
 
 use super::seal::seal_header;
 use super::{
-    head, link_number, session_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER, MACS,
-    OVERHEAD,
+    channel_and_session, head, link_number, Mac, Malformed, Reader, DATA, ETHERTYPE, HEAD, HEADER,
+    MACS, OVERHEAD,
 };
 use crate::seq::Seq;
 
@@ -27,11 +27,13 @@ pub struct Data<'a> {
     pub src: Mac,
     /// [`REPEATED`], [`UNORDERED`], [`MORE`].
     pub flags: u8,
+    /// Number of the channel, up to 63; 0 if the frame is of no job.
+    pub channel: u8,
     /// Number of the link over which it was sent, below 64.
     pub link: u8,
-    /// Number of the session, not 0.
+    /// Number of the session, not 0. In a job's channel: that number XOR the job's tag.
     pub session: u32,
-    /// Its sequence in the session.
+    /// Its sequence in the session and channel.
     pub seq: Seq,
     /// Its sequence among the session's frames on this link.
     pub link_seq: Seq,
@@ -46,11 +48,13 @@ pub struct Data<'a> {
 pub struct DataHead {
     /// [`REPEATED`], [`UNORDERED`], [`MORE`].
     pub flags: u8,
+    /// Number of the channel, up to 63; 0 if the frame is of no job.
+    pub channel: u8,
     /// Number of the link, below 64.
     pub link: u8,
-    /// Number of the session, not 0.
+    /// Number of the session, not 0. In a job's channel: that number XOR the job's tag.
     pub session: u32,
-    /// Its sequence in the session.
+    /// Its sequence in the session and channel.
     pub seq: Seq,
     /// Its sequence among the session's frames on this link.
     pub link_seq: Seq,
@@ -61,7 +65,7 @@ impl DataHead {
     fn bytes(&self) -> [u8; OVERHEAD] {
         let mut bytes = [0; OVERHEAD];
         bytes[..HEAD - MACS].copy_from_slice(&head(Mac::NONE, Mac::NONE, DATA, self.flags)[MACS..]);
-        bytes[8..10].copy_from_slice(&u16::from(self.link).to_be_bytes());
+        bytes[8..10].copy_from_slice(&[self.channel, self.link]);
         bytes[10..14].copy_from_slice(&self.session.to_be_bytes());
         bytes[14..18].copy_from_slice(&self.seq.0.to_be_bytes());
         bytes[18..].copy_from_slice(&self.link_seq.0.to_be_bytes());
@@ -76,12 +80,15 @@ impl<'a> Data<'a> {
         flags: u8,
         mut rest: Reader<'a>,
     ) -> Result<Self, Malformed> {
+        let [channel, link] = rest.array()?;
+        let (channel, session) = channel_and_session(channel, rest.u32()?)?;
         Ok(Self {
             dst,
             src,
             flags,
-            link: link_number(rest.u16()?)?,
-            session: session_number(rest.u32()?)?,
+            channel,
+            link: link_number(link.into())?,
+            session,
             seq: Seq(rest.u32()?),
             link_seq: Seq(rest.u32()?),
             ethertype: rest.u16()?,
@@ -92,8 +99,8 @@ impl<'a> Data<'a> {
     /// What the envelope says.
     #[must_use]
     pub fn head(&self) -> DataHead {
-        let Self { flags, link, session, seq, link_seq, .. } = *self;
-        DataHead { flags, link, session, seq, link_seq }
+        let Self { flags, channel, link, session, seq, link_seq, .. } = *self;
+        DataHead { flags, channel, link, session, seq, link_seq }
     }
 
     /// Writes everything before the payload.
@@ -155,7 +162,7 @@ pub fn rewrite(frame: &mut [u8], link: u8, link_seq: Seq, flags: u8) {
     if let Some(header) = frame.first_chunk_mut::<HEADER>() {
         debug_assert_eq!(header[MACS..14], ETHERTYPE.to_be_bytes());
         header[15] = flags;
-        header[20..22].copy_from_slice(&u16::from(link).to_be_bytes());
+        header[21] = link;
         header[30..34].copy_from_slice(&link_seq.0.to_be_bytes());
         seal_header(header);
     }

@@ -24,6 +24,8 @@ pub enum Malformed {
     Flags(u8),
     /// It has this link number, which is too high.
     Link(u16),
+    /// It has this channel number, which is too high.
+    Channel(u8),
     /// It has session 0.
     Session,
     /// It has this address where a host's own must be.
@@ -44,21 +46,22 @@ pub enum Malformed {
 impl Malformed {
     /// One example of each reason.
     #[cfg(test)]
-    pub const EXAMPLES: [Self; 16] = [
+    pub const EXAMPLES: [Self; 17] = [
         Self::Truncated,
         Self::Oversized,
         Self::NotOurs,
         Self::Tagged(0x8100),
-        Self::Version(1),
+        Self::Version(2),
         Self::Checksum,
-        Self::Type(7),
+        Self::Type(8),
         Self::Flags(0x80),
         Self::Link(64),
+        Self::Channel(64),
         Self::Session,
         Self::Mac(Mac::BROADCAST),
         Self::BadCount,
         Self::BadRange,
-        Self::Kind(4),
+        Self::Kind(5),
         Self::Mode(4),
         Self::BadEntry,
     ];
@@ -76,6 +79,7 @@ impl Malformed {
             Self::Type(_) => "unknown_type",
             Self::Flags(_) => "bad_flags",
             Self::Link(_) => "bad_link",
+            Self::Channel(_) => "bad_channel",
             Self::Session => "bad_session",
             Self::Mac(_) => "bad_mac",
             Self::BadCount => "bad_count",

@@ -1,6 +1,8 @@
 //! Type 3: a request to repeat frames.
 
-use super::{head, seal, session_number, Mac, Malformed, Reader, HEAD, REPEAT};
+use super::{
+    channel_and_session, head, seal, session_number, Mac, Malformed, Reader, HEAD, REPEAT,
+};
 use crate::seq::Seq;
 
 /// The most ranges in one request.
@@ -17,7 +19,9 @@ pub struct Repeat<'a> {
     pub dst: Mac,
     /// Where the frame comes from: a NIC or, between bridge and helper, a host.
     pub src: Mac,
-    /// Session whose frames are asked for, not 0.
+    /// Channel whose frames are asked for, up to 63; 0 for those of no job.
+    pub channel: u8,
+    /// Session whose frames are asked for, not 0. In a job's channel: XOR the job's tag.
     pub session: u32,
     /// Session of the one who asks, not 0.
     pub asker: u32,
@@ -31,7 +35,7 @@ pub struct Repeat<'a> {
 pub struct Ranges<'a>(&'a [u8]);
 
 impl<'a> Ranges<'a> {
-    fn read(count: u16, rest: &mut Reader<'a>) -> Result<Self, Malformed> {
+    fn read(count: u8, rest: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = usize::from(count);
         if count == 0 || count > MAX_RANGES {
             return Err(Malformed::BadCount);
@@ -54,17 +58,18 @@ impl<'a> Ranges<'a> {
 
 impl<'a> Repeat<'a> {
     pub(super) fn read(dst: Mac, src: Mac, mut rest: Reader<'a>) -> Result<Self, Malformed> {
-        let count = rest.u16()?;
-        let session = session_number(rest.u32()?)?;
+        let [channel, count] = rest.array()?;
+        let (channel, session) = channel_and_session(channel, rest.u32()?)?;
         let asker = session_number(rest.u32()?)?;
         let ranges = Ranges::read(count, &mut rest)?;
         rest.end()?;
-        Ok(Self { dst, src, session, asker, ranges })
+        Ok(Self { dst, src, channel, session, asker, ranges })
     }
 
     /// Writes the frame into `out`, and removes what was there.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        write(self.dst, self.src, self.session, self.asker, self.ranges.iter(), out);
+        let (channel, ranges) = (self.channel, self.ranges.iter());
+        write(self.dst, self.src, channel, self.session, self.asker, ranges, out);
     }
 }
 
@@ -74,6 +79,7 @@ impl<'a> Repeat<'a> {
 pub fn write(
     dst: Mac,
     src: Mac,
+    channel: u8,
     session: u32,
     asker: u32,
     ranges: impl IntoIterator<Item = (Seq, u16)>,
@@ -88,13 +94,13 @@ pub fn write(
         let starts = (0..frames).step_by(usize::from(MAX_RANGE));
         starts.map(move |start| (first.add(u32::from(start)), (frames - start).min(MAX_RANGE)))
     });
-    let mut count = 0u16;
+    let mut count = 0u8;
     for (first, frames) in split.take(MAX_RANGES) {
         out.extend_from_slice(&first.0.to_be_bytes());
         out.extend_from_slice(&frames.to_be_bytes());
         count += 1;
     }
-    out[HEAD..HEAD + 2].copy_from_slice(&count.to_be_bytes());
+    out[HEAD..HEAD + 2].copy_from_slice(&[channel, count]);
     seal(out);
     usize::from(count)
 }

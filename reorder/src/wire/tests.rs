@@ -29,8 +29,15 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn data_head() -> impl Strategy<Value = DataHead> {
-    (0..=data::FLAGS, 0..64u8, session(), seq(), seq()).prop_map(
-        |(flags, link, session, seq, link_seq)| DataHead { flags, link, session, seq, link_seq },
+    (0..=data::FLAGS, 0..=MAX_CHANNEL, 0..64u8, session(), seq(), seq()).prop_map(
+        |(flags, channel, link, session, seq, link_seq)| DataHead {
+            flags,
+            channel,
+            link,
+            session,
+            seq,
+            link_seq,
+        },
     )
 }
 
@@ -115,12 +122,44 @@ fn control() -> impl Strategy<Value = Control> {
         (mode, nics()).prop_map(|(mode, nics)| Body::ThisHost { mode, nics }),
         (any::<bool>(), links()).prop_map(|(stripe, links)| Body::Peer { stripe, links }),
         Just(Body::Gone),
+        channels().prop_map(|channels| Body::Channels { first: 1, last: MAX_CHANNEL, channels }),
+        (0..=1u8, 0..=MAX_CHANNEL).prop_map(|(first, last)| Body::Channels {
+            first: first.min(last),
+            last,
+            channels: Vec::new(),
+        }),
     ];
     (any::<u32>(), host(), body).prop_map(|(generation, mac, body)| Control {
         generation,
         mac,
         body,
     })
+}
+
+fn channels() -> impl Strategy<Value = Vec<PeerChannel>> {
+    let channel = (any::<u32>(), 1..=u64::MAX, 1..=u32::MAX, any::<u32>(), 0..NO_LIMIT);
+    prop::collection::btree_map(1..=MAX_CHANNEL, channel, 0..=control::MAX_CHANNELS).prop_map(
+        |channels| {
+            let channel = |(number, (tag, links, max_kbps, min_kbps, min_in_kbps))| {
+                let min_kbps = min_kbps % max_kbps;
+                PeerChannel { number, tag, links, max_kbps, min_kbps, min_in_kbps }
+            };
+            channels.into_iter().map(channel).collect()
+        },
+    )
+}
+
+/// What is said of channels.
+fn entries() -> impl Strategy<Value = Vec<ChannelEntry>> {
+    let entry = (0..4u8, any::<u32>(), any::<u64>(), seq(), seq(), any::<u32>());
+    prop::collection::btree_map(0..=MAX_CHANNEL, entry, 1..=channels::MAX_ENTRIES).prop_map(
+        |entries| {
+            let entry = |(channel, (flags, tag, links, next, expected, demand_kbps))| {
+                ChannelEntry { channel, flags, tag, links, next, expected, demand_kbps }
+            };
+            entries.into_iter().map(entry).collect()
+        },
+    )
 }
 
 fn report() -> impl Strategy<Value = Report> {
@@ -166,10 +205,15 @@ fn valid_frame() -> impl Strategy<Value = Vec<u8>> {
         heartbeat().prop_map(move |heartbeat| written(Message::Heartbeat(heartbeat))),
         (host(), session(), ranges()).prop_map(|(host, session, ranges)| {
             let mut frame = vec![];
-            repeat::write(host, host, session, session, ranges, &mut frame);
+            repeat::write(host, host, 63, session, session, ranges, &mut frame);
             frame
         }),
         control().prop_map(move |control| written(Message::Control(control))),
+        (host(), session(), seq(), entries()).prop_map(|(host, session, beat, entries)| {
+            let mut frame = vec![];
+            channels::write(host, host, 63, session, beat, &entries, &mut frame);
+            frame
+        }),
         report().prop_map(move |report| written(Message::Report(report))),
         (host(), session(), any::<u16>(), payload()).prop_map(
             |(host, session, number, payload)| {
@@ -201,9 +245,20 @@ proptest! {
         ethertype: u16,
         payload in payload(),
     ) {
-        let DataHead { flags, link, session, seq, link_seq } = head;
+        let DataHead { flags, channel, link, session, seq, link_seq } = head;
         let data =
-            Data { dst, src, flags, link, session, seq, link_seq, ethertype, payload: &payload };
+            Data {
+            dst,
+            src,
+            flags,
+            channel,
+            link,
+            session,
+            seq,
+            link_seq,
+            ethertype,
+            payload: &payload,
+        };
         let mut frame = vec![];
         data.encode(&mut frame);
         prop_assert_eq!(frame.len(), HEADER + payload.len());
@@ -242,8 +297,8 @@ proptest! {
         wrap(&mut frame, &first);
         rewrite(&mut frame, again.link, again.link_seq, again.flags);
         let mut expected = plain;
-        let DataHead { session, seq, .. } = first;
-        wrap(&mut expected, &DataHead { session, seq, ..again });
+        let DataHead { channel, session, seq, .. } = first;
+        wrap(&mut expected, &DataHead { channel, session, seq, ..again });
         prop_assert_eq!(frame, expected);
     }
 
@@ -260,20 +315,41 @@ proptest! {
         dst in mac(),
         src in mac(),
         session in session(),
+        channel in 0..=MAX_CHANNEL,
         asker in session(),
         ranges in ranges(),
     ) {
         let mut frame = vec![];
         prop_assert_eq!(
-            repeat::write(dst, src, session, asker, ranges.iter().copied(), &mut frame),
+            repeat::write(dst, src, channel, session, asker, ranges.iter().copied(), &mut frame),
             ranges.len()
         );
         let Ok(Message::Repeat(repeat)) = parse(&frame) else { panic!("no request: {frame:?}") };
         prop_assert_eq!(
-            (repeat.dst, repeat.src, repeat.session, repeat.asker),
-            (dst, src, session, asker)
+            (repeat.dst, repeat.src, repeat.channel, repeat.session, repeat.asker),
+            (dst, src, channel, session, asker)
         );
         prop_assert_eq!(repeat.ranges.iter().collect::<Vec<_>>(), ranges);
+    }
+
+    #[test]
+    fn what_is_said_of_channels_is_read_as_written(
+        dst in mac(),
+        src in mac(),
+        link in 0..64u8,
+        session in session(),
+        beat in seq(),
+        entries in entries(),
+    ) {
+        let mut frame = vec![];
+        channels::write(dst, src, link, session, beat, &entries, &mut frame);
+        prop_assert!(frame.len() <= 1514);
+        let Ok(Message::Channels(read)) = parse(&frame) else { panic!("not read: {frame:?}") };
+        prop_assert_eq!(
+            (read.dst, read.src, read.link, read.session, read.beat),
+            (dst, src, link, session, beat)
+        );
+        prop_assert_eq!(read.entries.iter().collect::<Vec<_>>(), entries);
     }
 
     #[test]
@@ -426,7 +502,8 @@ proptest! {
     #[test]
     fn long_ranges_are_split(wanted in vec((seq(), 0..=3000u16), 0..150)) {
         let mut frame = vec![];
-        let count = repeat::write(Mac::NONE, Mac::NONE, 1, 2, wanted.iter().copied(), &mut frame);
+        let all = wanted.iter().copied();
+        let count = repeat::write(Mac::NONE, Mac::NONE, 0, 1, 2, all, &mut frame);
         let all: Vec<Seq> =
             wanted.iter().flat_map(|(first, n)| (0..u32::from(*n)).map(|i| first.add(i))).collect();
         prop_assert_eq!(count == 0, all.is_empty());
@@ -447,7 +524,8 @@ proptest! {
 
 #[test]
 fn no_frame_is_longer_than_the_longest() {
-    let head = DataHead { flags: 0, link: 0, session: 1, seq: Seq(0), link_seq: Seq(0) };
+    let head =
+        DataHead { channel: 0, flags: 0, link: 0, session: 1, seq: Seq(0), link_seq: Seq(0) };
     let mut frame = vec![0; MAX_FRAME - OVERHEAD];
     wrap(&mut frame, &head);
     assert!(matches!(parse(&frame), Ok(Message::Data(_))));
@@ -467,7 +545,10 @@ fn what_is_no_frame_is_left_alone_or_padded() {
         assert_eq!(frame, vec![7; length]);
     }
     let mut frame = vec![];
-    wrap(&mut frame, &DataHead { flags: 0, link: 0, session: 1, seq: Seq(0), link_seq: Seq(0) });
+    wrap(
+        &mut frame,
+        &DataHead { channel: 0, flags: 0, link: 0, session: 1, seq: Seq(0), link_seq: Seq(0) },
+    );
     assert!(matches!(parse(&frame), Ok(Message::Data(Data { payload: [], .. }))));
     set_macs(&mut [1; 11], Mac::NONE, Mac::NONE);
 }

@@ -4,7 +4,9 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod autonomous;
+mod controller;
 mod figure4;
+pub mod jobs;
 mod parts;
 mod stalls;
 
@@ -15,10 +17,7 @@ use ri2n_reorder::driver::{Driver, Out, Sink};
 use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
-use ri2n_reorder::wire::{
-    self, Body, Control, Mac, Nic, PeerLink, Tag, BOUNCED_PCP, CONTROL_VID, ETHERNET, ETHERTYPE,
-    NO_LIMIT,
-};
+use ri2n_reorder::wire::{self, Mac, Tag, BOUNCED_PCP, ETHERNET, ETHERTYPE};
 use ri2n_reorder::Nanos;
 
 pub const MS: Nanos = 1_000_000;
@@ -116,6 +115,8 @@ pub struct World {
     pub overruns: u64,
     /// The newest frames of helpers that arrived (host, port, frame), if a test wants them.
     pub tap: Option<VecDeque<(usize, u8, Vec<u8>)>>,
+    /// Data frames that were sent, by (host, channel, link).
+    pub carried: BTreeMap<(usize, u8, u8), u64>,
 }
 
 pub fn mac(host: usize) -> Mac {
@@ -178,6 +179,7 @@ impl World {
             inputs: hosts.iter().map(|_| VecDeque::new()).collect(),
             overruns: 0,
             tap: None,
+            carried: BTreeMap::new(),
         };
         for (host, nics) in hosts.iter().enumerate() {
             for (at, (switch, rate_bps)) in nics.iter().enumerate() {
@@ -207,87 +209,6 @@ impl World {
         self.now.saturating_add_signed(self.clocks[host])
     }
 
-    /// Makes a host one without a helper. Its traffic is sent as it is.
-    pub fn make_plain(&mut self, host: usize) {
-        self.engines[host] = None;
-        self.plain_hosts.push(host);
-        for other in 0..self.engines.len() {
-            self.control(
-                other,
-                Control { generation: self.generation, mac: mac(host), body: Body::Gone },
-            );
-        }
-    }
-
-    /// The links between two hosts as (number, own port, peer's port), as the first one sees them.
-    pub fn links(&self, a: usize, b: usize) -> Vec<(u8, u8, u8)> {
-        let (low, high) = (a.min(b), a.max(b));
-        let mut found = Vec::new();
-        for ((host, own_port), switch) in &self.nics {
-            for ((other, other_port), other_switch) in &self.nics {
-                if *host == low && *other == high && switch == other_switch {
-                    found.push((found.len() as u8, *own_port, *other_port));
-                }
-            }
-        }
-        if a > b {
-            found.iter_mut().for_each(|link| *link = (link.0, link.2, link.1));
-        }
-        found
-    }
-
-    /// Tells a host everything that the controller would.
-    pub fn configure(&mut self, host: usize) {
-        if self.settings.autonomous {
-            return self.introduce(host);
-        }
-        let nics = self.nics.keys().filter(|nic| nic.0 == host).map(|nic| Nic {
-            port: nic.1,
-            up: true,
-            rate_kbps: (self.rates[nic] / 1000) as u32,
-            name: format!("eth{}", nic.1),
-        });
-        let this = Body::ThisHost { mode: self.mode, nics: nics.collect() };
-        self.control(host, Control { generation: self.generation, mac: mac(host), body: this });
-        for other in 0..self.engines.len() {
-            if other == host || self.plain_hosts.contains(&other) {
-                continue;
-            }
-            self.introduce_peer(host, other, &[]);
-        }
-    }
-
-    /// Tells a host its links to another one, as the controller would. `limits_kbps` are those of
-    /// the first links; the others have none.
-    pub fn introduce_peer(&mut self, host: usize, other: usize, limits_kbps: &[u32]) {
-        let links = self.links(host, other);
-        let whole: u64 = links.iter().map(|link| self.rates[&(host, link.1)]).sum();
-        let links = links
-            .iter()
-            .enumerate()
-            .map(|(place, link)| {
-                let rate = self.rates[&(host, link.1)].min(self.rates[&(other, link.2)]);
-                PeerLink {
-                    number: link.0,
-                    own_port: link.1,
-                    peer_port: link.2,
-                    alive: true,
-                    rate_kbps: (rate / 1000) as u32,
-                    limit_kbps: limits_kbps.get(place).copied().unwrap_or(NO_LIMIT),
-                    weight_ppm: (self.rates[&(host, link.1)] * 1_000_000 / whole.max(1)) as u32,
-                }
-            })
-            .collect();
-        let body = Body::Peer { stripe: true, links };
-        self.control(host, Control { generation: self.generation, mac: mac(other), body });
-    }
-
-    pub fn control(&mut self, host: usize, control: Control) {
-        let mut frame = Vec::new();
-        control.encode(&mut frame);
-        self.wire_in(host, Some(Tag { vid: CONTROL_VID, pcp: 0 }), 0, frame);
-    }
-
     /// Kills the helper of a host.
     pub fn kill(&mut self, host: usize) {
         self.engines[host] = None;
@@ -307,7 +228,14 @@ impl World {
 
     /// Begins to send. Returns the number of the source.
     pub fn send(&mut self, from: usize, to: usize, pps: u64, size: usize) -> usize {
-        self.sources.push(Source { from, to, pps, size, on: true, next: 0 });
+        self.send_in(0, from, to, pps, size)
+    }
+
+    /// Begins to send in a job's channel. Returns the number of the source.
+    pub fn send_in(&mut self, channel: u8, from: usize, to: usize, pps: u64, size: usize) -> usize {
+        let (seen, log) = (Received::default(), None);
+        let source = Source { from, to, pps, size, on: true, channel, seen, log, next: 0 };
+        self.sources.push(source);
         let number = self.sources.len() - 1;
         self.at(self.now, Event::Source(number));
         number
@@ -398,8 +326,7 @@ impl World {
             }
             let now = self.clock(host);
             let mut some = false;
-            let (to, next) = (source.to, source.next);
-            let received = self.received.get(&(host, to)).map_or(0, |seen| seen.next);
+            let (next, received) = (source.next, source.seen.next);
             let mut room = self.window.saturating_sub(next - received.min(next));
             while room > 0
                 && self.engines[host].as_mut().is_some_and(|engine| engine.wants_plain(now))
@@ -438,6 +365,7 @@ impl World {
     fn emit(&mut self, number: usize) {
         let source = &mut self.sources[number];
         let (from, to, size, count) = (source.from, source.to, source.size, source.next);
+        let channel = source.channel;
         source.next += 1;
         let mut frame = vec![0u8; size];
         frame[..6].copy_from_slice(&mac(to).0);
@@ -445,6 +373,9 @@ impl World {
         frame[12..14].copy_from_slice(&[0x90, 0x00]);
         frame[14..22].copy_from_slice(&count.to_be_bytes());
         frame[22] = number as u8;
+        if channel > 0 && self.engines[from].is_some() {
+            wire::push_tag(&mut frame, channel.into(), 0);
+        }
         let now = self.clock(from);
         if !self.has_cpu(from) {
             self.wait_for_cpu(from, Input::Plain(frame));
@@ -463,6 +394,9 @@ impl World {
                 _ if self.settings.autonomous => self.by_nics(host, to, frame),
                 Out::Link(link, own_port) => {
                     let dst = frame[5] as usize - 1;
+                    if frame[14] & 15 == 1 {
+                        *self.carried.entry((host, frame[20], link)).or_default() += 1;
+                    }
                     let links = self.links(host, dst);
                     // The controller may number them in another way.
                     let by_port = || links.iter().find(|entry| entry.1 == own_port);
@@ -491,18 +425,11 @@ impl World {
         assert_eq!(frame[12..14], [0x90, 0x00]);
         let from = frame[11] as usize - 1;
         let count = u64::from_be_bytes(frame[14..22].try_into().unwrap());
-        let seen = self.received.entry((from, host)).or_default();
-        seen.frames += 1;
-        seen.bytes += frame.len() as u64;
-        if seen.last_ns > 0 {
-            seen.longest_gap_ns = seen.longest_gap_ns.max(self.now - seen.last_ns);
-        }
-        seen.last_ns = self.now;
-        if count < seen.next {
-            seen.out_of_order += 1;
-        } else {
-            seen.lost += count - seen.next;
-            seen.next = count + 1;
+        self.received.entry((from, host)).or_default().take(self.now, count, frame.len());
+        let source = &mut self.sources[usize::from(frame[22])];
+        source.seen.take(self.now, count, frame.len());
+        if let Some(log) = &mut source.log {
+            log.push((self.now, frame.len()));
         }
         for number in 0..self.sources.len() {
             if self.sources[number].to == host

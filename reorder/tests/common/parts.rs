@@ -36,10 +36,16 @@ pub struct Source {
     pub pps: u64,
     pub size: usize,
     pub on: bool,
+    /// The channel of its frames; 0 for no job.
+    pub channel: u8,
+    /// Its frames that were delivered.
+    pub seen: Received,
+    /// When they were delivered, and how many bytes they had, if a test wants to know.
+    pub log: Option<Vec<(Nanos, usize)>>,
     pub(super) next: u64,
 }
 
-/// The frames of one host that another one's helper delivered.
+/// Frames that a helper delivered.
 #[derive(Default, Debug, Clone)]
 pub struct Received {
     pub frames: u64,
@@ -52,6 +58,51 @@ pub struct Received {
     pub(super) next: u64,
 }
 
+impl Received {
+    /// A frame with number `count` of its source was delivered.
+    pub(super) fn take(&mut self, now: Nanos, count: u64, bytes: usize) {
+        self.frames += 1;
+        self.bytes += bytes as u64;
+        if self.last_ns > 0 {
+            self.longest_gap_ns = self.longest_gap_ns.max(now - self.last_ns);
+        }
+        self.last_ns = now;
+        if count < self.next {
+            self.out_of_order += 1;
+        } else {
+            self.lost += count - self.next;
+            self.next = count + 1;
+        }
+    }
+
+    /// Begins to count anew. Sequences go on.
+    fn clear(&mut self, now: Nanos) {
+        *self = Received { next: self.next, last_ns: now, ..Received::default() };
+    }
+}
+
+impl Source {
+    /// bit/s of its frames that were delivered since `clear`, which was `since` ns ago.
+    pub fn rate_bps(&self, since: Nanos) -> f64 {
+        self.seen.bytes as f64 * 8e9 / since as f64
+    }
+
+    /// The most bit/s that were delivered over any time of one second.
+    pub fn highest_bps(&self) -> f64 {
+        let log = self.log.as_deref().unwrap_or_default();
+        let (mut first, mut bytes, mut most) = (0, 0, 0);
+        for (at, size) in log {
+            bytes += size;
+            while at - log[first].0 > super::S {
+                bytes -= log[first].1;
+                first += 1;
+            }
+            most = most.max(bytes);
+        }
+        most as f64 * 8.0
+    }
+}
+
 impl World {
     /// Frames that switches and NICs dropped for lack of room.
     pub fn drops(&self) -> u64 {
@@ -60,8 +111,12 @@ impl World {
 
     /// Begins to count anew. Sequences go on.
     pub fn clear(&mut self) {
+        self.carried.clear();
+        for source in &mut self.sources {
+            source.seen.clear(self.now);
+        }
         for seen in self.received.values_mut() {
-            *seen = Received { next: seen.next, last_ns: self.now, ..Received::default() };
+            seen.clear(self.now);
         }
     }
 

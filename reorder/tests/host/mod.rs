@@ -26,6 +26,8 @@ pub struct Seen {
     pub heartbeats: usize,
     pub requests: usize,
     pub data: Vec<Vec<u8>>,
+    /// Frames about channels.
+    pub said: Vec<Vec<u8>>,
     pub plain: Vec<Vec<u8>>,
     /// Frames that went to the slot table.
     pub slots: Vec<Vec<u8>>,
@@ -47,6 +49,7 @@ impl Sink for Seen {
             Message::Heartbeat(_) => self.heartbeats += 1,
             Message::Repeat(_) => self.requests += 1,
             Message::Data(_) => self.data.push(frame),
+            Message::Channels(_) => self.said.push(frame),
             other => panic!("{other:?}"),
         }
     }
@@ -191,8 +194,14 @@ impl Host {
     pub fn data(&mut self, mac: Mac, seq: u32, flags: u8, payload: usize) {
         let mut frame = vec![0; 14 + payload];
         frame[14..18].copy_from_slice(&seq.to_be_bytes());
-        let head =
-            DataHead { flags, link: 0, session: REMOTE_SESSION, seq: Seq(seq), link_seq: Seq(seq) };
+        let head = DataHead {
+            channel: 0,
+            flags,
+            link: 0,
+            session: REMOTE_SESSION,
+            seq: Seq(seq),
+            link_seq: Seq(seq),
+        };
         wire::wrap(&mut frame, &head);
         wire::set_macs(&mut frame, OWN, mac);
         self.wire(1, frame);
@@ -206,7 +215,7 @@ impl Host {
     /// again.
     pub fn ask_as(&mut self, session: u32, mac: Mac, frames: u16) {
         let mut frame = Vec::new();
-        repeat::write(OWN, mac, self.session_of(mac), session, [(Seq(0), frames)], &mut frame);
+        repeat::write(OWN, mac, 0, self.session_of(mac), session, [(Seq(0), frames)], &mut frame);
         self.wire(1, frame);
     }
 

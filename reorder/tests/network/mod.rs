@@ -272,7 +272,7 @@ impl Network {
 
     /// The server hears what a client wants to send.
     fn tell(&mut self, client: usize, demand_bps: f64) {
-        if self.granter.demand(self.now, client, demand_bps) && self.granter.update(self.now) {
+        if self.granter.demand(self.now, client, 0, demand_bps) && self.granter.update(self.now) {
             self.announce();
         }
     }
@@ -345,7 +345,7 @@ impl Network {
         }
         self.clients[from].delivered += FRAME;
         self.granter.managed(port as u8, FRAME);
-        self.granter.arrived(from, FRAME);
+        self.granter.arrived(from, 0, FRAME);
         if more {
             self.tell(from, f64::INFINITY);
         }

@@ -12,8 +12,8 @@ use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::{
-    self, repeat, Body, Control, DataHead, Heartbeat, Mac, Message, Nic, PeerLink, Tag,
-    CONTROL_VID, MAX_LINKS, NO_LIMIT,
+    self, channels, repeat, Body, ChannelEntry, Control, DataHead, Heartbeat, Mac, Message, Nic,
+    PeerChannel, PeerLink, Tag, CONTROL_VID, MAX_CHANNEL, MAX_LINKS, NO_LIMIT,
 };
 use ri2n_reorder::Nanos;
 
@@ -77,7 +77,8 @@ impl Sink for Checked {
     fn wire(&mut self, to: Out, frame: Vec<u8>) {
         match to {
             Out::Slots => {
-                assert!(!self.autonomous && (14..=LONGEST).contains(&frame.len()));
+                // Frames of a channel have its tag.
+                assert!(!self.autonomous && (14..=LONGEST + 4).contains(&frame.len()));
                 return;
             }
             Out::Controller | Out::Link(..) | Out::Nic(_) => {
@@ -98,12 +99,16 @@ impl Sink for Checked {
             }
             (Out::Link(number, _), Message::Data(data)) => {
                 assert_eq!(data.link, number);
+                assert!(!self.autonomous || data.channel == 0);
                 if self.sent.len() == 64 {
                     self.sent.pop_front();
                 }
                 self.sent.push_back(frame);
             }
             (Out::Link(..), Message::Repeat(_)) => {}
+            (Out::Link(number, _), Message::Channels(said)) => {
+                assert!(!self.autonomous && said.link == number);
+            }
             (Out::Link(number, _), Message::Broadcast(broadcast)) => {
                 assert!(self.autonomous && broadcast.link == number);
             }
@@ -257,7 +262,15 @@ impl Play<'_> {
                     .collect();
                 let mut frame = Vec::new();
                 let (src, dst) = self.ends(link);
-                repeat::write(dst, src, self.out.session, self.remote_session, ranges, &mut frame);
+                repeat::write(
+                    dst,
+                    src,
+                    0,
+                    self.out.session,
+                    self.remote_session,
+                    ranges,
+                    &mut frame,
+                );
                 self.wire(link, 0, frame);
             }
             9 => {
@@ -291,13 +304,30 @@ impl Play<'_> {
                 let position = self.script.u16();
                 self.greet(mac, 1 + (kind >> 4 & 1), position & 15);
             }
-            12 => match self.script.u8() & 3 {
+            12 => match self.script.u8() & 7 {
                 0 => self.control(PEER, Body::Gone),
                 1 => {
                     let nics = self.script.u8() & 3;
                     self.this_host(nics);
                 }
                 2 => self.generation = self.generation.wrapping_add(self.script.spread()),
+                4 => self.tell_channels(),
+                5 => self.say(link),
+                6 => {
+                    let (channel, tag) = (self.script.u8() & 63, self.script.u8());
+                    let (ahead, size) = (self.script.spread(), self.script.u16() % 1400);
+                    let session = self.remote_session ^ u32::from(tag);
+                    self.data_in(channel, session, link, 0, ahead, usize::from(size));
+                }
+                7 => {
+                    let (vid, count) = (self.script.u8(), self.script.u8() & 63);
+                    let tag = wire::Tag { vid: vid.into(), pcp: 0 }.to_bytes();
+                    let frame = [&PEER.0[..], &OWN.0, &tag, &[0x90, 0], &[0x55; 1300]].concat();
+                    for _ in 0..=count {
+                        let header = VnetHdr::default();
+                        self.engine.on_plain(self.now, &header, frame.clone(), &mut self.out);
+                    }
+                }
                 _ => self.control(OWN, Body::Peer { stripe: true, links: vec![] }),
             },
             13 => {
@@ -356,6 +386,47 @@ impl Play<'_> {
     }
 
     fn data(&mut self, link: u8, flags: u8, ahead: u32, size: usize) {
+        self.data_in(0, self.remote_session, link, flags, ahead, size);
+    }
+
+    /// The controller tells of channels, which need not be the ones that the peer speaks of.
+    fn tell_channels(&mut self) {
+        let mut channels: Vec<PeerChannel> = (0..self.script.u8() & 7)
+            .map(|_| PeerChannel {
+                number: self.script.u8() % MAX_CHANNEL + 1,
+                tag: u32::from(self.script.u8()),
+                links: u64::from(self.script.u8()).max(1),
+                max_kbps: self.script.spread().max(1),
+                min_kbps: 0,
+                min_in_kbps: u32::from(self.script.u16()),
+            })
+            .collect();
+        channels.sort_by_key(|channel| channel.number);
+        channels.dedup_by_key(|channel| channel.number);
+        channels.iter_mut().for_each(|channel| channel.min_kbps = channel.max_kbps / 2);
+        self.control(PEER, Body::Channels { first: 1, last: MAX_CHANNEL, channels });
+    }
+
+    /// The peer says something of a channel, after its last heartbeat or not.
+    fn say(&mut self, link: u8) {
+        let entry = ChannelEntry {
+            channel: self.script.u8() % MAX_CHANNEL + 1,
+            tag: u32::from(self.script.u8()),
+            flags: self.script.u8() & 3,
+            links: u64::from(self.script.u8()),
+            next: Seq(self.script.spread()),
+            expected: Seq(self.script.spread()),
+            demand_kbps: self.script.spread(),
+        };
+        let beat = self.beats[usize::from(link)].wrapping_sub(1 + (self.script.u8() & 1) as u32);
+        let mut frame = Vec::new();
+        let (src, dst) = self.ends(link);
+        let session = self.remote_session;
+        channels::write(dst, src, link, session, Seq(beat), &[entry], &mut frame);
+        self.wire(link, 0, frame);
+    }
+
+    fn data_in(&mut self, channel: u8, session: u32, link: u8, flags: u8, ahead: u32, size: usize) {
         let at = usize::from(link);
         let seq = Seq(self.next.wrapping_add(ahead));
         if flags & wire::data::REPEATED == 0 {
@@ -363,10 +434,7 @@ impl Play<'_> {
         }
         let mut frame = vec![0x66; 14 + size];
         let link_seq = Seq(self.link_next[at]);
-        wire::wrap(
-            &mut frame,
-            &DataHead { flags, link, session: self.remote_session, seq, link_seq },
-        );
+        wire::wrap(&mut frame, &DataHead { channel, flags, link, session, seq, link_seq });
         self.link_next[at] = self.link_next[at].wrapping_add(1);
         let (src, dst) = self.ends(link);
         wire::set_macs(&mut frame, dst, src);
