@@ -88,8 +88,8 @@ class Member:
     the trunk app reads or changes it, so no other thread may. `audited_s` is when it was last
     planned. `sweep_s` is when groups that no row uses may be deleted. `adopted` means
     that slot tables of an earlier controller were taken over. `planned_jobs` is what its plan holds
-    about jobs. `reports_probes` means that its probe
-    rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
+    about jobs, `held_jobs` what its bridge has acknowledged of it. `reports_probes` means that its
+    probe rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
 
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
     says whether the helper has stopped reporting.
@@ -130,6 +130,7 @@ class Member:
     emptied: int = 0
     repairs: int = 0
     planned_jobs: HostJobs = NO_JOBS
+    held_jobs: HostJobs = NO_JOBS
 
     @property
     def has_taps(self) -> bool:

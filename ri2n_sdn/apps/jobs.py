@@ -279,9 +279,7 @@ class JobsApp(OSKenApp):
         return (
             member is not None
             and member.channel is not None
-            and member.installed is not None
-            and not member.busy
-            and member.planned_jobs.same_rows(self.cluster.jobs.rules(name))
+            and member.held_jobs.same_rows(self.cluster.jobs.rules(name))
         )
 
     def _answer(

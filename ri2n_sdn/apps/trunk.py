@@ -440,8 +440,7 @@ class TrunkApp(OSKenApp):
                     or member.installed is None
                 ):
                     continue
-                if not member.reports_probes:
-                    member.reports_probes = True
+                member.reports_probes, member.held_jobs = True, member.planned_jobs
                 if member.wanted is not None and is_full(member.wanted):
                     self._set_accepts(member, True)
                 now_s = time.monotonic()

@@ -22,7 +22,7 @@ from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.shipped import host_script
 
-from .conftest import PATIENCE_S, await_true, kill_controller
+from .conftest import PATIENCE_S, await_true, replace_controller
 
 ALICE, BOB = 20001, 20002
 RATE = 50_000_000
@@ -51,10 +51,10 @@ ports = {}
 ended = threading.Event()
 def run():
     while True:
+        if ended.is_set(): s.setblocking(False)  # what has arrived by now is read to its end
         try: frame = s.recv(100)
-        except TimeoutError:
-            if ended.is_set(): return
-            continue
+        except BlockingIOError: return
+        except TimeoutError: continue
         kind = frame[12:14]
         if kind == b"\\x08\\x00": proto, at = frame[23], 14 + 4 * (frame[14] & 15)
         elif kind == b"\\x86\\xdd": proto, at = frame[20], 54
@@ -395,8 +395,7 @@ def strike(lab: Lab, victim: str, running: subprocess.Popen[Any]) -> None:
         killed(running)
         return
     if victim == "controller":
-        kill_controller(lab)
-        lab.start_controller()
+        replace_controller(lab)
     elif victim == "store":
         pid = store_pid(lab)
         os.kill(pid, signal.SIGKILL)
