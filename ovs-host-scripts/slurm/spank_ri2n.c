@@ -50,7 +50,8 @@ struct wish {
     unsigned long long min_rate_bps, max_rate_bps; /* 0: not given */
 };
 
-/* Print one line about a wrong option, and return the error. */
+/* Print one line about a wrong option, and return the error for an option's function. Elsewhere
+ * Slurm stops at negative numbers alone. */
 static int refuse(const char *format, ...)
 {
     char line[MAX_REASON_BYTES];
@@ -310,6 +311,16 @@ int slurm_spank_init(spank_t spank, int count, char **words)
     return spank_option_register(spank, &option);
 }
 
+/* Whether srun starts a step in a job that did not begin with this very option. In steps of a job
+ * with the option, Slurm sets it anew from a variable of the job. */
+static bool is_new_in_a_step(void)
+{
+    const char *of_job = getenv("SLURM_SPANK_RI2N");
+
+    return spank_context() == S_CTX_LOCAL && getenv("SLURM_JOB_ID") &&
+           (!of_job || strcmp(of_job, option_text));
+}
+
 /* After all options were read: give the option to the prolog. */
 int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
 {
@@ -319,8 +330,14 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
     (void)words;
     if (!*option_text || (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR))
         return ESPANK_SUCCESS;
-    if (spank_job_control_setenv(spank, "RI2N", option_text, 1) != ESPANK_SUCCESS)
-        return refuse("cannot be given to the prolog");
+    if (is_new_in_a_step()) {
+        refuse("a step has the paths of its job; give the option to sbatch or salloc");
+        return -1;
+    }
+    if (spank_job_control_setenv(spank, "RI2N", option_text, 1) != ESPANK_SUCCESS) {
+        refuse("cannot be given to the prolog");
+        return -1;
+    }
     return ESPANK_SUCCESS;
 }
 

@@ -239,6 +239,18 @@ def test_a_right_option_is_taken(site: Site, wish: str) -> None:
     assert site.fakes[site.first].calls[0].startswith("job-begin")
 
 
+def test_a_step_cannot_have_other_paths_than_its_job(site: Site) -> None:
+    other = "--ri2n=policy=shared"
+    script = f"srun {other} echo other; srun {WISH} echo same; srun echo none"
+    for options, ran in (([WISH], "same none"), ([], "none")):
+        job = site.slurm.submit("alice", script, "-N1", *options)
+        site.await_end(job)
+        lines = site.slurm.output(job).splitlines()
+        assert [line for line in lines if " " not in line] == ran.split()
+        refused = [line for line in lines if "--ri2n: a step has the paths of its job" in line]
+        assert len(refused) == 3 - len(ran.split())
+
+
 def test_two_jobs_of_one_user_on_one_node_stay_apart(site: Site) -> None:
     script = f"{SHOW_CGROUP}; echo started; sleep 600"
     node = f"--nodelist={site.first}"

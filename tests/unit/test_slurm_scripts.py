@@ -308,7 +308,7 @@ def test_lists_of_hosts_are_those_of_slurm() -> None:
 
 
 def old(site: Site, job: str) -> None:
-    """Let a job have begun long ago."""
+    """Let a job have begun, or a file have been written, long ago."""
     then_s = time.time() - 3600
     os.utime(site.state / job, (then_s, then_s))
 
@@ -368,6 +368,9 @@ def test_prolog_ends_what_an_epilog_could_not_end(site: Site) -> None:
     assert done.returncode == 1 and "not ended yet" in done.stderr
     assert (site.state / "14").is_dir()
     site.fake.answer(0)
+    assert site.prolog(SLURM_JOB_ID="15") == 0
+    assert site.fake.jobs == ["slurm-14", "slurm-15"], "the last look was a moment ago"
+    old(site, ".reconciled")
     assert site.prolog(SLURM_JOB_ID="15") == 0
     deadline_s = time.monotonic() + WAIT_S
     while site.fake.jobs != ["slurm-15"]:  # reconcile takes the lock a moment after prolog's end
