@@ -11,6 +11,7 @@ from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import Agreement
+from ri2n_sdn.pipeline.job_plan import Channels
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 
 __all__ = ["JobState"]
@@ -23,7 +24,8 @@ class JobState:
     """Everything about jobs, read and written under the cluster's lock; `book` has its own.
 
     * `declared`: what each host's bridge says, as last read. `faults`: what is wrong there.
-    * `agreement`, `assignment`: the jobs and their paths. `of_host`: what follows for the rows.
+    * `agreement`, `assignment`: the jobs and their paths. `of_host`: what follows for the rows,
+      `channels`: for the helpers.
     * `states`: of each job, "installed", "waiting" or "refused", and why.
     * `nudged`: hosts that said that their jobs have changed.
     * `key`: the secret from which those of isolated jobs are made.
@@ -36,6 +38,7 @@ class JobState:
     agreement: Agreement = field(default_factory=Agreement)
     assignment: Assignment = field(default_factory=Assignment)
     of_host: Mapping[str, HostJobs] = field(default_factory=dict)
+    channels: Channels = field(default_factory=dict)
     states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     nudged: set[str] = field(default_factory=set)
 

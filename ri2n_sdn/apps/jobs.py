@@ -34,7 +34,7 @@ from ri2n_sdn.jobs.history import ended
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job
 from ri2n_sdn.jobs.reservations import at, needed, soon
-from ri2n_sdn.pipeline.job_plan import plan_jobs
+from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 
 __all__ = ["JobsApp", "jobs_changed"]
@@ -178,11 +178,15 @@ class JobsApp(OSKenApp):
         plain = replace(fabric, reserved=None)
         assignment = assign(plain, jobs, state.assignment, soon(reserved, now_s))
         decided = replace(plain, reserved=assignment)
-        of_host = plan_jobs(decided, agreement, assignment, state.key)
+        channels = number_channels(decided, agreement, assignment, state.key, state.channels)
+        of_host = plan_jobs(decided, agreement, assignment, state.key, channels)
         with cluster.lock:
             self._note_changes(agreement)
             moved = assignment.lanes != state.assignment.lanes
             state.agreement, state.assignment = agreement, assignment
+            if state.channels != channels:
+                state.channels = channels
+                cluster.wake.striping.set()
             self._publish(of_host)
             if moved:
                 cluster.topology_changed()

@@ -16,7 +16,14 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
-from ri2n_sdn.pipeline.helper_texts import even_parts, links_to, nearly_equal, nics_of
+from ri2n_sdn.pipeline.helper_texts import (
+    channels_to,
+    even_parts,
+    links_to,
+    nearly_equal,
+    nics_of,
+)
+from ri2n_sdn.pipeline.job_plan import Channels
 from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
 
 __all__ = ["ControlFrames", "StripingApp", "take_report"]
@@ -35,6 +42,8 @@ _FRAMES_PER_S = 2000.0
 _BURST = 32
 _FAREWELLS = 3
 _THIS_HOST = ""
+# Between a peer's address and the number of a frame, in the key of frames about channels.
+_CHANNELS_OF = " channels "
 
 
 @dataclass
@@ -53,6 +62,8 @@ class _ControlFrame:
 @dataclass
 class ControlFrames:
     """The control frames for one helper, by the peer's MAC address; "" is its own host's.
+
+    Those about channels to a peer have keys of their own.
 
     A frame keeps its generation until its content changes.
     """
@@ -74,11 +85,36 @@ class ControlFrames:
 
     def set_gone(self, mac: str, generation: int) -> None:
         """Send a few times that a peer is gone, then nothing more about it."""
+        for key in [key for key in self.by_mac if key.startswith(f"{mac}{_CHANNELS_OF}")]:
+            del self.by_mac[key]
         old = self.by_mac.get(mac)
         if old is None or old.repeats_left is None:
             self.by_mac[mac] = _ControlFrame(
                 "gone", helper_frames.gone(generation, mac), repeats_left=_FAREWELLS
             )
+
+    def peers(self) -> frozenset[str]:
+        """The addresses of the peers about which there are frames, and "" for the own host."""
+        return frozenset(mac for mac in self.by_mac if _CHANNELS_OF not in mac)
+
+    def has_channels(self, mac: str) -> bool:
+        """Whether the helper was told about channels to a peer."""
+        return f"{mac}{_CHANNELS_OF}0" in self.by_mac
+
+    def set_channels(
+        self, mac: str, content: Hashable, encode: Callable[[], tuple[bytes, ...]]
+    ) -> None:
+        """Send the frames about the channels to a peer from now on, after the one about its links.
+
+        Nothing changes when their content is the same.
+        """
+        old = self.by_mac.get(f"{mac}{_CHANNELS_OF}0")
+        if old is not None and old.content == content:
+            return
+        for key in [key for key in self.by_mac if key.startswith(f"{mac}{_CHANNELS_OF}")]:
+            del self.by_mac[key]
+        for part, frame in enumerate(encode()):
+            self.by_mac[f"{mac}{_CHANNELS_OF}{part}"] = _ControlFrame(content, frame)
 
     def links(self, mac: str) -> tuple[bool, tuple[HelperLink, ...]] | None:
         """(whether to stripe, helper links) as the helper was last told them for a peer."""
@@ -125,7 +161,7 @@ class StripingApp(OSKenApp):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._frames_of: dict[str, ControlFrames] = {}
-        self._planned: tuple[Fabric, str] | None = None
+        self._planned: tuple[Fabric, str, Channels] | None = None
         self._decided: set[PairKey] = set()
         self._even_parts: dict[str, float] = {}
         self._generation = 0
@@ -188,11 +224,11 @@ class StripingApp(OSKenApp):
         # The generation is the time, so that helpers accept the frames of a controller that has
         # started anew. It does not go back when the clock is set back.
         self._generation = max(self._generation, int(time.time()))
-        planned = (fabric, cluster.loop.strategy_name)
+        planned = (fabric, cluster.loop.strategy_name, cluster.jobs.channels)
         everything = (
             self._planned is None
             or self._planned[0] is not fabric
-            or self._planned[1] != planned[1]
+            or self._planned[1:] != planned[1:]
         )
         self._planned = planned
         rates = cluster.measured.rates
@@ -258,6 +294,7 @@ class StripingApp(OSKenApp):
 
     def _tell_peer(self, frames: ControlFrames, fabric: Fabric, name: str, peer: str) -> None:
         decided = self.cluster.measured.rates.get((name, peer), {})
+        channels = self.cluster.jobs.channels.get((name, peer), {})
         links = links_to(
             fabric,
             name,
@@ -265,6 +302,7 @@ class StripingApp(OSKenApp):
             {path: rates.share for path, rates in decided.items() if rates.share is not None},
             {path: rates.rate_bps for path, rates in decided.items() if rates.rate_bps is not None},
             self._even_parts,
+            {path.key for channel in channels.values() for path in channel.paths},
         )
         if not links:
             return
@@ -276,6 +314,13 @@ class StripingApp(OSKenApp):
                 mac, (stripe, links), lambda: helper_frames.peer(generation, mac, stripe, links)
             )
 
+        wanted, common = channels_to(fabric, name, peer, list(channels.values()))
+        if wanted or frames.has_channels(mac):
+            content = (tuple(wanted), common)
+            frames.set_channels(
+                mac, content, lambda: helper_frames.channels(generation, mac, wanted, common)
+            )
+
     def _tell_gone(self, frames: ControlFrames, peer_macs: set[str], name: str) -> None:
         """Tell a helper which peers are gone: those that it knows and that are not in `peer_macs`.
 
@@ -283,7 +328,7 @@ class StripingApp(OSKenApp):
         """
         heard = self.cluster.measured.reports.get(name)
         reported = heard.peers() if heard is not None else set()
-        for mac in (reported | frames.by_mac.keys()) - peer_macs - {_THIS_HOST}:
+        for mac in (reported | frames.peers()) - peer_macs - {_THIS_HOST}:
             frames.set_gone(mac, max(self._generation, frames.min_generation))
 
     def _send(self, helpers: dict[str, Member]) -> None:

@@ -6,13 +6,20 @@ They are made from the fabric and the weights, as plain data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ri2n_sdn.fabric.helper_links import MAX_PORT
 from ri2n_sdn.fabric.model import Fabric, Host, Path, PathKey
-from ri2n_sdn.pipeline.helper_frames import NO_LIMIT, WHOLE_WEIGHT_PPM, HelperLink, HelperNic
+from ri2n_sdn.pipeline.helper_frames import (
+    NO_LIMIT,
+    WHOLE_WEIGHT_PPM,
+    HelperChannel,
+    HelperLink,
+    HelperNic,
+)
+from ri2n_sdn.pipeline.job_plan import Channel
 
-__all__ = ["even_parts", "links_to", "nearly_equal", "nics_of"]
+__all__ = ["channels_to", "even_parts", "links_to", "nearly_equal", "nics_of"]
 
 # Smaller changes of rates (as a part) and weights (in ppm) are not worth a frame.
 _RATE_STEP, _WEIGHT_STEP_PPM = 0.05, 20_000
@@ -36,6 +43,7 @@ def links_to(
     share: Mapping[PathKey, float],
     rate_bps: Mapping[PathKey, float],
     part_bps: Mapping[str, float] | None = None,
+    owned: Collection[PathKey] = (),
 ) -> tuple[HelperLink, ...]:
     """The helper links of a pair in order of their numbers, dead ones too.
 
@@ -46,13 +54,14 @@ def links_to(
     those a pair has a limit: its rate, or the even part of one more busy pair (`part_bps`, from
     `even_parts`) if that is larger. Because of the even part, a pair that was quiet can begin to
     send without waiting for the next round. In a VLAN that its path table does not allow, where its
-    share is 0, the limit is 0. So it is on a path that a job has for itself.
+    share is 0, the limit is 0. So it is on a path that a job has for itself, unless it is one of
+    `owned`: those that jobs between these two hosts use. No round of the weights decides on them.
     """
     links = fabric.helper_links(sender, receiver)
-    common = {path.key for path in fabric.common_paths(sender, receiver)}
+    common = {path.key for path in fabric.common_paths(sender, receiver)} | set(owned)
     even = _even_rates([path for path in links.values() if path.alive and path.key in common])
     rates = {
-        path.key: rate_bps.get(path.key, even.get(path.key, 0.0)) if path.key in common else 0.0
+        path.key: _rate_of(path, rate_bps, even, owned) if path.key in common else 0.0
         for path in links.values()
     }
     weights = {
@@ -85,6 +94,44 @@ def links_to(
         )
         for number, path in links.items()
     )
+
+
+def channels_to(
+    fabric: Fabric, sender: str, receiver: str, channels: Sequence[Channel]
+) -> tuple[list[HelperChannel], frozenset[int] | None]:
+    """What a helper is told of the channels to a peer, and the links for frames of no job.
+
+    The links are None where these may use all. A channel none of whose paths has a helper link is
+    left out: its frames go as those of no job.
+    """
+    numbers = {path.key: number for number, path in fabric.helper_links(sender, receiver).items()}
+    told = [
+        HelperChannel(
+            channel.number,
+            channel.tag,
+            frozenset(numbers[path.key] for path in channel.paths if path.key in numbers),
+            min_kbps=_kbps(channel.min_rate_bps),
+            min_in_kbps=_kbps(channel.min_rate_bps),
+        )
+        for channel in sorted(channels, key=lambda channel: channel.number)
+        if any(path.key in numbers for path in channel.paths)
+    ]
+    common = frozenset(
+        numbers[path.key] for path in fabric.common_paths(sender, receiver) if path.key in numbers
+    )
+    return told, common if 0 < len(common) < len(numbers) else None
+
+
+def _rate_of(
+    path: Path,
+    rate_bps: Mapping[PathKey, float],
+    even: Mapping[PathKey, float],
+    owned: Collection[PathKey],
+) -> float:
+    """The rate of a path that may be used: what was decided, or an even part of its NICs."""
+    if path.key in owned:
+        return even.get(path.key, 0.0)
+    return rate_bps.get(path.key, even.get(path.key, 0.0))
 
 
 def even_parts(

@@ -6,15 +6,37 @@ It is the step between `jobs/`, which decides, and `pipeline.jobs`, which makes 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import combinations
 
-from ri2n_sdn.fabric.model import Fabric, Path
+from ri2n_sdn.fabric.model import Fabric, PairKey, Path
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.jobs.model import Job
 from ri2n_sdn.pipeline.jobs import ClassTable, Enclosure, HostJobs
 
-__all__ = ["job_secret", "plan_jobs", "tables_of"]
+__all__ = ["Channel", "Channels", "job_secret", "number_channels", "plan_jobs", "tables_of"]
+
+_MAX_CHANNEL = 63
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A job's way from one helper to another: a number, which both ends of the pair use, and a tag.
+
+    `paths` are those that the job's packets of the default table may take, in this direction.
+    `min_rate_bps` is what the job's policy guarantees; 0 for nothing.
+    """
+
+    number: int
+    tag: int
+    paths: tuple[Path, ...]
+    min_rate_bps: int = 0
+
+
+Channels = Mapping[PairKey, Mapping[str, Channel]]
+"""(sender, receiver) -> the job's key -> its channel."""
 
 
 def job_secret(cluster_key: bytes, key: str) -> bytes:
@@ -25,8 +47,51 @@ def job_secret(cluster_key: bytes, key: str) -> bytes:
     return blake2b(key.encode(), key=cluster_key, digest_size=32).digest()
 
 
+def number_channels(
+    fabric: Fabric,
+    agreement: Agreement,
+    assignment: Assignment,
+    cluster_key: bytes,
+    before: Channels,
+) -> Channels:
+    """The channels of all jobs between hosts that both have a helper.
+
+    A channel keeps its number while it is there. A job beyond the 63rd between two hosts has none:
+    its packets go by its slot tables. So do packets that a path table names by their DSCP, since a
+    channel has one choice of paths.
+    """
+    result: dict[PairKey, dict[str, Channel]] = {}
+    for key in sorted(agreement.jobs):
+        job = agreement.jobs[key]
+        if key in assignment.refused:
+            continue
+        helpers = [name for name in job.hosts if name in fabric.hosts and fabric.hosts[name].helper]
+        out = {
+            host: tables_of(fabric, assignment, key, job, host).get(None, {}) for host in helpers
+        }
+        tag = int.from_bytes(job_secret(cluster_key, key)[:4], "big")
+        for low, high in combinations(helpers, 2):
+            there, back = out[low].get(high, ()), out[high].get(low, ())
+            if not there or not back:
+                continue
+            old = before.get((low, high), {}).get(key)
+            taken = {each.number for each in before.get((low, high), {}).values()}
+            taken |= {each.number for each in result.get((low, high), {}).values()}
+            free = next((n for n in range(1, _MAX_CHANNEL + 1) if n not in taken), None)
+            number = old.number if old is not None else free
+            if number is not None:
+                rate = job.policy.min_rate_bps or 0
+                result.setdefault((low, high), {})[key] = Channel(number, tag, there, rate)
+                result.setdefault((high, low), {})[key] = Channel(number, tag, back, rate)
+    return result
+
+
 def plan_jobs(
-    fabric: Fabric, agreement: Agreement, assignment: Assignment, cluster_key: bytes
+    fabric: Fabric,
+    agreement: Agreement,
+    assignment: Assignment,
+    cluster_key: bytes,
+    channels: Channels | None = None,
 ) -> dict[str, HostJobs]:
     """What each host's rows must hold, without the messages for its scripts.
 
@@ -48,7 +113,19 @@ def plan_jobs(
                 enclosures[host] = Enclosure(key, secret, members, job.policy.services)
             own = tables_of(fabric, assignment, key, job, host)
             tables.setdefault(host, []).extend(
-                ClassTable(numbers[host], dscp, paths) for dscp, paths in own.items()
+                ClassTable(
+                    numbers[host],
+                    dscp,
+                    paths,
+                    {
+                        receiver: of_pair[key].number
+                        for receiver in paths
+                        if key in (of_pair := (channels or {}).get((host, receiver), {}))
+                    }
+                    if dscp is None
+                    else {},
+                )
+                for dscp, paths in own.items()
             )
     return {
         host: HostJobs(

@@ -22,16 +22,24 @@ from ri2n_sdn.pipeline.layout import (
     ETH_STRIPED,
     LOCAL,
     ND_TYPES,
+    PLAIN_PORT,
+    VLAN_PRESENT,
+    WIRE_PORT,
     Table,
     group_id,
     job_mac,
 )
 from ri2n_sdn.pipeline.messages import (
     Action,
+    Bucket,
     Flow,
     Goto,
+    Group,
     MatchValue,
     Note,
+    Output,
+    PopVlan,
+    PushVlan,
     SetField,
     TakeClass,
     ToGroup,
@@ -44,6 +52,7 @@ __all__ = [
     "ClassTable",
     "Enclosure",
     "HostJobs",
+    "channel_rows",
     "class_flows",
     "class_slots",
     "enclosure_flows",
@@ -52,7 +61,7 @@ __all__ = [
     "wire_mac",
 ]
 
-_JOB = 8
+_JOB, _CHANNEL_FIRST = 8, 9
 _PASSED = 1  # the value of reg7 that means "this frame was let through"
 _TCP, _UDP, _ICMP, _ICMPV6 = 6, 17, 1, 58
 _PROTOCOLS = {"tcp": _TCP, "udp": _UDP}
@@ -73,6 +82,8 @@ class ClassTable:
     number: int
     dscp: int | None
     paths: Mapping[str, tuple[Path, ...]]
+    channels: Mapping[str, int] = field(default_factory=dict)
+    """The number of the job's channel to each receiver to which the helper may send for it."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +179,49 @@ def class_flows(
             for family in (ETH_IPV4, ETH_IPV6):
                 marked = {**match, "eth_type": family, "ip_dscp": table.dscp}
                 yield row(Table.SEND, 132, marked, to_group), job_group_id(own), own
+
+
+def channel_rows(
+    host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int
+) -> Iterator[tuple[Flow, Group | None]]:
+    """Rows that give a class's frames to the helper, with the group of each; None without one.
+
+    `peers` are the hosts to which this host's helper stripes now. While the helper does not run,
+    and when it hands a frame back, the class's slot table decides.
+    """
+    if host.helper:
+        # A tag below 64 on the wire port may be a helper link's or a channel's.
+        helpers: dict[str, MatchValue] = {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED}
+        yield row(Table.CLASSIFY, 106, helpers, []), None
+    for table in jobs.tables:
+        for name, channel in table.channels.items():
+            if name not in peers or not table.paths.get(name):
+                continue
+            own = job_group_id(class_slots(table.paths[name], slots))
+            tagged = SetField("vlan_vid", VLAN_PRESENT | channel)
+            buckets = (
+                Bucket(PLAIN_PORT, (PushVlan(), tagged, Output(PLAIN_PORT))),
+                Bucket(None, (ToGroup(own),), watch_group=own),
+            )
+            number = group_id(_CHANNEL_FIRST, (own, channel))
+            match: dict[str, MatchValue] = {"eth_src": host.mac, "eth_dst": peers[name].mac}
+            of_class: dict[str, MatchValue] = {
+                **match,
+                "in_port": LOCAL,
+                "reg6": table.number,
+                "vlan_vid": 0,
+            }
+            yield (
+                row(Table.SEND, 131, of_class, [ToGroup(number)]),
+                Group(number, Group.FAST_FAILOVER, buckets),
+            )
+            back: dict[str, MatchValue] = {
+                **match,
+                "in_port": WIRE_PORT,
+                "vlan_vid": VLAN_PRESENT | channel,
+            }
+            take: list[Action] = [PopVlan(), SetField("reg6", table.number), Goto(Table.SEND)]
+            yield row(Table.CLASSIFY, 105, back, take), None
 
 
 def enclosure_flows(

@@ -200,6 +200,11 @@ def _add_jobs(plan: _Plan, fabric: Fabric, host: Host, of_jobs: jobs.HostJobs, s
     for flow, number, table in jobs.class_flows(host, ready, of_jobs, slots):
         plan.add_flows([flow])
         plan.add_groups([slot_group(number, table, host.hash_algorithm)])
+    striped = {name: peer for name, peer in ready.items() if name != host.name}
+    striped = {name: peer for name, peer in striped.items() if fabric.stripes(host.name, name)}
+    for flow, group in jobs.channel_rows(host, striped, of_jobs, slots):
+        plan.add_flows([flow])
+        plan.add_groups([group] if group is not None else [])
     if of_jobs.enclosure is not None:
         members = [
             fabric.hosts[name]

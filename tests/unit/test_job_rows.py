@@ -20,6 +20,7 @@ from ri2n_sdn.pipeline.layout import (
     ETH_IPV6,
     LOCAL,
     PLAIN_PORT,
+    WIRE_PORT,
     Table,
     job_mac,
 )
@@ -132,6 +133,48 @@ def test_a_class_keeps_its_paths_beside_a_helper() -> None:
         port
         for port, _ in cluster.bridges["A"].receive(Frame(cluster.hosts["A"].mac, target), LOCAL)
     ] == [PLAIN_PORT]
+
+
+def with_channel(helpers: str = "AB") -> Cluster:
+    """Class 5 of A has channel 7 to B, and the paths of n2."""
+    plain = Cluster(THREE, helpers=helpers)
+    table = replace(of_class(plain, 5, "n2"), channels={"B": 7})
+    return Cluster(THREE, helpers=helpers, jobs={"A": HostJobs((table,))})
+
+
+def test_a_class_with_a_channel_goes_to_the_helper_with_its_tag() -> None:
+    cluster = with_channel()
+    a, b = cluster.hosts["A"].mac, cluster.hosts["B"].mac
+    frame = Frame(class_mac(5), b, payload="data")
+    tagged = replace(frame, eth_src=a, tags=((7, 0),))
+    assert cluster.bridges["A"].receive(frame, LOCAL) == [(PLAIN_PORT, tagged)]
+    other = cluster.bridges["A"].receive(Frame(class_mac(6), b), LOCAL)
+    assert other == [(PLAIN_PORT, Frame(a, b))], "a class without a channel goes as everybody's"
+    own_tag = replace(frame, tags=((9, 0),))
+    assert networks_used(cluster, "A", own_tag) == {"n2"}, "the helper could not hand it back"
+
+
+def test_what_the_helper_hands_back_of_a_channel_goes_by_the_class_slot_table() -> None:
+    cluster = with_channel()
+    a, b = cluster.hosts["A"].mac, cluster.hosts["B"].mac
+    for number in range(64):
+        back = Frame(a, b, hash=number, payload="data", tags=((7, 0),))
+        assert cluster.send("A", back, WIRE_PORT) == [("B", replace(back, tags=()))]
+        ports = [port for port, _ in cluster.bridges["A"].receive(back, WIRE_PORT)]
+        assert ports == [2], "the NIC in n2"
+    for wrong in (
+        Frame(a, b, tags=((8, 0),)),
+        Frame(a, b, eth_type=0x88B6, tags=((40, 0),)),
+        Frame(a, cluster.hosts["C"].mac, tags=((7, 0),)),
+    ):
+        assert cluster.send("A", wrong, WIRE_PORT) == []
+
+
+def test_a_class_with_a_channel_keeps_its_paths_while_no_helper_runs() -> None:
+    cluster = with_channel()
+    for host, frame in (("A", Frame(class_mac(5), cluster.hosts["B"].mac)),):
+        cluster.bridges[host].carrier -= {PLAIN_PORT, WIRE_PORT}
+        assert networks_used(cluster, host, frame) == {"n2"}
 
 
 @given(st.sets(st.sampled_from(["n1", "n2", "n3"]), min_size=1, max_size=3), st.integers(0, 63))
