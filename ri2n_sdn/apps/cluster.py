@@ -22,6 +22,7 @@ from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec
 from ri2n_sdn.apps.refusals import Refusals
 from ri2n_sdn.apps.remembered import Remembered
+from ri2n_sdn.apps.rivals import Hello, Rivals
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.texts import printable
@@ -52,6 +53,8 @@ _DEFAULT_RATE_BPS = 1_000_000_000
 # vSwitch tries to connect again every 8 s at worst.
 FRESH_GRACE_S = 3.0
 TAKEOVER_GRACE_S = 10.0
+# After a host has come, another controller of it has this time to say that it was there first.
+_MEET_S = 0.25
 # Tables that were not emptied for this long are in order again.
 EMPTIED_CALM_S = 60.0
 
@@ -80,8 +83,8 @@ class Port:
 class Member:
     """A host that has connected at least once.
 
-    Its connection: `channel` is None while it is away, since `left_s`. `control_port` is the TCP
-    port at which it reached the controller.
+    Its connection: `channel` is None while it is away, since `left_s`. `came_s` is when it was let
+    in. `control_port` is the TCP port at which it reached the controller.
 
     Its rows: `installed` is what its bridge holds; None means that it must be read first. `wanted`
     is its plan. `dirty` means that it must be planned anew, not before `retry_s`. `busy` means that
@@ -126,6 +129,7 @@ class Member:
     faults: dict[str, str] = field(default_factory=dict)
     extra_macs: tuple[str, ...] = ()
     guests: tuple[Guest, ...] = ()
+    came_s: float = -math.inf
     emptied_s: float = -math.inf
     emptied: int = 0
     repairs: int = 0
@@ -149,11 +153,12 @@ class Cluster:
 
     Which hosts there are: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`
     are the slot tables of active pairs, on which `loop` decides; `jobs` says which paths jobs have;
-    what each bridge holds is in its `Member`. What was measured: `measured`. What survives this
-    process: `memory`; what an earlier one knew: `remembered`. Which apps have work: `wake`. What
-    operators are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper
-    may be a new process. `syn_acks` are servers' answers to requests for connections that may be
-    placed, by the switch's datapath ID
+    what each bridge holds is in its `Member`. What was measured: `measured`. Who is in charge:
+    `passive` says why not this controller; `rivals`, `was_in_charge`. What survives this process:
+    `memory`; what an earlier one knew: `remembered`. Which apps have work: `wake`. What operators
+    are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new
+    process. `syn_acks` are servers' answers to requests for connections that may be placed, by the
+    switch's datapath ID
     (apps.placement).
     """
 
@@ -176,6 +181,9 @@ class Cluster:
     remembered: Remembered = field(default_factory=Remembered)
     measured: Measured = field(default_factory=Measured)
     refusals: Refusals = field(init=False)
+    rivals: Rivals = field(default_factory=Rivals)
+    passive: str | None = None
+    was_in_charge: bool = False
     started: bool = False
     failed: bool = False
     loop: WeightLoop = field(init=False)
@@ -227,6 +235,40 @@ class Cluster:
         self.remembered = remembered
         self.wiring.believe(remembered.networks)
 
+    def stand_by(self, why: str) -> None:
+        """Send hosts nothing from now on, since another controller is in charge (lock held)."""
+        if self.passive is None:
+            self.note(f"standing back: {why}")
+        self.passive = why
+        self.started = False
+
+    def take_charge(self, now_s: float, remembered: Remembered | None = None) -> None:
+        """Begin as a controller that has just started, with the hosts that are connected already.
+
+        `remembered` is what the one before knew. The lock is held.
+        """
+        self.passive = None
+        self.started_s = now_s
+        self.note("in charge from now on")
+        if remembered is not None:
+            self.remember(remembered)
+        for member in self.members.values():
+            member.installed, member.retry_s = None, 0.0
+            if member.channel is not None:
+                self.came_back(member)
+        self.topology_changed()
+
+    def first_rival(self, own: Hello) -> Hello | None:
+        """The controller without a common store that was there before this one, if there is one."""
+        return self.rivals.first(own, self._connected(), time.monotonic())
+
+    def other_rivals(self) -> list[Hello]:
+        """The other controllers without a common store that are there now."""
+        return self.rivals.known(self._connected(), time.monotonic())
+
+    def _connected(self) -> set[str]:
+        return {name for name, member in self.members.items() if member.channel is not None}
+
     def came_back(self, member: Member) -> None:
         """Compare a host that was let in with what is remembered of it (the lock is held)."""
         nics = {port.number: (port.name, port.mac.lower()) for port in member.ports.values()}
@@ -260,9 +302,11 @@ class Cluster:
             return True
         if not self.members or not self.wiring.settled:
             return False
-        connected = {name for name, member in self.members.items() if member.channel is not None}
+        connected = self._connected()
         answering = {name for name in connected if not self._is_mute(name, now_s)}
         if not all(self.members[name].reports_probes for name in answering):
+            return False
+        if any(now_s < self.members[name].came_s + _MEET_S for name in answering):
             return False
         awaited = {*self.config.hosts, *self.remembered.expected}
         complete = bool(awaited) and awaited - self.remembered.away <= answering != set()
@@ -272,7 +316,7 @@ class Cluster:
         )
         fresh = not taken_over and bool(answering - {member.name for member in self.expendable()})
         if complete or now_s > self.started_s + (FRESH_GRACE_S if fresh else TAKEOVER_GRACE_S):
-            self.started = True
+            self.started = self.was_in_charge = True
             self.note(f"in charge of {len(connected)} hosts: {', '.join(sorted(connected))}")
             self.topology_changed()
         return self.started

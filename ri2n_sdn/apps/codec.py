@@ -46,7 +46,7 @@ __all__ = [
 OFPGC_ADD, OFPGC_MODIFY, OFPGC_DELETE = 0, 1, 2
 
 _VERSION, _PACKET_OUT, _GROUP_MOD = 6, 13, 15
-_OXM_IN_PORT, _CONTROLLER = 0x80000004, 0xFFFFFFFD
+_OXM_IN_PORT, CONTROLLER = 0x80000004, 0xFFFFFFFD
 _GROUP_TYPES = {Group.SELECT: 1, Group.FAST_FAILOVER: 3}
 _GROUP_NAMES = {number: name for name, number in _GROUP_TYPES.items()}
 _BUCKET_ALL = 0xFFFFFFFF
@@ -139,7 +139,7 @@ def untagged(frame: bytes) -> tuple[bytes, int]:
 
 def packet_out(port: int, frame: bytes, xid: int) -> bytes:
     """A whole OFPT_PACKET_OUT message that sends `frame` out of `port`."""
-    match = struct.pack("!HHII4x", 1, 12, _OXM_IN_PORT, _CONTROLLER)
+    match = struct.pack("!HHII4x", 1, 12, _OXM_IN_PORT, CONTROLLER)
     action = action_bytes(Output(port))
     length = 8 + 8 + len(match) + len(action) + len(frame)
     head = struct.pack("!BBHIIHxx", _VERSION, _PACKET_OUT, length, xid, _ANY, len(action))

@@ -17,6 +17,7 @@ from typing import Any
 
 from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.channel import ECHO, Channel
+from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import (
     DEAD_DISPATCHER,
@@ -59,6 +60,7 @@ class ConnectionApp(OSKenApp):
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
+    charge: Charge | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -81,6 +83,8 @@ class ConnectionApp(OSKenApp):
         datapath = ev.datapath
         if ev.state == MAIN_DISPATCHER:
             datapath.ri2n_channel = channel = Channel(datapath)
+            if self.charge is not None:
+                self.charge.greet(channel)
             reply = channel.request(parser.OFPDescStatsRequest(datapath, 0))
             reply.add_done_callback(lambda done: self._described(channel, done))
             return
@@ -122,8 +126,11 @@ class ConnectionApp(OSKenApp):
         if channel.failed(message.xid, reason):
             return
         with self.cluster.lock:
-            self.cluster.counters["switch_errors"] += 1
             member = self._member_of(channel)
+            charge = self.charge if member is not None else None
+            if charge is not None and charge.refused(member, message.type, message.code):
+                return
+            self.cluster.counters["switch_errors"] += 1
             if member is not None:
                 _LOG.warning(
                     "%s refused a message: %s, %s",
@@ -134,6 +141,15 @@ class ConnectionApp(OSKenApp):
                 member.installed = None
                 member.dirty = True
                 member.retry_s = time.monotonic() + 1.0
+
+    @handler([ofp_event.EventOFPRoleReply, ofp_event.EventOFPRoleStatus], MAIN_DISPATCHER)
+    def role_changed(self, ev: Any) -> None:
+        """Take in the role that this controller has at a switch."""
+        channel: Channel | None = ev.msg.datapath.ri2n_channel
+        with self.cluster.lock:
+            member = self._member_of(channel) if channel is not None else None
+            if member is not None and self.charge is not None:
+                self.charge.has_role(member, ev.msg.role)
 
     @handler(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port_changed(self, ev: Any) -> None:
@@ -425,6 +441,7 @@ class ConnectionApp(OSKenApp):
                 return
             former = cluster.members.get(candidate.name)
             channel.admitted()
+            candidate.came_s = time.monotonic()
             cluster.came_back(candidate)
             if former is not None and (former.dpid, former.mac) == (candidate.dpid, candidate.mac):
                 candidate.accepts_wire = former.accepts_wire
@@ -435,6 +452,8 @@ class ConnectionApp(OSKenApp):
             for number in set(former.ports if former else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
             cluster.helpers_to_greet.add(candidate.name)
+            if self.charge is not None:
+                self.charge.came(candidate)
             cluster.note(
                 f"{candidate.name} connected from {channel.address}, Open vSwitch {candidate.ovs}, "
                 f"{len(candidate.ports)} NICs"

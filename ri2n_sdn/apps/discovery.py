@@ -10,6 +10,7 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
+from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.declared_rows import is_jobs_changed
 from ri2n_sdn.apps.jobs import jobs_changed
@@ -35,6 +36,7 @@ class DiscoveryApp(OSKenApp):
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
     cluster: Cluster
+    charge: Charge | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,6 +59,11 @@ class DiscoveryApp(OSKenApp):
             channel.heard_s = now_s
         if in_port is None or not self._is_members(channel):
             cluster.counters["dropped_packet_in_of_stranger"] += 1
+            return
+        if in_port == codec.CONTROLLER:
+            self._hello(message)
+            return
+        if cluster.passive is not None:
             return
         if in_port == WIRE_PORT:
             take_report(cluster, message.datapath.id, bytes(message.data), now_s)
@@ -108,6 +115,19 @@ class DiscoveryApp(OSKenApp):
             cluster.wiring.heard(*ends, probe.kind == ProbeKind.FLOODED, now_s)
             self._publish()
 
+    def _hello(self, message: Any) -> None:
+        cluster = self.cluster
+        with cluster.lock:
+            channel = message.datapath.ri2n_channel
+            member = next(
+                (each for each in cluster.members.values() if each.channel is channel), None
+            )
+            try:
+                if member is not None and self.charge is not None:
+                    self.charge.heard(bytes(message.data), member)
+            except ValueError as error:
+                cluster.counters[f"dropped_{error}"] += 1
+
     def _is_members(self, channel: Channel | None) -> bool:
         """Whether a connection is that of a host that was let in.
 
@@ -135,6 +155,9 @@ class DiscoveryApp(OSKenApp):
     def _turn(self) -> None:
         cluster = self.cluster
         now_s = time.monotonic()
+        if cluster.passive is not None:
+            cluster.wake.stop.wait(_TICK_S)
+            return
         with cluster.lock:
             # The lag is how late this machine is in reading probes. It is the median of their ages,
             # so that nobody can feign a lag by repeating a few old probes.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.connection import ConnectionApp
@@ -75,7 +76,8 @@ def run(options: ControllerOptions) -> int:
     memory = open_memory(options.memory, options.name)
     try:
         cluster.memory = memory
-        cluster.remember(remembered(memory.state()))
+        if not memory.common:
+            cluster.remember(remembered(memory.state()))
         return _serve(options, cluster, tls)
     finally:
         memory.close()
@@ -86,6 +88,8 @@ def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | N
     server_apps = listen(options.listen_host, options.listen_port, tls)
     restart = _Restart(options, cluster)
     api = LocalApi(cluster, restart.check, restart.go)
+    charge = Charge(cluster, options.name, restart.go)
+    ConnectionApp.charge = DiscoveryApp.charge = charge
     apps = (
         *(ConnectionApp, DiscoveryApp, TelemetryApp, TrunkApp),
         *(StripingApp, VlanApp, PlacementApp, JobsApp),
@@ -93,6 +97,7 @@ def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | N
     for app in apps:
         app.cluster = cluster
     start_apps([*server_apps, *apps])
+    charge.start()
     if cluster.memory.store is not None:
         Rememberer(cluster, cluster.memory.store).start()
     _LOG.info(

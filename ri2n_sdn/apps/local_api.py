@@ -163,6 +163,8 @@ class LocalApi:
             fabric = cluster.fabric()
             return {
                 "settled": cluster.settled(),
+                "in_charge": cluster.passive is None,
+                "waits_because": cluster.passive,
                 "strategy": cluster.loop.strategy_name,
                 "hbspan_s": cluster.measured.hbspan_s,
                 "cycle_s": cluster.measured.cycle_s,

@@ -21,10 +21,14 @@ _CHECK_CABLE = "check its cable and its switch port"
 
 def problems_of(cluster: Cluster) -> list[Problem]:
     """All problems, the worst first. The caller holds `cluster.lock`."""
+    if cluster.passive is not None:
+        # The one in charge knows what is wrong with the hosts.
+        return worst_first([*_of_controller(cluster), *_rivals(cluster), *_refusals(cluster)])
     fabric = cluster.fabric()
     return worst_first(
         [
             *_of_controller(cluster),
+            *_rivals(cluster),
             *_refusals(cluster),
             *(
                 problem
@@ -63,6 +67,19 @@ def _of_controller(cluster: Cluster) -> Iterator[Problem]:
             f"nothing is remembered: {problem}",
             "the hosts go on; without a memory, the next start takes longer",
         )
+
+
+def _rivals(cluster: Cluster) -> Iterator[Problem]:
+    """Other controllers of the hosts that have no store in common with this one."""
+    advice = "stop one of them, or give both one store with --store"
+    rivals = cluster.other_rivals()
+    for rival in rivals:
+        who = f"another controller, {rival.name}, is connected to the same hosts"
+        if cluster.passive is None:
+            yield Problem("bad", f"{who}, and should stand back", advice)
+        else:
+            first = " and was there first" if rival.name in cluster.passive else ""
+            yield Problem("bad", f"{who}{first}: this one stands back", advice)
 
 
 def _refusals(cluster: Cluster) -> Iterator[Problem]:

@@ -107,6 +107,8 @@ class TrunkApp(OSKenApp):
         cluster.wake.trunk.clear()
         now_s = time.monotonic()
         with cluster.lock:
+            if cluster.passive is not None:
+                return
             self._forget(now_s)
             for name in self._readings.keys() - cluster.members.keys():
                 del self._readings[name]
@@ -370,7 +372,7 @@ class TrunkApp(OSKenApp):
 
     def _sent(self, member: Member, channel: Channel, whole: Change, phase: Phase) -> bool:
         """Do `_send`. A failure is kept to this host, which is then read again."""
-        if member.installed is None:
+        if member.installed is None or self.cluster.passive is not None:
             return False
         with self.cluster.contain_host_fault(member, "its rows cannot be sent"):
             return self._send(member, channel, whole, phase)

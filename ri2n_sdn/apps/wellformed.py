@@ -19,11 +19,13 @@ MAX_PORTS = 4096
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY = 0, 1, 2, 3, 6
 PACKET_IN, PORT_STATUS, MULTIPART_REPLY, BARRIER_REPLY = 10, 12, 19, 21
+ROLE_REPLY, ROLE_STATUS = 25, 30
 DESCRIPTION, FLOW_DESCRIPTION, PORT_STATS, GROUP_STATS = 0, 1, 4, 6
 GROUP_DESCRIPTION, PORT_DESCRIPTION = 7, 13
 _OF_1_5 = 6
 _HEADER_BYTES, _MULTIPART_BYTES = 8, 16
 _PORT_BYTES, _PORT_STATS_BYTES, _DESCRIPTION_BYTES = 40, 80, 1056
+_ROLE_BYTES = 24
 _PACKET_IN_BYTES, _OXM_HEADER_BYTES = 24, 4
 
 
@@ -61,6 +63,10 @@ def check(version: int, kind: int, message: bytes) -> bool:
         if offset != end:
             raise ValueError("a match field is longer than its match")
         return True
+    if kind in (ROLE_REPLY, ROLE_STATUS):
+        # No properties are asked for. os-ken would read lists of them.
+        _need(message, _ROLE_BYTES)
+        return len(message) == _ROLE_BYTES
     return kind in (ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, BARRIER_REPLY)
 
 

@@ -114,6 +114,8 @@ def _headline(status: Json) -> Text:
     hosts = status["hosts"]
     connected = sum(bool(host["connected"]) for host in hosts)
     state = "settled" if status["settled"] else "settling"
+    if not status.get("in_charge", True):
+        state = f"standing by, {status['waits_because']}"
     text = (
         f"{status['strategy']}, {state}; {connected} of {len(hosts)} hosts connected; "
         f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up "

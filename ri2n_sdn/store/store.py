@@ -27,9 +27,9 @@ _LOG = logging.getLogger("ri2n.store")
 _WRITE_S = 5.0
 # The thread looks after itself at least this often.
 _IDLE_MS = 500
-# Who is not active asks for the lock this long after its connection was lost: the lock belongs to
-# one server, and the active controller has to come first at another one.
-_COURTESY_S = 1.5
+# Who is not active asks for the lock this long after it is connected again: the lock belongs to one
+# server, and the active controller has to come first at another one.
+_COURTESY_S = 2.0
 # A transaction that was refused is tried again after this time.
 _AGAIN_S = 0.02
 # A server that leaves a transaction open for this time does not answer.
@@ -88,7 +88,7 @@ class Store:
         self._is_active = threading.Event()
         self._ready = False
         self._problem: str | None = "it has not answered yet"
-        # When a lost connection may ask for the lock again, and when a transaction may be tried
+        # When a new connection may ask for the lock, and when a transaction may be tried
         # again that was refused.
         self._courtesy_s = self._again_s = 0.0
         self._stop = False
@@ -237,7 +237,7 @@ class Store:
         link = self._link
         changed = link.run()
         ready, now_s = link.ready, time.monotonic()
-        if self._ready and not ready:
+        if ready and not self._ready and self._has_read.is_set():
             self._courtesy_s = now_s + _COURTESY_S
         self._ready = ready
         if changed:
@@ -270,7 +270,7 @@ class Store:
             self._is_active.clear()
         if self._flight is None:
             wants = self._compete and not self._deposed
-            polite = self.active or now_s >= self._courtesy_s
+            polite = self.active or (self._ready and now_s >= self._courtesy_s)
             self._link.ask_for_lock(LOCK if wants and polite else None)
 
     def _land(self) -> None:

@@ -51,6 +51,16 @@ class Server:
         self.process = subprocess.Popen([*argv, *_START, *self.options], stderr=subprocess.DEVNULL)
         wait_until(self.socket.exists, f"{self.database}: ovsdb-server does not start")
 
+    def listen(self, remote: str) -> None:
+        """Have it listen at another remote, too."""
+        argv = [
+            "ovs-appctl",
+            "-t",
+            str(self.database.with_suffix(".ctl")),
+            "ovsdb-server/add-remote",
+        ]
+        subprocess.run([*argv, remote], check=True, stdout=subprocess.DEVNULL)
+
     def kill(self) -> None:
         """End it by SIGKILL; to do it twice is no error."""
         if self.process is not None:
