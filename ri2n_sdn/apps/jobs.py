@@ -78,6 +78,10 @@ class JobsApp(OSKenApp):
         cluster.wake.jobs.clear()
         now_s = time.monotonic()
         with cluster.lock:
+            if cluster.passive is not None:
+                # Another controller changes the book.
+                self._loaded = False
+                return
             nudged, cluster.jobs.nudged = cluster.jobs.nudged, set()
             due = self._due(nudged, now_s)
         self._read_declarations(due)

@@ -40,6 +40,7 @@ THREE = {
         for name in "ABC"
     },
 }
+THREE_NETWORKS = json.dumps(THREE)
 NICS = ("eth0", "eth1", "eth2")
 
 # Count the packets of each TCP or UDP port on a NIC, in both directions, until the input ends.
@@ -122,7 +123,7 @@ print("sent")
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab.create(parse_topology(json.dumps(THREE))) as made:
+    with Lab.create(parse_topology(THREE_NETWORKS)) as made:
         made.start_controller()
         made.wait_ready()
         yield made
