@@ -48,23 +48,18 @@ marking_rules() {
     local tcp6='meta nfproto ipv6 meta l4proto tcp' key6='@th,0,32 . @nh,224,96'
     local flags="size $REMEMBERED; flags dynamic,timeout"
     for id in "${JOB_IDS[@]}"; do [[ -z ${JOB_CGROUP[$id]} ]] || group_of "$id"; done
-    cat <<END
-add table $T
-add map $T users { type uid : verdict; }
-add map $T groups { type cgroupsv2 : verdict; }
-add map $T kept { type mark : verdict; }
-add map $T seen4 { typeof $key4 : meta mark; $flags; timeout ${REMEMBERED_S}s; }
-add map $T seen6 { typeof $key6 : meta mark; $flags; timeout ${REMEMBERED_S}s; }
-add chain $T unowned
-add chain $T out { type filter hook output priority 300; policy accept; }
-add chain $T through { type filter hook forward priority 300; policy accept; }
-flush map $T users
-flush map $T groups
-flush map $T kept
-flush chain $T unowned
-flush chain $T out
-flush chain $T through
-END
+    printf '%s\n' "add table $T" \
+        "add map $T users { type uid : verdict; }" \
+        "add map $T groups { type cgroupsv2 : verdict; }" \
+        "add map $T kept { type mark : verdict; }" \
+        "add map $T seen4 { typeof $key4 : meta mark; $flags; timeout ${REMEMBERED_S}s; }" \
+        "add map $T seen6 { typeof $key6 : meta mark; $flags; timeout ${REMEMBERED_S}s; }" \
+        "add chain $T owned" \
+        "add chain $T unowned" \
+        "add chain $T out { type filter hook output priority 300; policy accept; }" \
+        "add chain $T through { type filter hook forward priority 300; policy accept; }" \
+        "flush map $T users; flush map $T groups; flush map $T kept" \
+        "flush chain $T owned; flush chain $T unowned; flush chain $T out; flush chain $T through"
     for id in "${JOB_IDS[@]}"; do
         class=${JOB_CLASS[$id]}
         in_use+=" $class"
@@ -95,13 +90,11 @@ END
         echo "add chain $T old_$id; flush chain $T old_$id; delete chain $T old_$id"
         echo "add chain $T class_$id; flush chain $T class_$id; delete chain $T class_$id"
     done
-    # 4294967295 is no user; the match fails where there is no owner.
-    new='meta skuid != 4294967295 tcp flags & syn == syn delete'
-    echo "add rule $T unowned meta nfproto ipv4 $new @seen4 { $key4 : 0 }"
-    echo "add rule $T unowned meta nfproto ipv6 $new @seen6 { $key6 : 0 }"
-    echo "add rule $T unowned meta skuid != 4294967295 accept"
-    echo "add rule $T unowned $tcp4 meta mark set $key4 map @seen4"
-    echo "add rule $T unowned $tcp6 meta mark set $key6 map @seen6"
+    new='tcp flags & syn == syn delete'
+    echo "add rule $T owned meta nfproto ipv4 $new @seen4 { $key4 : 0 }"
+    echo "add rule $T owned meta nfproto ipv6 $new @seen6 { $key6 : 0 }"
+    echo "add rule $T unowned meta nfproto ipv4 meta mark set $key4 map @seen4"
+    echo "add rule $T unowned meta nfproto ipv6 meta mark set $key6 map @seen6"
     echo "add rule $T unowned meta mark vmap @kept"
     # What is remembered of a job that has ended.
     echo "add rule $T unowned meta mark & $CLASS_BITS != 0 meta mark set 0"
@@ -111,6 +104,9 @@ END
         echo "add rule $T out socket cgroupv2 level $depth vmap @groups"
     done
     echo "add rule $T out meta skuid vmap @users"
+    echo "add rule $T out meta l4proto != tcp accept"
+    # 4294967295 is no user. The match fails where there is no owner.
+    echo "add rule $T out meta skuid != 4294967295 goto owned"
     echo "add rule $T out goto unowned"
     # What is routed through this host is not its jobs'.
     echo "add rule $T through oifname \"$BRIDGE\" meta mark set meta mark & $OTHER_BITS"
@@ -122,15 +118,13 @@ END
         printf -v hex '%02x' "$class"
         macs+="${macs:+, }0x${hex}000000 : 02:52:4a:00:00:$hex"
     done
-    cat <<END
-add table $N
-add chain $N egress { type filter hook egress device "$BRIDGE" priority 0; policy accept; }
-flush chain $N egress
-add rule $N egress ether saddr & ff:ff:ff:ff:ff:00 == 02:52:4a:00:00:00 counter drop
-add rule $N egress ether saddr != $LINK_MAC accept
-add rule $N egress ether type vlan accept
-add rule $N egress $routed ether saddr set meta mark & $CLASS_BITS map { $macs }
-END
+    local hook="type filter hook egress device \"$BRIDGE\" priority 0; policy accept;"
+    printf '%s\n' "add table $N" "add chain $N egress { $hook }" "flush chain $N egress" \
+        "add rule $N egress ether saddr & ff:ff:ff:ff:ff:00 == 02:52:4a:00:00:00 counter drop" \
+        "add rule $N egress meta mark & $CLASS_BITS == 0 accept" \
+        "add rule $N egress ether saddr != $LINK_MAC accept" \
+        "add rule $N egress ether type vlan accept" \
+        "add rule $N egress $routed ether saddr set meta mark & $CLASS_BITS map { $macs }"
 }
 
 no_marking_rules() {
@@ -188,7 +182,8 @@ remove_cgroup() {
     # The class's, and ours, as soon as nothing is in them.
     folder=${1%/*}
     while [[ $folder != "$CGROUP_MOUNT" && ${#folder} -gt ${#CGROUP_MOUNT} ]]; do
-        rmdir "$folder" 2>/dev/null || break
+        # A script that was killed may have removed some of them.
+        rmdir "$folder" 2>/dev/null || [[ ! -d $folder ]] || break
         folder=${folder%/*}
     done
 }
@@ -206,7 +201,7 @@ apply_limits() {
     [[ -n $wanted || -e $RUN_DIR/limits ]] || return 0
     [[ -n ${LINK_INDEX-} ]] || { rm -f "$RUN_DIR/limits" && return 0; }
     : >"$RUN_DIR/limits"
-    have=$(tc qdisc show dev "$BRIDGE" root)
+    have=$(tc qdisc show dev "$BRIDGE" root) || return 1
     if [[ -z $wanted ]]; then
         [[ $have != *"htb $HTB_HANDLE:"* ]] || tc qdisc del dev "$BRIDGE" root || return 1
         rm -f "$RUN_DIR/limits"
@@ -287,13 +282,15 @@ attempt() {
 
 # What killed scripts have left.
 clear_left() {
-    local left file class cgroup
+    local left file class cgroup files=()
     for left in ${LEFT[@]+"${LEFT[@]}"}; do
         read -r file class cgroup <<<"$left"
         [[ -z $cgroup ]] || remove_cgroup "$cgroup" || {
             WHY="cannot empty the cgroup $cgroup"
             return 1
         }
-        rm -f "$RUN_DIR/$file"
+        files+=("$RUN_DIR/$file")
     done
+    [[ ! -e $RUN_DIR/.part ]] || files+=("$RUN_DIR/.part")
+    [[ ${#files[@]} -eq 0 ]] || rm -f "${files[@]}"
 }

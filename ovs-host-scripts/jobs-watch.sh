@@ -92,7 +92,7 @@ carry_out_orders() { # carry_out_orders ROWS
 }
 
 has_canary() {
-    [[ $(ofctl --timeout=2 --no-stats dump-flows "$BRIDGE" table=249 2>/dev/null) == *cookie=* ]]
+    [[ $(ofctl --timeout=2 --no-stats dump-flows "$BRIDGE" table=249 2>/dev/null) == *actions=* ]]
 }
 
 # carry_out ID TEXT: begin the job of an order, or change it. What failed is tried again later.
@@ -132,7 +132,7 @@ job_script() { # job_script SCRIPT ARGUMENT...
 # read_order TEXT: set ORDER_ID, and ORDER_ARGUMENTS to job-begin's. Fails when it is no order. No
 # value of an order has a blank, a quote or a backslash in it.
 read_order() {
-    local body key value word order=no version='' list='\["[^]["\\]*"(,"[^]["\\]*")*\]'
+    local body key value word order=no version='' list='\["[^"\\]*"(,"[^"\\]*")*\]'
     local table="\\{\"dscp\":[0-9]{1,2},\"paths\":$list\\}" values
     values="\"[^\"\\]*\"|[0-9.]{1,32}|true|null|\[\]|$list|\[$table(,$table)*\]"
     ORDER_ID='' ORDER_ARGUMENTS=()
@@ -143,7 +143,10 @@ read_order() {
         [[ $body =~ ^,\"([a-z_]{1,16})\":($values) ]] || return 1
         key=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]}
         body=${body:${#BASH_REMATCH[0]}}
-        word=${value//[]\"[]/}
+        word=${value#[}
+        word=${word%]}
+        word=${word//\"/}
+        [[ -n $word && $value != null ]] || continue
         case $key in
         v) version=$value ;;
         order) order=$value ;;

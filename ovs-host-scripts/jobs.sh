@@ -177,13 +177,13 @@ read_job() { # read_job ID FILE
     done <"$2" 2>/dev/null || true
 }
 
-# write_job FILE ID: the file appears with all of its content, or not at all.
+# write_job FILE ID. Only a script that was killed leaves half a file, and then has marked nothing.
 write_job() {
     local id=$2
     printf '%s\n' "class=${JOB_CLASS[$id]}" "uid=${JOB_UID[$id]}" "serial=${JOB_SERIAL[$id]}" \
         "cgroup=${JOB_CGROUP[$id]}" "max_rate_bps=${JOB_MAX_RATE[$id]}" \
         "declaration=${JOB_TEXT[$id]}" "hash=${JOB_HASH[$id]}" "hex=${JOB_HEX[$id]}" \
-        >"$RUN_DIR/.part" && mv -f "$RUN_DIR/.part" "$1"
+        >"$1"
 }
 
 # Set FREE_CLASS to the lowest class that no job has; fails where all are taken.
@@ -203,8 +203,9 @@ free_class() {
 # json_value KEY TEXT: set VALUE to the value of a key of a declaration that this file wrote; empty
 # when it has no such key. No value has a quote or a backslash in it.
 json_value() {
+    local word='\"[^\"]*\"' table='\{[^}]*\}'
     VALUE=''
-    if [[ $2 =~ \"$1\":(\"([^\"]*)\"|[0-9.]+|\[[^\]]*\]) ]]; then
+    if [[ $2 =~ \"$1\":(\"([^\"]*)\"|[0-9.]+|\[$word(,$word)*\]|\[$table(,$table)*\]) ]]; then
         VALUE=${BASH_REMATCH[1]}
         if [[ $VALUE == \"* ]]; then VALUE=${BASH_REMATCH[2]}; fi
     fi

@@ -39,7 +39,8 @@ class Watched:
         self.folder = folder
         self.config = folder / "host.conf"
         self.state = folder / "state" / "br-x"
-        for name in ("host-watch", "common.sh", "addresses.sh"):
+        names = ("common.sh", "addresses.sh", "jobs.sh", "jobs-declare.sh", "jobs-watch.sh")
+        for name in ("host-watch", *names):
             shutil.copy(SCRIPTS / name, folder)
         for name, text in FAKES.items():
             fake = folder / name

@@ -11,16 +11,19 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+
+import pytest
 
 from ri2n_lab.cluster import ovs
 from ri2n_lab.cluster.namespaces import NETNS, add_namespaces, remove_namespaces
@@ -38,6 +41,8 @@ __all__ = [
     "MarkedHost",
     "classes",
     "fake_program",
+    "host",
+    "shared",
 ]
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
@@ -178,8 +183,8 @@ class MarkedHost:
         ip_batch(
             [
                 f"link set {BRIDGE} up",
-                f"addr add {ADDRESSES['-4'][0]}/24 dev {BRIDGE}",
-                f"addr add {ADDRESSES['-6'][0]}/64 dev {BRIDGE} nodad",
+                f"addr replace {ADDRESSES['-4'][0]}/24 dev {BRIDGE}",
+                f"addr replace {ADDRESSES['-6'][0]}/64 dev {BRIDGE} nodad",
             ],
             self.host,
         )
@@ -280,6 +285,21 @@ class MarkedHost:
         """The frames that leave by the bridge's device, after its queue."""
         return Capture(self.host, BRIDGE, outgoing=True)
 
+    def stop_switch(self) -> None:
+        """End ovs-vswitchd by SIGKILL. The bridge's device goes with it."""
+        pid = int((self.folder / "ovs-vswitchd.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "ovs-vswitchd does not end")
+
+    def start_switch(self) -> None:
+        """Start ovs-vswitchd again."""
+        argv = ["ovs-vswitchd", ovs.database(self.folder), "--pidfile", "--detach", "--log-file"]
+        run(self.inside([*argv, "-vconsole:off"]), env=ovs.environment(self.folder))
+
+    def files(self) -> list[str]:
+        """The names of the files about jobs."""
+        return sorted(path.name for path in self.run_dir.glob("*"))
+
     def left(self) -> dict[str, object]:
         """What is there of jobs: files, rules, rows, queues and cgroups."""
         tree = next(
@@ -288,7 +308,7 @@ class MarkedHost:
             if line.split()[2] == "cgroup2"
         )
         return {
-            "files": sorted(path.name for path in self.run_dir.glob("*")),
+            "files": self.files(),
             "rules": self.run("nft", "-s", "list", "ruleset").stdout,
             "rows": self.rows(248),
             "queue": self.run("tc", "qdisc", "show", "dev", BRIDGE).stdout,
@@ -356,3 +376,25 @@ def _parse(data: bytes, time_ns: int) -> Frame | None:
 def classes(frames: Iterable[Frame]) -> set[int | None]:
     """The classes of some frames."""
     return {frame.number for frame in frames}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[MarkedHost]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: sudo ./dev test")
+    for name in ("nft", "setpriv", "ethtool"):
+        if shutil.which(name) is None:
+            pytest.skip(f"needs {name}")
+    with MarkedHost() as made:
+        for family, (_, peer) in ADDRESSES.items():
+            made.run("ping", family, "-c1", "-w60", peer)
+        yield made
+
+
+@pytest.fixture
+def host(shared: MarkedHost) -> Iterator[MarkedHost]:
+    """A host without jobs. Nothing of a test's jobs stays."""
+    before = shared.left()
+    yield shared
+    shared.script("job-end", "--all")
+    assert shared.left() == before

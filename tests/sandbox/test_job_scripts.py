@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from .frames import wait_until
-from .marked_host import ADDRESSES, BRIDGE, HOST_MAC, Capture, Frame, MarkedHost, classes
+from .marked_host import (
+    ADDRESSES,
+    BRIDGE,
+    HOST_MAC,
+    Capture,
+    Frame,
+    MarkedHost,
+    classes,
+    host,
+    shared,
+)
+
+__all__ = ["host", "shared"]
 
 USER, OTHER = 20001, 20002
 FAMILIES = list(ADDRESSES)
@@ -66,28 +75,6 @@ SERVER = program("""
                 count += len(data)
         print(count, flush=True)
 """)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[MarkedHost]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: sudo ./dev test")
-    for name in ("nft", "setpriv", "ethtool"):
-        if shutil.which(name) is None:
-            pytest.skip(f"needs {name}")
-    with MarkedHost() as made:
-        for family, (_, peer) in ADDRESSES.items():
-            made.run("ping", family, "-c1", "-w60", peer)
-        yield made
-
-
-@pytest.fixture
-def host(shared: MarkedHost) -> Iterator[MarkedHost]:
-    """A host without jobs. Nothing of a test's jobs stays."""
-    before = shared.left()
-    yield shared
-    shared.script("job-end", "--all")
-    assert shared.left() == before
 
 
 def serve(
