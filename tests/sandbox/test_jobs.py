@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,26 +15,57 @@ from tests.problem_texts import problem_texts
 
 from .declarations import answers, class_mac, declare, job, orders, withdraw, withdraw_all
 from .frames import Capture, await_problems, udp, wait_until
+from .raft_servers import leader, raft_cluster
+from .store_servers import Server
 
 HOSTS = "ABCD"
 NETWORKS = ("n0", "n1", "n2")
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Sandbox]:
+@dataclass
+class Site:
+    """A sandbox, the options of its controllers, and the servers of a common store, if any."""
+
+    sandbox: Sandbox
+    options: tuple[str, ...]
+    servers: dict[str, Server]
+
+
+@pytest.fixture(
+    scope="module", params=["own server", pytest.param("three servers", marks=pytest.mark.long)]
+)
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     """Four hosts on three networks under a controller, which is settled."""
-    with Sandbox({name: list(NETWORKS) for name in HOSTS}, {"R": "n0"}) as made:
-        made.start_controller(strategy="max_min")
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        if request.param == "three servers":
+            servers = stack.enter_context(raft_cluster(tmp_path_factory.mktemp("raft")))
+        targets = ",".join(server.target for server in servers.values())
+        options = ("--store", targets) if servers else ()
+        hosts = {name: list(NETWORKS) for name in HOSTS}
+        made = stack.enter_context(Sandbox(hosts, {"R": "n0"}))
+        made.start_controller(strategy="max_min", extra=options)
         made.wait_settled()
-        yield made
+        yield Site(made, options, servers)
         assert "Traceback" not in made.log()
         assert not [name for name in made.ask("status")["counters"] if "errors" in name]
 
 
 @pytest.fixture
-def sandbox(running: Sandbox) -> Iterator[Sandbox]:
-    """The same; afterwards no host declares a job and nothing is ordered."""
+def sandbox(site: Site) -> Iterator[Sandbox]:
+    """The same; afterwards no host declares a job and nothing is ordered.
+
+    Of three servers of the store, the leader is killed before the test and comes back after it.
+    """
+    running = site.sandbox
+    killed = site.servers[leader(site.servers)] if site.servers else None
+    if killed is not None:
+        killed.kill()
     yield running
+    if killed is not None:
+        killed.start()
     for order in running.ask("job_list")["jobs"]:
         if order["source"] == "order":
             running.ask("job_end", id=order["id"])
@@ -240,14 +273,16 @@ def test_an_order_reaches_its_hosts_and_ends(sandbox: Sandbox) -> None:
     assert sandbox.ask("job_history")["jobs"][0]["why"].endswith("ended it")
 
 
-def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(sandbox: Sandbox) -> None:
+def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
+    sandbox: Sandbox, site: Site
+) -> None:
     for host in "AB":
         declare(sandbox, host, job("kept", 1, "AB", "exclusive"))
     await_installed(sandbox, "kept")
     used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1))
     sandbox.kill_controllers()
     delivered(sandbox, "A", "B", 1)
-    sandbox.start_controller(strategy="max_min")
+    sandbox.start_controller(strategy="max_min", extra=site.options)
     sandbox.wait_settled()
     await_installed(sandbox, "kept")
     assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1)) == used

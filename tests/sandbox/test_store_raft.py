@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,64 +10,23 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.store.link import SCHEMA
 from ri2n_sdn.store.rows import HostRow, JobRow, Put
 from ri2n_sdn.store.store import Store
 
+from .raft_servers import leader, raft_cluster, status
 from .store_servers import LONG_S, Server, wait_until
 from .test_kills import Traffic
 from .test_recovery import flows, groups
 from .two_controllers import connect, two
 
 HOSTS = ("A", "B")
-NAMES = ("s1", "s2", "s3")
-
-
-def tool(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_S, check=False)
-    return done.stdout
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[dict[str, Server]]:
-    """A RAFT cluster of three, whose members talk over unix sockets."""
-    members = {name: Server(tmp_path / f"{name}.db") for name in NAMES}
-    address = {name: f"unix:{tmp_path}/{name}.raft" for name in NAMES}
-    try:
-        for name, server in members.items():
-            if name == NAMES[0]:
-                made = ["create-cluster", str(server.database), str(SCHEMA), address[name]]
-            else:
-                made = ["join-cluster", str(server.database), "ri2n", address[name], address["s1"]]
-            subprocess.run(["ovsdb-tool", *made], check=True)
-            server.start()
-        wait_until(lambda: all(status(each) for each in members.values()), "they do not join")
+    """A RAFT cluster of three."""
+    with raft_cluster(tmp_path) as members:
         yield members
-    finally:
-        for server in members.values():
-            server.kill()
-
-
-def status(server: Server) -> str:
-    """The role of a server in its cluster; empty before it has one."""
-    said = tool(
-        "ovs-appctl", "-t", str(server.database.with_suffix(".ctl")), "cluster/status", "ri2n"
-    )
-    joined = "Status: cluster member" in said
-    role = next((line.split()[1] for line in said.splitlines() if line.startswith("Role:")), "")
-    return role if joined and role in ("leader", "follower") else ""
-
-
-def leader(servers: dict[str, Server]) -> str:
-    """The name of the leader, once there is one."""
-    found: list[str] = []
-
-    def look() -> bool:
-        found[:] = [name for name, server in servers.items() if status(server) == "leader"]
-        return len(found) == 1
-
-    wait_until(look, "there is no leader")
-    return found[0]
 
 
 def rows(sandbox: Sandbox) -> dict[str, tuple[list[str], list[str]]]:
@@ -118,7 +76,7 @@ def test_without_most_of_the_servers_nothing_is_acknowledged(servers: dict[str, 
     try:
         assert store.wait_active(LONG_S)
         left = leader(servers)
-        gone = [name for name in NAMES if name != left]
+        gone = [name for name in servers if name != left]
         for name in gone:
             servers[name].kill()
         with pytest.raises(NotAvailable):
