@@ -11,12 +11,15 @@ __all__ = ["FakeJobs"]
 BEGIN = """#!/bin/bash
 here=${0%/*}
 printf '%s\\n' "${0##*/} $*" >>"$here/calls"
-[[ ! -e $here/hangs ]] || exec sleep 1000
 if [[ -s $here/status ]]; then
     cat "$here/words" >&2
     exit "$(cat "$here/status")"
 fi
 touch "$here/jobs/$2"
+if [[ -e $here/hangs ]]; then
+    echo $$ >"$here/pid"
+    exec sleep 1000
+fi
 [[ " $* " == *" --cgroup "* ]] || exit 0
 group=$(cat "$here/cgroups" 2>/dev/null || echo "$here/groups")/job_$2
 mkdir -p "$group"
@@ -70,11 +73,17 @@ class FakeJobs:
         (self.folder / "status").write_text(str(status or ""))
 
     def hang(self, hangs: bool = True) -> None:
-        """Let job-begin never end by itself."""
+        """Let job-begin never end by itself, after it has begun the job."""
         if hangs:
             (self.folder / "hangs").touch()
         else:
             (self.folder / "hangs").unlink()
+
+    @property
+    def hanging(self) -> int | None:
+        """The pid of a job-begin that hangs; None when none does yet."""
+        path = self.folder / "pid"
+        return int(text) if path.exists() and (text := path.read_text()) else None
 
     @property
     def calls(self) -> list[str]:

@@ -30,7 +30,7 @@ def test_a_service_has_hardly_more_powers_than_it_needs(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.service")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(SCRIPTS.rglob("*.service")), ids=lambda path: path.name)
 def test_systemd_understands_every_line(path: Path, tmp_path: Path) -> None:
     """Where nothing is installed, each command of the unit is replaced by one that exists."""
     command = re.compile(r"^(ExecStart|ExecReload)=(?:.*\\\n)*.*", flags=re.M)
