@@ -417,6 +417,7 @@ impl Engine {
         self.renew_weights(now);
         for number in 0..self.peers.len() {
             self.check_links(now, number);
+            self.strand_stuck(now, number, out);
             self.close_gaps(now, number, out);
         }
         self.renew_grants(now);

@@ -254,6 +254,39 @@ fn frames_that_go_to_the_slot_table_keep_the_tag_of_their_channel() {
 }
 
 #[test]
+fn frames_of_a_channel_that_can_send_nothing_do_not_wait_for_ever() {
+    let mut host = with_peer(settings());
+    let alive = |host: &mut Host, entries: &[ChannelEntry], span: u64| {
+        for _ in 0..span / 100 {
+            say(host, entries);
+            host.run(100 * MS);
+        }
+    };
+    // The peer does not take it.
+    tell(&mut host, 11, &[channel(5, TAG), PeerChannel { links: 4, ..channel(6, TAG + 1) }]);
+    (0..100).for_each(|_| send(&mut host, 5, peer(1)));
+    alive(&mut host, &[entry(6, TAG + 1)], 100);
+    assert_eq!((host.seen.slots.len(), host.seen.data.len()), (0, 0));
+    alive(&mut host, &[entry(6, TAG + 1)], 200);
+    assert_eq!((host.seen.slots.len(), host.seen.data.len()), (100, 0));
+    assert!(host.seen.slots.iter().all(|frame| wire::read_tag(frame).unwrap().vid == 5));
+    // Nobody waits again for what is known to be in vain. A link that does not exist is as good as
+    // a dead one.
+    send(&mut host, 5, peer(1));
+    send(&mut host, 6, peer(1));
+    host.run(2 * MS);
+    assert_eq!((host.seen.slots.len(), host.seen.data.len()), (102, 0));
+    // When it can be used, it is.
+    alive(&mut host, &[entry(5, TAG), entry(6, TAG + 1)], 100);
+    tell(&mut host, 12, &[channel(5, TAG), channel(6, TAG + 1)]);
+    host.run(MS);
+    send(&mut host, 5, peer(1));
+    send(&mut host, 6, peer(1));
+    host.run(MS);
+    assert_eq!((host.seen.slots.len(), host.seen.data.len()), (102, 2));
+}
+
+#[test]
 fn a_tag_that_is_no_channels_stays_on_the_frame() {
     let mut host = with_channel();
     for vid in [0, 64, 100, 4094] {

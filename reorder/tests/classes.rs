@@ -94,6 +94,31 @@ fn the_backlog_of_one_job_does_not_delay_another() {
 }
 
 #[test]
+fn jobs_that_flood_their_queues_leave_memory_for_the_others() {
+    let mut world = pair(1, 15);
+    let mut channels: Vec<PeerChannel> = (1..48)
+        .map(|n| PeerChannel { max_kbps: 500, ..channel(n, TAG + u32::from(n), 1) })
+        .collect();
+    channels.push(channel(60, TAG, 1));
+    world.tell_both(0, 1, &channels);
+    world.run(50 * MS);
+    for number in 1..48 {
+        world.send_in(number, 0, 1, 2_000, 1_000);
+    }
+    let other = world.send_in(60, 0, 1, 1_000, 200);
+    world.run(S);
+    world.clear();
+    world.run(300 * MS);
+    clean(&world, other);
+    let seen = &world.sources[other].seen;
+    // It waits for one frame of each of the others, 47 times 80 us, at most.
+    assert!(seen.frames.abs_diff(300) <= 5 && seen.longest_gap_ns < 6 * MS, "{seen:?}");
+    let now = world.clock(0);
+    assert!(world.engine(0).wants_plain(now), "{}", world.engine(0).status()["held_bytes"]);
+    assert!(counter(&mut world, 0, "queue_full") > 1_000);
+}
+
+#[test]
 fn jobs_share_a_link_by_bytes_whatever_their_frames_are() {
     let mut world = pair(1, 4);
     world.window = 64;
@@ -307,7 +332,7 @@ fn a_job_that_moves_to_other_links_loses_nothing() {
 }
 
 #[test]
-fn a_job_whose_links_died_waits_for_others_and_uses_none_that_it_may_not() {
+fn a_job_whose_links_died_uses_none_that_it_may_not_and_goes_on_when_it_may() {
     let mut world = pair(2, 24);
     world.tell_both(0, 1, &[channel(5, TAG, 0b01)]);
     world.run(50 * MS);
@@ -321,6 +346,8 @@ fn a_job_whose_links_died_waits_for_others_and_uses_none_that_it_may_not() {
     world.clear();
     world.run(200 * MS);
     assert_eq!((world.sources[job].seen.frames, world.carried_by(0, 5, 2)), (0, vec![0, 0]));
+    // After a while, the slot table gets the frames, which has the class's paths.
+    assert!(world.to_slots > 200, "{}", world.to_slots);
     assert_eq!(world.sources[other].seen.frames, 200);
     world.tell_both(0, 1, &[channel(5, TAG, 0b10)]);
     world.run(50 * MS);

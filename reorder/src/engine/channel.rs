@@ -21,6 +21,10 @@ const LIMIT_DEPTH_NS: Nanos = 2 * MS;
 /// How long a channel may save up its guaranteed rate: a burst of it delays others by that much.
 const GUARANTEE_DEPTH_NS: Nanos = 5 * MS;
 
+/// Frames wait for this long when their channel can send nothing, as they do for a peer that is
+/// silent.
+const PATIENCE_NS: Nanos = 200 * MS;
+
 /// What a channel carried. All numbers only grow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Carried {
@@ -52,6 +56,8 @@ pub(super) struct Channel {
     remote_links: u64,
     /// The peer takes it.
     known_to_peer: bool,
+    /// Since when it can send nothing: the peer does not take it, or all of its links are dead.
+    stuck_ns: Option<Nanos>,
     /// Rounds of heartbeats that have to speak of it.
     announce: u8,
     /// What the controller says of its rates, in kbit/s.
@@ -95,6 +101,7 @@ impl Channel {
             links: u64::MAX,
             remote_links: u64::MAX,
             known_to_peer: true,
+            stuck_ns: None,
             announce: 0,
             rates: Rates::NONE,
             limit: None,
@@ -107,15 +114,13 @@ impl Channel {
     }
 
     /// A job's channel, whose next sequence is `first`.
-    ///
-    /// A sixteenth of the memory may wait in its queue: the others have room, too.
     pub(super) fn new(now: Nanos, told: &PeerChannel, first: Seq, settings: &Settings) -> Self {
         let mut channel = Channel {
             number: told.number,
             tag: told.tag,
             known_to_peer: false,
             announce: ROUNDS,
-            out: Outgoing::new(settings, first, settings.max_memory / 16),
+            out: Outgoing::new(settings, first, settings.max_memory / 4),
             ..Self::classless(settings)
         };
         channel.change(now, told);
@@ -167,6 +172,26 @@ impl Channel {
     /// job that had the channel before is never taken for one of this job.
     pub(super) fn mixed(&self, session: u32) -> u32 {
         session ^ self.tag
+    }
+
+    /// Every turn, with the `usable` links: finds out whether it can send anything.
+    ///
+    /// The channel of no job that may use all links waits as long as its peer is waited for.
+    pub(super) fn look(&mut self, now: Nanos, usable: u64) {
+        let sends = self.known_to_peer && (self.links == u64::MAX || self.links & usable != 0);
+        self.stuck_ns = if sends { None } else { self.stuck_ns.or(Some(now)) };
+    }
+
+    /// When what waits in it is not to wait any longer; none if nothing waits, or if it is sent.
+    pub(super) fn strands_at(&self) -> Option<Nanos> {
+        let stuck = self.stuck_ns.filter(|_| !self.out.queue.is_empty());
+        stuck.map(|at| at.saturating_add(PATIENCE_NS))
+    }
+
+    /// This process had no CPU for `late_ns` until `now`: that uses up no patience.
+    pub(super) fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
+        self.stuck_ns = self.stuck_ns.map(|at| at.saturating_add(late_ns).min(now));
+        self.incoming.excuse(now, late_ns);
     }
 
     /// When its next frame may leave, as far as its own rates decide that; none if it has nothing
@@ -296,6 +321,7 @@ impl Channel {
         let Self {
             out,
             incoming,
+            stuck_ns,
             limit: _, // token buckets go on from where the clock is
             guarantee: _,
             number: _,
@@ -308,6 +334,7 @@ impl Channel {
             served: _,
             carried: _,
         } = self;
+        *stuck_ns = stuck_ns.map(|at| at.min(now));
         out.settle_clock(now);
         incoming.settle_clock(now);
     }

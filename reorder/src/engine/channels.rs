@@ -122,6 +122,10 @@ impl Channels {
         }
         self.turn = 0;
         self.guaranteed = self.all.iter().any(Channel::is_guaranteed);
+        // The jobs share the memory for what waits, or a few of them would leave none for the rest.
+        let (_, jobs) = self.all.split_at_mut(1);
+        let share = settings.max_memory / 4 / jobs.len().max(1);
+        jobs.iter_mut().for_each(|channel| channel.out.queue.set_max_bytes(share));
         gone
     }
 
@@ -189,6 +193,11 @@ impl Channels {
         self.all.iter().filter_map(|channel| channel.incoming.due_at()).min()
     }
 
+    /// When what waits in some channel is not to wait any longer.
+    pub(super) fn strands_at(&self) -> Option<Nanos> {
+        self.all.iter().filter_map(Channel::strands_at).min()
+    }
+
     /// What to say of the channels in this round of heartbeats. `all`: everything is said.
     pub(super) fn entries(&mut self, now: Nanos, all: bool) -> Vec<ChannelEntry> {
         self.all.iter_mut().filter_map(|channel| channel.entry(now, all)).collect()
@@ -223,7 +232,7 @@ impl Channels {
 
     /// This process had no CPU for `late_ns` until `now`.
     pub(super) fn excuse(&mut self, now: Nanos, late_ns: Nanos) {
-        self.all.iter_mut().for_each(|channel| channel.incoming.excuse(now, late_ns));
+        self.all.iter_mut().for_each(|channel| channel.excuse(now, late_ns));
     }
 
     /// The clock was set back to `now`.

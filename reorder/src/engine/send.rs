@@ -460,6 +460,20 @@ impl Engine {
         }
     }
 
+    /// What waited too long in a channel that can send nothing goes to the slot table.
+    pub(super) fn strand_stuck(&mut self, now: Nanos, number: usize, out: &mut dyn Sink) {
+        let peer = &mut self.peers[number];
+        let usable = peer.usable();
+        for place in 0..peer.channels.len() {
+            let channel = self.peers[number].channels.at(place);
+            channel.look(now, usable);
+            if channel.strands_at().is_some_and(|at| at <= now) {
+                let (frames, of) = (channel.out.queue.drain(), channel.number);
+                self.strand_frames(of, frames, out);
+            }
+        }
+    }
+
     /// Frames of a channel that cannot be striped go to the slot table, or are dropped where there
     /// is none.
     pub(super) fn strand_frames(&mut self, channel: u8, frames: Vec<Vec<u8>>, out: &mut dyn Sink) {

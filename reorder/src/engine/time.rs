@@ -88,6 +88,7 @@ impl Engine {
         for peer in &self.peers {
             sooner(peer.beats.due_at(now));
             peer.channels.due_at().into_iter().for_each(&mut sooner);
+            peer.channels.strands_at().into_iter().for_each(&mut sooner);
             peer.session.due_at().into_iter().for_each(&mut sooner);
             let interval_ns = peer.beat_interval_ns();
             let deaths = peer.links.iter().filter_map(|link| peer.dies_at(link, interval_ns));

@@ -54,6 +54,11 @@ impl FairQueue {
         }
     }
 
+    /// Bytes that may wait from the next frame on. If more wait now, the next frame makes room.
+    pub fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.settings.max_bytes = max_bytes;
+    }
+
     /// Frames that wait.
     pub fn len(&self) -> usize {
         self.frames
@@ -276,6 +281,19 @@ mod tests {
             (0..2).any(|_| port(&queue.pop(0, drop).unwrap()) == ports[1]),
             "among the next two"
         );
+    }
+
+    #[test]
+    fn a_lower_limit_counts_from_the_next_frame_on() {
+        let mut queue = FairQueue::new(QueueSettings::default());
+        for _ in 0..100 {
+            queue.push(0, packet(1, 1000, 0), |_| panic!("dropped"));
+        }
+        queue.set_max_bytes(10_000);
+        assert_eq!(queue.bytes(), 100_000);
+        let mut dropped = 0;
+        queue.push(0, packet(1, 1000, 0), |_| dropped += 1);
+        assert_eq!((dropped, queue.bytes(), queue.len()), (91, 10_000, 10));
     }
 
     #[test]
