@@ -593,6 +593,7 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
         helper_frames.gone(2**32 - 1, hosts["B"]["mac"]),
         helper_frames.this_host(2**32 - 1, hosts["B"]["mac"], helper_frames.Mode.ROUND_ROBIN, []),
         helper_frames.peer(2**32 - 1, hosts["B"]["mac"], False, []),
+        *helper_frames.channels(2**32 - 1, hosts["B"]["mac"], []),
     ]
 
     def sealed(kind: str, body: bytes, covered: int | None = None) -> bytes:
@@ -602,12 +603,13 @@ def test_forged_frames_and_garbage_cost_counters_and_harm_nothing(
     data = bytes.fromhex("0000deadbeef00000000000000000800") + bytes(40)
     garbage = {
         "forged_control": [frame[12:] for frame in control],
-        "forged_report": [sealed("2500", bytes(6) + link[6:] + bytes(28))],
+        "forged_report": [sealed("3500", bytes(6) + link[6:] + bytes(28))],
         "wrong_version": [b"\x88\xb6" + bytes(60), b"\x88\xb6" + b"\xff" * 200],
-        "bad_checksum": [b"\x88\xb6\x2f" + bytes(60), sealed("2100", data, 15)],
-        "unknown_type": [sealed("2f00", bytes(60))],
-        "bad_flags": [sealed("21f0", bytes(60), 16)],
-        "unknown_session": [sealed("2100", data, 16)],
+        "bad_checksum": [b"\x88\xb6\x3f" + bytes(60), sealed("3100", data, 15)],
+        "unknown_type": [sealed("3f00", bytes(60))],
+        "bad_flags": [sealed("31f0", bytes(60), 16)],
+        "unknown_channel": [sealed("3100", b"\x05" + data[1:], 16)],
+        "unknown_session": [sealed("3100", data, 16)],
     }
     tagged = [
         b"\x81\x00" + tag + frame[12:]

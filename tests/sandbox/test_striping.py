@@ -351,7 +351,7 @@ def test_a_helper_that_starts_again_is_told_all_at_once(spare: Sandbox) -> None:
 def report(mac: str, peer: str, link: int, *, time_ms: int = 5000) -> str:
     """A report about one helper link, as in docs/wire-format.md."""
     raw = [bytes.fromhex(text.replace(":", "")) for text in (mac, peer)]
-    kind, head = b"\x25\x00", struct.pack("!BBI", 1, 0, time_ms) + raw[0] + bytes(4)
+    kind, head = b"\x35\x00", struct.pack("!BBI", 1, 0, time_ms) + raw[0] + bytes(4)
     entry = raw[1] + struct.pack("!BB8I", link, 7, 11, 12, 13, 14, 1500, 250, 90_000, 0xFFFFFFFF)
     checksum = crc32c(STRIPED.to_bytes(2, "big") + kind + head + entry).to_bytes(4, "big")
     return tagged(
