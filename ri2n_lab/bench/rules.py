@@ -36,6 +36,7 @@ __all__ = [
     "Slice",
     "block_rows",
     "check",
+    "pairs_of_turn",
     "parse_counts",
     "run_rules",
     "summarized",
@@ -184,6 +185,11 @@ def run_rules(settings: RulesSettings, report: Report, progress: Progress) -> No
     report.finish()
 
 
+def pairs_of_turn(turn: int) -> dict[str, int]:
+    """Which pair of hosts each method has in a turn: a Latin square of methods and turns."""
+    return {method: (index + turn) % len(METHODS) for index, method in enumerate(METHODS)}
+
+
 def block_rows(key: Json, turns: Sequence[Mapping[str, Sequence[Slice]]]) -> list[Json]:
     """A row for each method of a block, from the slices of all methods in each of its turns.
 
@@ -234,8 +240,8 @@ def _run_block(pairs: Pairs, slices: int, key: Json, report: Report) -> None:
     turns = []
     load_s: dict[str, list[float]] = {}
     missing: list[Json] = []
-    for first in range(len(METHODS)):
-        places = {method: (index + first) % len(METHODS) for index, method in enumerate(METHODS)}
+    for turn in range(len(METHODS)):
+        places = pairs_of_turn(turn)
         for method in tuple(methods):
             place = places[method]
             try:

@@ -18,7 +18,14 @@ from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_lab.bench.rows import missing_row
-from ri2n_lab.bench.rules import METHODS, RulesSettings, Slice, block_rows, parse_counts
+from ri2n_lab.bench.rules import (
+    METHODS,
+    RulesSettings,
+    Slice,
+    block_rows,
+    pairs_of_turn,
+    parse_counts,
+)
 from ri2n_lab.bench.rules_pair import OVERS
 from ri2n_lab.cli import bench_rules
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -105,12 +112,17 @@ def slices_of(method: str, pair: int, turn: int) -> list[Slice]:
 def turns() -> list[dict[str, list[Slice]]]:
     """A block as the bench takes it: in every turn each method on another pair."""
     return [
-        {
-            method: slices_of(method, (index + turn) % len(METHODS), turn)
-            for index, method in enumerate(METHODS)
-        }
+        {method: slices_of(method, pair, turn) for method, pair in pairs_of_turn(turn).items()}
         for turn in range(len(METHODS))
     ]
+
+
+def test_every_method_is_on_every_pair_once() -> None:
+    every = [pairs_of_turn(turn) for turn in range(len(METHODS))]
+    for places in every:
+        assert sorted(places.values()) == list(range(len(METHODS)))
+    for method in METHODS:
+        assert sorted(places[method] for places in every) == list(range(len(METHODS)))
 
 
 def test_neither_a_fast_pair_nor_a_quiet_turn_is_in_the_shares() -> None:
@@ -131,8 +143,8 @@ def test_a_round_trip_that_is_longer_by_some_us_is_so_on_every_pair() -> None:
     added_us = {"none": 0.0, "again": 0.0, "map": 2.0, "owner": 900.0}
     block = [
         {
-            method: [Slice(20.0 + 3 * ((index + turn) % 4) + 5 * turn + added_us[method], 1, 1, 1)]
-            for index, method in enumerate(METHODS)
+            method: [Slice(20.0 + 3 * pair + 5 * turn + added_us[method], 1, 1, 1)]
+            for method, pair in pairs_of_turn(turn).items()
         }
         for turn in range(len(METHODS))
     ]
