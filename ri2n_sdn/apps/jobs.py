@@ -173,7 +173,8 @@ class JobsApp(OSKenApp):
         if self._basis and fabric is self._basis[0] and basis[1:] == self._basis[1:]:
             return
         every = [each for declarations in declared.values() for each in declarations]
-        if not every and not reserved and not state.agreement.jobs and not state.book.orders:
+        # With no job now and none before, nothing follows.
+        if not every and not reserved and state.agreement == Agreement():
             self._basis = basis
             return
         agreement = agree(every, state.book.orders, state.agreement)

@@ -181,6 +181,13 @@ def test_two_exclusive_jobs_have_a_network_each_and_everybody_the_third(sandbox:
     # A host outside of the jobs leaves their networks alone at their hosts.
     assert networks_used(sandbox, "C", flows(sandbox, "C", "A")) == used[2]
     assert networks_used(sandbox, "C", flows(sandbox, "C", "D")) == set(NETWORKS)
+    why = sandbox.ask("explain", src="A", dst="B", job="one")["why"]
+    assert "packets of job one of alice (exclusive) use 1 of 3 paths" in why[0], why
+    flow = {"protocol": 17, "sport": 1, "dport": 9, "src_ip": "10.77.0.1", "dst_ip": "10.77.0.2"}
+    verdict = sandbox.ask("explain", src="A", dst="B", job="two", flow=flow)
+    assert NETWORKS[int(verdict["path"]["own"][-1])] in used[1], verdict
+    why = sandbox.ask("explain", src="A", dst="B")["why"]
+    assert any("one, two have paths for themselves" in line for line in why), why
     third = job("three", 4, "AB", "exclusive", user="carol", uid=20003)
     for host in "AB":
         declare(sandbox, host, third)
@@ -210,6 +217,8 @@ def test_an_isolated_jobs_hosts_reach_each_other_only(sandbox: Sandbox) -> None:
     for name in ("A", "B", "C", "R"):
         assert not [frame for frame in capture.new(name) if frame[24:28] in ("0800", "86dd")]
     assert sandbox.ask("status")["settled"], "the controller's own connection goes on"
+    why = sandbox.ask("explain", src="A", dst="C")["why"]
+    assert "A belongs to job closed of alice alone (isolated)" in why[0], why
 
 
 def test_a_host_is_believed_only_about_itself(sandbox: Sandbox) -> None:
