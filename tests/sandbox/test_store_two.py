@@ -14,7 +14,7 @@ from ri2n_lab.cluster.sandbox import Sandbox, execute, reserve_port
 from ri2n_sdn.store.store import Store
 
 from .frames import Capture, udp
-from .store_servers import Server, common_server, wait_until
+from .store_servers import LONG_S, Server, common_server, transact, wait_until
 from .test_kills import Traffic
 from .test_recovery import flows, groups
 from .two_controllers import Controller, connect, two
@@ -91,9 +91,21 @@ def test_the_standby_takes_over_from_a_killed_one_and_no_frame_is_lost(
 def test_one_that_was_only_stopped_is_fenced_off_and_stands_back(
     sandbox: Sandbox, server: Server
 ) -> None:
-    """The store's server notices by its probes that the first one is silent."""
+    """The store's server notices by its probes that the first one is silent.
+
+    They are quick, by a row of the table Connection.
+    """
     reserved, port = reserve_port()
-    server.listen(f"ptcp:{port}:127.0.0.1")
+    server.listen("db:ri2n,Cluster,connections")
+    store = Store.open([server.target], name="one")
+    assert store.wait_active(LONG_S)
+    store.close()
+    assert transact(
+        server.target,
+        '{"op":"insert","table":"Connection","uuid-name":"c",'
+        f'"row":{{"target":"ptcp:{port}:127.0.0.1","inactivity_probe":1000}}}},'
+        '{"op":"update","table":"Cluster","where":[],"row":{"connections":["named-uuid","c"]}}',
+    )
     reserved.close()
     options = ["--store", f"tcp:127.0.0.1:{port}"]
     with two(sandbox, lambda name, folder: options) as (first, second):

@@ -1,0 +1,163 @@
+"""Who is in charge, and who believes whom about it."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ri2n_sdn.apps import charge as module
+from ri2n_sdn.apps.charge import Charge
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.memory import Memory
+from ri2n_sdn.apps.openflow import ofp
+from ri2n_sdn.apps.problems import problems_of
+from ri2n_sdn.apps.rivals import Hello
+from ri2n_sdn.store.rows import ClusterRow, HostRow, State
+from tests.unit.fake_hosts import FakeChannel, cluster_of
+
+HOSTS = "ABC"
+
+
+class FakeStore:
+    """What the charge asks of a store."""
+
+    def __init__(self) -> None:
+        self.active, self.deposed, self.problem = False, False, cast(str | None, None)
+        self.epoch, self.run = 0, "mine"
+        self.rows = State(ClusterRow(7, "", "other (10.0.0.2:6653)"), "uuid")
+
+    def state(self) -> State:
+        return self.rows
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr(module, "_TURN_S", 0.0)
+    monkeypatch.setattr(module, "_HELLO_S", 0.0)
+    return cluster_of({name: FakeChannel() for name in HOSTS})
+
+
+def channel_of(cluster: Cluster, name: str) -> FakeChannel:
+    return cast(FakeChannel, cluster.members[name].channel)
+
+
+def with_store(cluster: Cluster) -> tuple[Charge, FakeStore, list[str]]:
+    store, anew = FakeStore(), list[str]()
+    cluster.memory = Memory(cast(Any, store), common=True)
+    return Charge(cluster, "me", lambda: anew.append("anew")), store, anew
+
+
+def roles(cluster: Cluster, name: str) -> list[tuple[int, int]]:
+    return [(message.role, message.generation_id) for message in channel_of(cluster, name).sent]
+
+
+def test_a_standby_is_a_slave_and_becomes_master_with_its_epoch(cluster: Cluster) -> None:
+    charge, store, anew = with_store(cluster)
+    charge.came(cluster.members["A"])
+    assert roles(cluster, "A") == [(ofp.OFPCR_ROLE_SLAVE, 7)]
+    charge._turn()
+    assert cluster.passive == "other (10.0.0.2:6653) is in charge" and not cluster.started
+    assert not problems_of(cluster) and not channel_of(cluster, "A").sent_bytes
+    store.active, store.epoch = True, 9
+    store.rows = State(hosts={"Z": HostRow("Z", "9", "02:00:00:00:00:09")})
+    charge._turn()
+    assert cluster.passive is None and cluster.remembered.expected == {"Z"}
+    for name in HOSTS:
+        assert roles(cluster, name)[-1] == (ofp.OFPCR_ROLE_MASTER, 9)
+        assert len(channel_of(cluster, name).sent_bytes) == 1, "it says hello"
+    assert not anew
+
+
+def in_charge(cluster: Cluster) -> tuple[Charge, FakeStore, list[str]]:
+    charge, store, anew = with_store(cluster)
+    store.active, store.epoch = True, 9
+    charge._turn()
+    return charge, store, anew
+
+
+def test_one_that_was_deposed_starts_anew_once(cluster: Cluster) -> None:
+    charge, store, anew = in_charge(cluster)
+    store.active, store.deposed = False, True
+    charge._turn()
+    charge._turn()
+    assert anew == ["anew"]
+
+
+def test_switches_that_refuse_count_only_without_the_store_and_when_most_do(
+    cluster: Cluster,
+) -> None:
+    charge, store, anew = in_charge(cluster)
+    stale = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
+    assert charge.refused(cluster.members["A"], *stale)
+    assert charge.refused(cluster.members["A"], ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
+    assert not charge.refused(cluster.members["A"], ofp.OFPET_BAD_REQUEST, 0)
+    assert not charge.refused(None, *stale)
+    charge.has_role(cluster.members["B"], ofp.OFPCR_ROLE_SLAVE)
+    charge._turn()
+    assert not anew, "the store says that all is well"
+    store.problem = "it does not answer"
+    charge.has_role(cluster.members["B"], ofp.OFPCR_ROLE_MASTER)
+    charge._turn()
+    assert not anew, "one of three hosts"
+    charge.has_role(cluster.members["B"], ofp.OFPCR_ROLE_SLAVE)
+    charge.came(cluster.members["A"])
+    charge._turn()
+    assert not anew, "the first one has connected again"
+    charge.refused(cluster.members["A"], *stale)
+    charge._turn()
+    assert anew == ["anew"]
+
+
+def test_errors_about_roles_mean_nothing_without_a_common_store(cluster: Cluster) -> None:
+    charge = Charge(cluster, "me")
+    stale = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
+    assert not charge.refused(cluster.members["A"], *stale)
+    charge.came(cluster.members["A"])
+    assert not channel_of(cluster, "A").sent, "no role is asked for"
+
+
+def test_the_later_one_stands_back_and_comes_back_when_the_first_has_gone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SimpleNamespace(s=1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now.s)
+    cluster.started = False
+    anew: list[str] = []
+    charge = Charge(cluster, "me", lambda: anew.append("anew"))
+    first = Hello(1.0, "first", "first (10.0.0.1:6653)")
+    late = Hello(4e9, "late", "late (10.0.0.3:6653)")
+    for name in HOSTS:
+        charge.heard(late.encode(), cluster.members[name])
+    charge._turn()
+    texts = [problem.text for problem in problems_of(cluster)]
+    assert cluster.passive is None
+    assert f"another controller, {late.name}, is connected to the same hosts, and should stand" in (
+        "".join(texts)
+    )
+    for name in HOSTS[:2]:
+        charge.heard(first.encode(), cluster.members[name])
+    charge._turn()
+    assert cluster.passive is not None and first.name in cluster.passive
+    now.s += 6.1  # nobody hears of the two any more
+    charge._turn()
+    assert cluster.passive is None and not anew, "it was never in charge, so nothing is stale"
+    cluster.was_in_charge = True
+    for name in HOSTS:
+        charge.heard(first.encode(), cluster.members[name])
+    charge._turn()
+    now.s += 6.1
+    charge._turn()
+    assert anew == ["anew"]
+
+
+def test_its_own_hello_and_that_of_its_own_store_are_nothing(cluster: Cluster) -> None:
+    charge, store, _ = in_charge(cluster)
+    store.rows = State(ClusterRow(9), "uuid")
+    charge.heard(charge.own_hello().encode(), cluster.members["A"])
+    charge.heard(Hello(1.0, "x", "x", "uuid").encode(), cluster.members["A"])
+    assert not cluster.other_rivals()
+    charge.heard(Hello(1.0, "x", "x", "").encode(), cluster.members["A"])
+    assert [rival.name for rival in cluster.other_rivals()] == ["x"]
