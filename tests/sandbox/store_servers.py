@@ -69,11 +69,11 @@ class Server:
 
 
 @contextmanager
-def common_server(folder: Path) -> Iterator[Server]:
+def common_server(folder: Path, *options: str) -> Iterator[Server]:
     """A running server of a store that several controllers may use."""
     database = folder / "common.db"
     subprocess.run(["ovsdb-tool", "create", str(database), str(SCHEMA)], check=True)
-    server = Server(database)
+    server = Server(database, *options)
     try:
         server.start()
         yield server

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 import ri2n_sdn.store.link as link
+from ri2n_lab.cluster.sandbox import reserve_port
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.store.link import TlsFiles
 from ri2n_sdn.store.rows import (
     ClusterRow,
     HistoryRow,
@@ -37,6 +39,7 @@ from ri2n_sdn.store.server import FolderInUse, OwnServer
 from ri2n_sdn.store.store import Store
 
 from .store_servers import LONG_S, Server, common_server, is_gone, transact, wait_until
+from .test_tls import authority, signed
 
 RULES = Rules(
     "exclusive", ((None, ("net1", "A:eth1")), (10, ())), (("fe80::1", "tcp", 2049),), 4 * 10**8, 7
@@ -363,3 +366,32 @@ def test_time_does_not_pass_for_a_closed_store(server: Server) -> None:
     with pytest.raises(NotAvailable, match="the store is closed"):
         store.write(Put(HOST), timeout_s=LONG_S)
     assert time.monotonic() - before_s < LONG_S
+
+
+def test_a_server_with_tls(tmp_path: Path) -> None:
+    """With certificates of one authority it works, and with another authority's it does not."""
+    for name in ("ours", "theirs"):
+        authority(tmp_path, name)
+    for name, by in (("server", "ours"), ("one", "ours"), ("two", "theirs")):
+        signed(tmp_path, name, by)
+    reserved, port = reserve_port()
+    with common_server(
+        tmp_path,
+        *(f"--private-key={tmp_path}/server.key", f"--certificate={tmp_path}/server.pem"),
+        *(f"--ca-cert={tmp_path}/ours.pem", f"--remote=pssl:{port}:127.0.0.1"),
+    ):
+        stores = {}
+        for name, by in (("two", "theirs"), ("one", "ours")):
+            files = TlsFiles(
+                tmp_path / f"{name}.key", tmp_path / f"{name}.pem", tmp_path / f"{by}.pem"
+            )
+            stores[name] = Store.open([f"ssl:127.0.0.1:{port}"], name=name, tls=files)
+            if name == "two":
+                assert not stores[name].wait_read(1.0)
+                stores[name].close()
+        try:
+            assert stores["one"].wait_active(LONG_S)
+            stores["one"].write(Put(HOST))
+        finally:
+            stores["one"].close()
+    reserved.close()

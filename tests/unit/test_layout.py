@@ -257,6 +257,18 @@ def test_every_file_of_a_shipped_folder_is_installed(folder: str) -> None:
     assert there and there <= listed, there - listed
 
 
+def test_every_other_file_of_the_product_is_installed() -> None:
+    config = configparser.ConfigParser()
+    config.read(REPOSITORY / "setup.cfg")
+    product = REPOSITORY / "ri2n_sdn"
+    there = {
+        str(path.relative_to(product))
+        for path in product.rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    }
+    assert there == set(config["options.package_data"]["ri2n_sdn"].split())
+
+
 @pytest.mark.parametrize("package", ["ri2n_lab", "ri2n_parallel"])
 def test_a_distribution_has_all_its_folders_and_files(package: str) -> None:
     tools = project(package)["tool"]["setuptools"]  # type: ignore[index]
