@@ -13,9 +13,6 @@ readonly COOKIE_MASK=0x5249000000000000/0xffff000000000000
 # Port numbers of guests are above all that NICs can have (ri2n_sdn/pipeline/layout.py).
 # shellcheck disable=SC2034
 readonly FIRST_GUEST_PORT=2001 MAX_EXTRA_MACS=256
-# The source addresses of packets of jobs on their way to the bridge.
-# shellcheck disable=SC2034
-readonly CLASS_MACS=02:52:4a:00:00:00/ff:ff:ff:ff:ff:00
 
 # A user's mistake: print one line and exit with status 2.
 die() {

@@ -193,12 +193,8 @@ remove_cgroup() {
 # A job's packets have its HTB class as their priority, which the chain of their class has set. All
 # other packets pass by the classes. A class may send 10 ms of its rate at once, so no second has
 # more than a hundredth too much.
-apply_limits() {
-    local id have wanted='' batch='' rate burst class number
-    for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
-        [[ -z ${JOB_MAX_RATE[$id]} ]] || wanted+="${JOB_CLASS[$id]} "
-    done
-    [[ -n $wanted || -e $RUN_DIR/limits ]] || return 0
+apply_limits() { # apply_limits CLASSES: those that have a limit, each with a blank after it
+    local id have wanted=$1 batch='' rate burst class number
     [[ -n ${LINK_INDEX-} ]] || { rm -f "$RUN_DIR/limits" && return 0; }
     : >"$RUN_DIR/limits"
     have=$(tc qdisc show dev "$BRIDGE" root) || return 1
@@ -245,7 +241,7 @@ check_limits() {
 # Make everything as the files say. Call it with the lock and after load_jobs. With no jobs, nothing
 # of ours stays. Where something does not work, WHY says what, and this fails.
 apply_jobs() {
-    local rules
+    local rules id limited=''
     WHY=''
     if ! read_link "$BRIDGE" && [[ ${#JOB_IDS[@]} -gt 0 ]]; then
         WHY="there is no device $BRIDGE"
@@ -259,7 +255,10 @@ apply_jobs() {
         rules=$(marking_rules)
     fi
     attempt nft -f - <<<"$rules" || return 1
-    attempt apply_limits || return 1
+    for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
+        [[ -z ${JOB_MAX_RATE[$id]} ]] || limited+="${JOB_CLASS[$id]} "
+    done
+    if [[ -n $limited || -e $RUN_DIR/limits ]]; then attempt apply_limits "$limited" || return 1; fi
     if [[ -S $OVS_RUNDIR/$BRIDGE.mgmt ]]; then
         attempt ofctl --timeout=10 bundle "$BRIDGE" - < <(declarations) ||
             [[ -n ${NO_SWITCH-} && $WHY == *'Connection refused'* ]] || return 1
