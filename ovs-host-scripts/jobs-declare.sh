@@ -48,11 +48,17 @@ check_times() {
         die "--begin ${BEGIN@Q}: must be seconds since 1970"
     [[ -n $UNTIL ]] || return 0
     [[ $UNTIL =~ ^(\+?)([0-9]{1,11})(\.[0-9]{1,9})?$ ]] ||
-        die "--until ${UNTIL@Q}: must be seconds since 1970, or +SECONDS"
+        die "--until ${UNTIL@Q}: must be seconds since 1970, or +SECONDS from the start"
     END_S=$((10#${BASH_REMATCH[2]}))${BASH_REMATCH[3]}
-    [[ -z ${BASH_REMATCH[1]} ]] || END_S=$((EPOCHSECONDS + ${END_S%.*}))
     begin_s=${BEGIN:-$EPOCHSECONDS}
+    [[ $UNTIL != +* ]] || end_after "$begin_s"
     ((${END_S%.*} > ${begin_s%.*})) || die "--until $UNTIL: is not after the job's start"
+}
+
+# Count --until +SECONDS from the start, so that the same call means the same when it is repeated.
+end_after() { # end_after BEGIN_S
+    END_S=${UNTIL%.*}
+    END_S=$((${1%.*} + 10#${END_S#+}))
 }
 
 check_list() { # check_list OPTION WORDS PATTERN MOST: words with commas between them, each once

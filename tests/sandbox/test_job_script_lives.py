@@ -187,6 +187,13 @@ def test_begin_twice_changes_nothing_and_other_options_are_refused(host: MarkedH
     assert "htb" not in str(host.left()["queue"])
 
 
+def test_an_end_counts_from_the_start_however_often_the_job_begins(host: MarkedHost) -> None:
+    host.begin("job", USER, "--until", "+3600", "--begin", "1790000000.5")
+    before = host.left()
+    host.begin("job", USER, "--until", "+3600")
+    assert host.left() == before and declared(host)["job"]["end_s"] == 1790003600
+
+
 BAD = {
     "no job given": ("--user", "20001"),
     "no user given": ("--id", "x"),
