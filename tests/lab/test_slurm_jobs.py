@@ -7,6 +7,7 @@ import re
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,18 @@ def lines_of(lab: Lab, host: str) -> str:
     )
 
 
+@contextmanager
+def removed_cgroups(lab: Lab) -> Iterator[None]:
+    """Remove what a test that fails leaves of its jobs' cgroups, after the lab's processes."""
+    try:
+        yield
+    finally:
+        for path in sorted(unified_tree().glob(f"ri2n/*_{lab.name}_*/**/"), reverse=True):
+            path.rmdir()
+        with suppress(OSError):  # others may have jobs
+            (unified_tree() / "ri2n").rmdir()
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One lab with Slurm for all tests of this file."""
@@ -139,7 +152,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "switches": {switch: {} for switch in NETWORKS},
         "hosts": {f"n{unique}{letter}": {"nics": nics} for letter in "ab"},
     }
-    with Lab.create(Topology.model_validate(document)) as lab:
+    lab = Lab.create(Topology.model_validate(document))
+    with removed_cgroups(lab), lab:
         nodes = [
             Node(host, lab.namespace(host), plan.management_address(lab.topology, host))
             for host in lab.hosts
