@@ -10,7 +10,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ __all__ = ["LocalApi"]
 _LOG = logging.getLogger("ri2n.api")
 _MAX_REQUEST_BYTES = 1 << 22
 _IDLE_S = 60.0
+# Users other than root may ask about jobs: each with so many connections at once, and in requests
+# of this length, which is more than the longest job needs.
+_MAX_CONNECTIONS = 8
+_MAX_JOB_REQUEST_BYTES = 1 << 17
 
 
 class LocalApi:
@@ -55,6 +60,8 @@ class LocalApi:
     ) -> None:
         self._cluster = cluster
         self._check = check
+        self._open: Counter[int] = Counter()
+        self._open_lock = threading.Lock()
         api = self
 
         class Handler(socketserver.StreamRequestHandler):
@@ -62,14 +69,21 @@ class LocalApi:
 
             def handle(self) -> None:
                 with contextlib.suppress(OSError):
-                    self._serve(asker_of(self.connection))
+                    asker = asker_of(self.connection)
+                    with api._place_of(asker) as there_is_one:
+                        if there_is_one:
+                            self._serve(asker)
+                        else:
+                            refusal = {"ok": False, "error": "you have too many open connections"}
+                            self.wfile.write(json.dumps(refusal).encode() + b"\n")
 
             def _serve(self, asker: Asker) -> None:
                 leases = local_vlans.Leases()
                 everything = self.server is api._servers[0]
                 try:
                     with contextlib.suppress(OSError):
-                        while line := self.rfile.readline(_MAX_REQUEST_BYTES):
+                        limit = _MAX_REQUEST_BYTES if everything else _MAX_JOB_REQUEST_BYTES
+                        while line := self.rfile.readline(limit):
                             answer = api.answer(line, leases, asker, everything)
                             self.wfile.write(json.dumps(answer).encode() + b"\n")
                             if answer.get("starts_anew"):
@@ -99,6 +113,23 @@ class LocalApi:
                 os.umask(old_mask)
         for server in self._servers:
             threading.Thread(target=server.serve_forever, name="api", daemon=True).start()
+
+    @contextlib.contextmanager
+    def _place_of(self, asker: Asker) -> Iterator[bool]:
+        """Whether a user may have one more connection; root may have any number.
+
+        Each connection is a thread, and the second socket is for everybody.
+        """
+        with self._open_lock:
+            self._open[asker.uid] += 1
+            granted = asker.uid == 0 or self._open[asker.uid] <= _MAX_CONNECTIONS
+        try:
+            yield granted
+        finally:
+            with self._open_lock:
+                self._open[asker.uid] -= 1
+                if not self._open[asker.uid]:
+                    del self._open[asker.uid]
 
     def close(self) -> None:
         """Stop serving and remove the sockets."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_sdn.apps import local_api
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
@@ -246,6 +248,26 @@ def test_the_second_socket_is_for_all_users_and_the_first_for_its_owner(api: Loc
     assert call(jobs_socket_of(path), "job_list")["jobs"] == []
     with pytest.raises(BadInput, match="op: must be one of"):
         call(jobs_socket_of(path), "status")
+
+
+def test_a_user_cannot_take_all_of_the_controllers_connections(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_api, "asker_of", lambda _: BOB)
+    with ExitStack() as stack:
+
+        def ask_once() -> dict[str, Any]:
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(str(jobs_socket_of(api._cluster.socket_path)))
+            connection.sendall(b'{"op": "job_list"}\n')
+            reply: dict[str, Any] = json.loads(connection.makefile().readline())
+            return reply
+
+        answers = [ask_once() for _ in range(9)]
+    assert all(answer["ok"] for answer in answers[:8])
+    assert answers[8]["error"] == "you have too many open connections"
+    monkeypatch.undo()
+    assert call(jobs_socket_of(api._cluster.socket_path), "job_list")["ok"]
 
 
 @pytest.mark.parametrize(
