@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -28,10 +29,18 @@ _WELL_S = 5.0
 _POLL_S = 0.01
 # A server of a killed controller may still hold the file for a moment.
 _MAX_FAILURES = 5
-_PROGRAMS = {"ovsdb-server": "openvswitch-switch", "setpriv": "util-linux", "sh": "dash"}
-# The child gets SIGKILL when the thread that started it ends. If that was before the child asked
-# for the signal, it has another parent by now, and ends by itself.
-_IN_TIME = 'umask 077; [ "$PPID" = "$0" ] && exec "$@"'
+# The child asks for SIGKILL when the thread that started it ends (prctl, PR_SET_PDEATHSIG). If that
+# was before, it has another parent by now, and ends by itself. It is a program of its own, since
+# little may be done between fork and exec in a process of many threads. (setpriv could do this, but
+# fails in a service without capabilities.)
+_WITH_PARENT = """
+import ctypes, os, sys
+failed = ctypes.CDLL(None).prctl(1, 9)
+os.umask(0o077)
+if not failed and os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+sys.exit(127)
+"""
 
 
 class FolderInUse(NotAvailable):
@@ -79,9 +88,8 @@ class OwnServer:
         server does not start; FolderInUse when another process has the folder; BadInput when the
         file is damaged.
         """
-        for program, package in _PROGRAMS.items():
-            if shutil.which(program) is None:
-                raise NotAvailable(f"{program} is missing: apt install {package}")
+        if shutil.which("ovsdb-server") is None:
+            raise NotAvailable("ovsdb-server is missing: apt install openvswitch-switch")
         self._take_folder()
         try:
             prepare_file(self._folder / "ri2n.db")
@@ -161,7 +169,7 @@ class OwnServer:
             server = ["ovsdb-server", f"{folder}/ri2n.db", f"--remote=p{self.target}"]
             server += [f"--unixctl={folder}/ctl.sock"]
             server += ["-vsyslog:off", "-vfile:off", "-vconsole:warn", "-vfatal_signal:off"]
-            argv = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", _IN_TIME, str(os.getpid())]
+            argv = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid())]
             child = subprocess.Popen(
                 [*argv, *server],
                 stdin=subprocess.DEVNULL,
