@@ -10,23 +10,13 @@ from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.jobs import JobsSettings, run_jobs
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.vbft import rescaled
-from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
-from ri2n_sdn.shipped import host_script
 
 from .conftest import EXACT, TOPOLOGIES
 
 RATE_BPS = 20_000_000
 TOPOLOGY = rescaled(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), RATE_BPS)
 SETTINGS = JobsSettings([TOPOLOGY], policies=("none",), seconds=3, warmup=2, repeat=1)
-
-
-def has_jobs() -> bool:
-    try:
-        host_script("job-begin")
-    except NotAvailable:
-        return False
-    return True
 
 
 def measured(settings: JobsSettings) -> Report:
@@ -54,7 +44,6 @@ def test_without_a_policy_the_job_with_more_streams_has_more() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.skipif(not has_jobs(), reason="needs the host script job-begin")
 def test_an_exclusive_path_is_the_jobs_own() -> None:
     rows = measured(replace(SETTINGS, policies=("none", "exclusive"))).rows
     figures = {row["job"]: row for row in rows if row["policy"] == "exclusive" and row["beside"]}

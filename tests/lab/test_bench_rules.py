@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_lab.bench import rules_marking
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.rules import METHODS, RulesSettings, run_rules
@@ -20,9 +19,6 @@ from ri2n_lab.cluster import state
 from ri2n_lab.cluster.namespaces import NETNS, add_namespaces, remove_namespaces
 from ri2n_lab.cluster.run import in_namespace, run
 
-pytestmark = pytest.mark.skipif(
-    rules_marking.lacks() is not None, reason="needs the host script job-begin"
-)
 MANY = 2000
 SECONDS = 0.6  # one slice of each method in each turn
 
