@@ -101,12 +101,12 @@ def _is_unfinished(tail: bytes) -> bool:
 
 
 def _is_json(text: bytes) -> bool:
-    """Whether a text is a whole JSON value. No beginning of an object is one."""
+    """Whether a text is a whole JSON object and its end of line. No beginning of that is one."""
     try:
         json.loads(text)
     except ValueError:
         return False
-    return True
+    return text.endswith(b"\n")
 
 
 def schema_version() -> str:
