@@ -91,7 +91,8 @@ class Member:
     the trunk app reads or changes it, so no other thread may. `audited_s` is when it was last
     planned. `sweep_s` is when groups that no row uses may be deleted. `adopted` means
     that slot tables of an earlier controller were taken over. `planned_jobs` is what its plan holds
-    about jobs, `held_jobs` what its bridge has acknowledged of it. `reports_probes` means that its
+    about jobs, `held_jobs` what its bridge has acknowledged of it. `jobs_known` means that what it
+    declares was read, or cannot be read. `reports_probes` means that its
     probe rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
 
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
@@ -135,6 +136,7 @@ class Member:
     repairs: int = 0
     planned_jobs: HostJobs = NO_JOBS
     held_jobs: HostJobs = NO_JOBS
+    jobs_known: bool = True
 
     @property
     def has_taps(self) -> bool:
@@ -333,7 +335,7 @@ class Cluster:
             self.started
             and self.wiring.settled
             and all(
-                member.accepts_wire and not member.dirty and not member.busy
+                member.accepts_wire and member.jobs_known and not member.dirty and not member.busy
                 for name, member in self.members.items()
                 if member.channel is not None and not self._is_mute(name, now_s, LONG_MUTE_S)
             )

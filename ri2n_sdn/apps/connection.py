@@ -447,6 +447,8 @@ class ConnectionApp(OSKenApp):
                 candidate.accepts_wire = former.accepts_wire
                 if candidate.helper_runs and former.helper_runs:
                     candidate.silence = former.silence
+            # A plan that knows nothing of its jobs would take their paths and walls away.
+            candidate.jobs_known = False
             cluster.members[candidate.name] = candidate
             cluster.refusals.clear(f"{candidate.name} {channel.address}")
             for number in set(former.ports if former else {}) - set(candidate.ports):

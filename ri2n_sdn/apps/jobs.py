@@ -44,6 +44,10 @@ _TICK_S = 0.5
 _READ_S = 1.0
 # A host's declarations are read again after this time, in case that a message was lost.
 _AGAIN_S = 2.0
+# A host whose declarations cannot be read for this time is planned without them.
+_UNREAD_S = 3.0
+# A job whose host has not come back for this time after a start of the controller has ended.
+_GONE_S = 300.0
 # The first order's priority among the messages for a host; below are answers, by class.
 _ORDERS = 1000
 _MAX_ORDERS_PER_HOST = 64
@@ -63,6 +67,8 @@ class JobsApp(OSKenApp):
         super().__init__(*args, **kwargs)
         # The connection by which, and the time when, a host's declarations were read last.
         self._read: dict[str, tuple[Channel, float]] = {}
+        # The connections of hosts that wait for it, and since when.
+        self._met: dict[str, tuple[Channel, float]] = {}
         # What the last decision was made of. It is made again when one of them has changed.
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
@@ -98,6 +104,7 @@ class JobsApp(OSKenApp):
                 state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
         self._end_orders(time.time())
         self._decide(fabric, declared)
+        self._admit(now_s)
         self._tell()
         self._keep(time.time())
 
@@ -158,6 +165,25 @@ class JobsApp(OSKenApp):
                 )
                 state.declared[name] = tuple(declarations)
                 state.faults[name] = tuple(faults)
+
+    def _admit(self, now_s: float) -> None:
+        """Let hosts be planned whose declarations were read, or cannot be read in time."""
+        cluster = self.cluster
+        with cluster.lock:
+            for name in self._met.keys() - cluster.members.keys():
+                del self._met[name]
+            for name, member in cluster.members.items():
+                channel = member.channel
+                if member.jobs_known or channel is None:
+                    continue
+                met_by, met_s = self._met.get(name, (None, now_s))
+                if met_by is not channel:
+                    met_s = now_s
+                self._met[name] = channel, met_s
+                read_by, _ = self._read.get(name, (None, 0.0))
+                if read_by is channel or now_s - met_s > _UNREAD_S:
+                    member.jobs_known = member.dirty = True
+                    cluster.wake.trunk.set()
 
     # What follows
 
@@ -328,10 +354,11 @@ class JobsApp(OSKenApp):
             jobs = dict(state.agreement.jobs)
             kept = {key: (job, *state.states.get(key, ("", ""))) for key, job in jobs.items()}
             # A host that is away may still run its job.
+            fresh = time.monotonic() - cluster.started_s < _GONE_S
             away = {
                 name
                 for name in {host for job in self._seen.values() for host in job.hosts}
-                if name in cluster.members and cluster.members[name].channel is None
+                if (fresh if name not in cluster.members else cluster.members[name].channel is None)
             }
         for key, job in list(self._seen.items()):
             if key in jobs or (job.source == "order" and job.id in state.book.orders):

@@ -416,7 +416,7 @@ class TrunkApp(OSKenApp):
                 for (sender, receiver), slots in cluster.pair_slots.items()
                 if sender == member.name and receiver in fabric.hosts
             }
-        if not started or not wired:
+        if not started or not wired or not member.jobs_known:
             return plan_probes_only(host)
         return plan_host(fabric, member.name, pairs, cluster.config.slots, of_jobs)
 

@@ -287,11 +287,15 @@ def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
 ) -> None:
     for host in "AB":
         declare(sandbox, host, job("kept", 1, "AB", "exclusive"))
-    await_installed(sandbox, "kept")
+    for host in "CD":
+        declare(sandbox, host, job("walls", 1, "CD", "isolated"))
+    await_installed(sandbox, "kept", "walls")
     used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1))
     sandbox.kill_controllers()
     delivered(sandbox, "A", "B", 1)
     sandbox.start_controller(strategy="max_min", extra=site.options)
     sandbox.wait_settled()
-    await_installed(sandbox, "kept")
+    await_installed(sandbox, "kept", "walls")
+    counters = sandbox.ask("status")["counters"]
+    assert (counters.get("flow_mods", 0), counters.get("group_mods", 0)) == (0, 0), counters
     assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1)) == used
