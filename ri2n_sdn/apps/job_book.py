@@ -93,6 +93,11 @@ class JobBook:
         with self._lock:
             return {name: _job(row) for name, row in self._kept.items() if row.source == "host"}
 
+    def installed(self) -> dict[str, Job]:
+        """The jobs whose paths were installed when they were last kept, by their keys."""
+        with self._lock:
+            return {name: _job(row) for name, row in self._kept.items() if row.state == "installed"}
+
     def keep(self, jobs: Mapping[str, tuple[Job, str, str]]) -> None:
         """Keep all jobs as they are now: by key, with their state and the reason for it.
 

@@ -32,7 +32,7 @@ from ri2n_sdn.jobs.declaration import (
 )
 from ri2n_sdn.jobs.history import ended
 from ri2n_sdn.jobs.members import Agreement, agree
-from ri2n_sdn.jobs.model import Job
+from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
@@ -73,6 +73,8 @@ class JobsApp(OSKenApp):
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
         self._loaded = False
+        # The hosts and the policy with which jobs were installed.
+        self._installed_as: dict[str, tuple[tuple[str, ...], Policy]] = {}
 
     def start(self) -> None:
         super().start()
@@ -99,6 +101,9 @@ class JobsApp(OSKenApp):
         if not self._loaded and state.book.load():
             self._seen = state.book.of_hosts()
             self._loaded = True
+            self._installed_as = {
+                key: (job.hosts, job.policy) for key, job in state.book.installed().items()
+            }
             if state.book.identity:
                 # A controller that starts anew must make the same addresses.
                 state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
@@ -261,6 +266,8 @@ class JobsApp(OSKenApp):
         cluster, state = self.cluster, self.cluster.jobs
         with cluster.lock:
             states = {key: self._state_of(key) for key in state.agreement.jobs}
+            for key in self._installed_as.keys() - states.keys():
+                del self._installed_as[key]
             for key, (what, why) in states.items():
                 if state.states.get(key, ("", ""))[0] != what:
                     cluster.note(f"job {key}: {what}{': ' if why else ''}{why}")
@@ -289,12 +296,16 @@ class JobsApp(OSKenApp):
         job = state.agreement.jobs[key]
         if key in state.assignment.refused:
             return "refused", state.assignment.refused[key]
+        # A job that was installed stays so while its hosts are planned anew, for instance because a
+        # NIC has died, or because this controller has just started.
+        is_same = self._installed_as.get(key) == (job.hosts, job.policy)
         late = [name for name in job.hosts if not self._installed(name)]
-        if late:
+        if late and not is_same:
             return "waiting", f"the rows of {', '.join(late)} are not installed yet"
         waits = {state.agreement.waiting.get((host, job.id), "") for host in job.hosts} - {""}
         if waits and any(name in cluster.members for name in self._named(job)):
             return "waiting", sorted(waits)[0]
+        self._installed_as[key] = (job.hosts, job.policy)
         return "installed", sorted(waits)[0] if waits else ""
 
     def _named(self, job: Job) -> set[str]:
