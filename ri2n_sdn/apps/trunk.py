@@ -135,8 +135,13 @@ class TrunkApp(OSKenApp):
             self._read(unread)
             if cluster.started:
                 read = {member.name for member, _ in unread}
+                # The rows of a host depend on its jobs.
                 self._adopt(
-                    [member for member, _ in work if member.name in read or not member.adopted]
+                    [
+                        member
+                        for member, _ in work
+                        if member.jobs_known and (member.name in read or not member.adopted)
+                    ]
                 )
             changes = self._plan(work)
             # All hosts can receive by the new plan before any host sends by it. They go on
