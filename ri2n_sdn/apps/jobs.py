@@ -14,9 +14,11 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.declared_rows import declared_request, read_declared
+from ri2n_sdn.apps.job_addresses import announcements
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.apps.texts import printable
@@ -35,7 +37,7 @@ from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
-from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
+from ri2n_sdn.pipeline.jobs import NO_JOBS, Enclosure, HostJobs
 
 __all__ = ["JobsApp", "jobs_changed"]
 
@@ -48,6 +50,9 @@ _AGAIN_S = 2.0
 _UNREAD_S = 3.0
 # A job whose host has not come back for this time after a start of the controller has ended.
 _GONE_S = 300.0
+# Switches are told the addresses of isolated jobs again after this time. Most forget an address 300
+# s after its last frame.
+_ANNOUNCE_S = 60.0
 # The first order's priority among the messages for a host; below are answers, by class.
 _ORDERS = 1000
 _MAX_ORDERS_PER_HOST = 64
@@ -73,6 +78,8 @@ class JobsApp(OSKenApp):
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
         self._loaded = False
+        # The walls of hosts whose addresses the switches were told, and when.
+        self._announced: dict[str, tuple[Enclosure, float]] = {}
         # The hosts and the policy with which jobs were installed.
         self._installed_as: dict[str, tuple[tuple[str, ...], Policy]] = {}
 
@@ -109,6 +116,8 @@ class JobsApp(OSKenApp):
                 state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
         self._end_orders(time.time())
         self._decide(fabric, declared)
+        with cluster.lock:
+            self._announce(fabric, state.of_host, now_s)
         self._admit(now_s)
         self._tell()
         self._keep(time.time())
@@ -223,11 +232,37 @@ class JobsApp(OSKenApp):
             if state.channels != channels:
                 state.channels = channels
                 cluster.wake.striping.set()
+            # Before the rows: switches must know these addresses when a frame goes to them.
+            self._announce(fabric, of_host, time.monotonic())
             self._publish(of_host)
             if moved:
                 cluster.topology_changed()
                 fabric = cluster.fabric()
         self._basis = (fabric, *basis[1:])
+
+    def _announce(self, fabric: Fabric, of_host: Mapping[str, HostJobs], now_s: float) -> None:
+        """Tell the switches the addresses of isolated jobs, new ones at once and all again in time.
+
+        cluster.lock is held.
+        """
+        walls = {name: jobs.enclosure for name, jobs in of_host.items() if jobs.enclosure}
+        for name in self._announced.keys() - walls.keys():
+            del self._announced[name]
+        for name, enclosure in walls.items():
+            member = self.cluster.members.get(name)
+            if enclosure is None or member is None or member.channel is None:
+                continue
+            last = self._announced.get(name)
+            if last is not None and last[0] == enclosure and now_s - last[1] < _ANNOUNCE_S:
+                continue
+            self._announced[name] = enclosure, now_s
+            channel = member.channel
+            channel.send_bytes(
+                b"".join(
+                    codec.packet_out(port, frame, channel.next_xid())
+                    for port, frame in announcements(fabric, name, enclosure)
+                )
+            )
 
     def _note_changes(self, agreement: Agreement) -> None:
         """Tell operators of jobs that are new or have other hosts (cluster.lock is held)."""

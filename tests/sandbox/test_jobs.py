@@ -133,6 +133,14 @@ def networks_used(sandbox: Sandbox, source: str, frames: list[str]) -> set[str]:
     return {name for name in NETWORKS if after[name] > before[name]}
 
 
+def secret_addresses(sandbox: Sandbox, network: str) -> set[str]:
+    """The addresses that a switch knows and that are none of a host or a NIC."""
+    known = {sandbox.mac(name) for name in (*HOSTS, "R")}
+    known |= {sandbox.nic_mac(name, port) for name in HOSTS for port in (1, 2, 3)}
+    rows = sandbox.ovs.appctl("fdb/show", network).splitlines()[1:]
+    return {row.split()[2] for row in rows} - known
+
+
 def flows(sandbox: Sandbox, source: str, target: str, number: int = 0, *, n: int = 24) -> list[str]:
     """UDP packets of several flows from a host's own port; of a class where `number` is one."""
     mac = class_mac(number) if number else sandbox.mac(source)
@@ -203,8 +211,12 @@ def test_an_isolated_jobs_hosts_reach_each_other_only(sandbox: Sandbox) -> None:
     for host in "AB":
         declare(sandbox, host, job("closed", 1, "AB", "isolated"))
     await_installed(sandbox, "closed")
+    # Switches know the job's addresses before a frame goes to one, so they never flood one.
+    secret = {network: secret_addresses(sandbox, network) for network in NETWORKS}
+    assert all(len(addresses) == 2 for addresses in secret.values()), secret
     delivered(sandbox, "A", "B")
     delivered(sandbox, "B", "A", 1)
+    assert secret == {network: secret_addresses(sandbox, network) for network in NETWORKS}
     delivered(sandbox, "C", "D")
     capture = Capture(sandbox)
     for source, target in (("A", "C"), ("C", "A"), ("A", "R"), ("R", "B"), ("D", "B")):
@@ -291,6 +303,11 @@ def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
         declare(sandbox, host, job("walls", 1, "CD", "isolated"))
     await_installed(sandbox, "kept", "walls")
     used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1))
+    # A pair whose traffic has just ended goes back to a shared slot table: no matter of jobs.
+    wait_until(
+        lambda: not any(pair["active"] for pair in sandbox.ask("status")["pairs"]),
+        "pairs stay active though nothing is sent",
+    )
     sandbox.kill_controllers()
     delivered(sandbox, "A", "B", 1)
     sandbox.start_controller(strategy="max_min", extra=site.options)
