@@ -217,6 +217,7 @@ class LocalApi:
                         for link in switch.links
                     }
                 ),
+                "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
                 "problems": [asdict(problem) for problem in problems_of(cluster)],
                 "counters": {
                     **dict(cluster.counters),

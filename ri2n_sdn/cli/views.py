@@ -121,6 +121,9 @@ def _headline(status: Json) -> Text:
         f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up "
         f"{status['uptime_s']:.0f} s"
     )
+    jobs = status.get("jobs")
+    if jobs:
+        text += f"; jobs: {', '.join(f'{count} {state}' for state, count in sorted(jobs.items()))}"
     return Text(
         text, style="bold" if status["settled"] and connected == len(hosts) else "bold yellow"
     )

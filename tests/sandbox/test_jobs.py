@@ -183,6 +183,7 @@ def test_two_exclusive_jobs_have_a_network_each_and_everybody_the_third(sandbox:
         declare(sandbox, host, job("one", 1, "AB", "exclusive"))
         declare(sandbox, host, job("two", 2, "AB", "exclusive", user="bob", uid=20002))
     await_installed(sandbox, "one", "two")
+    assert sandbox.ask("status", pairs=False)["jobs"] == {"installed": 2}
     used = [networks_used(sandbox, "A", flows(sandbox, "A", "B", number)) for number in (1, 2, 0)]
     assert all(len(networks) == 1 for networks in used)
     assert set().union(*used) == set(NETWORKS)
