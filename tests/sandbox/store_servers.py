@@ -52,14 +52,15 @@ class Server:
         wait_until(self.socket.exists, f"{self.database}: ovsdb-server does not start")
 
     def listen(self, remote: str) -> None:
-        """Have it listen at another remote, too."""
-        argv = [
-            "ovs-appctl",
-            "-t",
-            str(self.database.with_suffix(".ctl")),
-            "ovsdb-server/add-remote",
-        ]
-        subprocess.run([*argv, remote], check=True, stdout=subprocess.DEVNULL)
+        """Have it listen at another remote, too; its control socket comes after its own one."""
+        argv = ["ovs-appctl", "-t", str(self.database.with_suffix(".ctl"))]
+        argv += ["ovsdb-server/add-remote", remote]
+
+        def listens() -> bool:
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            return done.returncode == 0 or "already" in done.stderr
+
+        wait_until(listens, f"{self.database}: cannot listen at {remote}")
 
     def kill(self) -> None:
         """End it by SIGKILL; to do it twice is no error."""
