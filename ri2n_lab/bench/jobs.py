@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ri2n_lab.bench.context import Report
@@ -255,6 +257,16 @@ def _measured(lab: Lab, topology: Topology, case: Case, settings: JobsSettings) 
 
 
 def _attempt(lab: Lab, pairs: list[Pair], case: Case, settings: JobsSettings) -> dict[str, Json]:
+    with TemporaryDirectory(prefix="ri2n-jobs-") as folder:
+        # iperf3 makes a file there for each stream, and the users are not the owner.
+        Path(folder).chmod(0o1777)
+        return _together(lab, pairs, case, settings, folder)
+
+
+def _together(
+    lab: Lab, pairs: list[Pair], case: Case, settings: JobsSettings, folder: str
+) -> dict[str, Json]:
+    """The figures of each job, with temporary files in a folder that every user can write."""
     runs: dict[str, IperfPairs] = {}
     began_s: dict[str, float] = {}
     try:
@@ -267,7 +279,7 @@ def _attempt(lab: Lab, pairs: list[Pair], case: Case, settings: JobsSettings) ->
                 window_s=settings.seconds + (0.0 if inner else 2 * MARGIN_S),
                 streams=STREAMS_OF_ONE if inner else settings.streams,
                 first_port=FIRST_PORTS[job],
-                prefix=_as_user(USERS[job]),
+                prefix=("env", f"TMPDIR={folder}", *_as_user(USERS[job])),
             )
             began_s[job] = time.monotonic()
         if max(began_s.values()) - min(began_s.values()) > MARGIN_S:
