@@ -38,6 +38,7 @@ _IDLE_S = 60.0
 # Users other than root may ask about jobs: each with so many connections at once, and in requests
 # of this length, which is more than the longest job needs.
 _MAX_CONNECTIONS = 8
+_REFUSE_S = 1.0
 _MAX_JOB_REQUEST_BYTES = 1 << 17
 
 
@@ -74,6 +75,9 @@ class LocalApi:
                         if there_is_one:
                             self._serve(asker)
                         else:
+                            # A connection that ends unread shows its user no reason.
+                            self.connection.settimeout(_REFUSE_S)
+                            self.rfile.readline(_MAX_JOB_REQUEST_BYTES)
                             refusal = {"ok": False, "error": "you have too many open connections"}
                             self.wfile.write(json.dumps(refusal).encode() + b"\n")
 

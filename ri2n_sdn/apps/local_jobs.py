@@ -11,7 +11,7 @@ import pwd
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -101,25 +101,15 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str,
     now_s = time.time()
     job = _job(request.get("job"), now_s)
     asker.check_owner(job.user, job.uid, "user")
+    book = cluster.jobs.book
     with cluster.lock:
-        state, fabric = cluster.jobs, cluster.fabric()
-        running = [*state.agreement.jobs.values()]
-        running += [
-            order for key, order in state.book.orders.items() if key not in state.agreement.jobs
-        ]
-        book, before = state.book, state.assignment
+        running = list(_all(cluster).values())
     if any(other.id == job.id for other in running):
         same = book.orders.get(job.id)
         if same is not None and replace(same, begin_s=job.begin_s) == job:
             return {"job": _document(cluster, job.id, same), "again": True}
         raise BadInput(f"id: there is a job {job.id} already")
-    _check_hosts(fabric, job.hosts)
-    _check_times(job.begin_s, job.end_s, now_s)
-    refusal = None if asker.uid == 0 else allowed(book.rights.values(), job)
-    if refusal is None:
-        refusal = conflict(fabric, running, list(book.reservations.values()), job, now_s, before)
-    if refusal is not None:
-        raise BadInput(f"refused: {refusal}")
+    _check_room(cluster, asker, job, running, now_s)
     book.add_order(job)
     cluster.wake.jobs.set()
     with cluster.lock:
@@ -169,14 +159,8 @@ def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
         raise BadInput(f"job: {', '.join(sorted(fixed.keys() & asked.keys()))} cannot be changed")
     wanted = replace(_job({**asked, **fixed}, now_s), begin_s=job.begin_s, end_s=job.end_s)
     with cluster.lock:
-        fabric = cluster.fabric()
-        before = cluster.jobs.assignment
-        others = [other for key, other in cluster.jobs.agreement.jobs.items() if key != name]
-    refusal = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
-    if refusal is None:
-        refusal = conflict(fabric, others, list(book.reservations.values()), wanted, now_s, before)
-    if refusal is not None:
-        raise BadInput(f"refused: {refusal}")
+        others = [other for key, other in _all(cluster).items() if key != name]
+    _check_room(cluster, asker, wanted, others, now_s)
     book.add_order(wanted)
     cluster.wake.jobs.set()
     with cluster.lock:
@@ -308,18 +292,12 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     wanted = Reservation(job.id, job.user, job.hosts, job.begin_s, job.end_s, rate, job.policy)
     check_reservation(wanted)
     asker.check_owner(wanted.user, None, "user")
+    book = cluster.jobs.book
     with cluster.lock:
-        fabric, book, before = cluster.fabric(), cluster.jobs.book, cluster.jobs.assignment
         running = list(_all(cluster).values())
     if wanted.id in book.reservations:
         raise BadInput(f"id: there is a reservation {wanted.id} already")
-    _check_hosts(fabric, wanted.hosts)
-    _check_times(wanted.begin_s, wanted.end_s, now_s)
-    refusal = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
-    if refusal is None:
-        refusal = conflict(fabric, running, list(book.reservations.values()), wanted, now_s, before)
-    if refusal is not None:
-        raise BadInput(f"refused: {refusal}")
+    _check_room(cluster, asker, wanted, running, now_s)
     book.put_reservation(wanted)
     cluster.wake.jobs.set()
     return {"reservation": _reservation(wanted)}
@@ -423,6 +401,26 @@ def _job(asked: object, now_s: float) -> Job:
             raise BadInput(f"unknown key {key}")
     order = {"begin_s": now_s, **asked, "v": 1, "order": True, "source": "order"}
     return read_order(json.dumps(order).encode())
+
+
+def _check_room(
+    cluster: Cluster,
+    asker: Asker,
+    wanted: Job | Reservation,
+    running: Sequence[Job],
+    now_s: float,
+) -> None:
+    """Raise BadInput when the asker may not have a job or reservation, or when there is no room."""
+    with cluster.lock:
+        fabric, before = cluster.fabric(), cluster.jobs.assignment
+    book = cluster.jobs.book
+    _check_hosts(fabric, wanted.hosts)
+    _check_times(wanted.begin_s, wanted.end_s, now_s)
+    refusal = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
+    if refusal is None:
+        refusal = conflict(fabric, running, list(book.reservations.values()), wanted, now_s, before)
+    if refusal is not None:
+        raise BadInput(f"refused: {refusal}")
 
 
 def _check_hosts(fabric: Fabric, hosts: tuple[str, ...]) -> None:
