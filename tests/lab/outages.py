@@ -99,6 +99,15 @@ def hosts_need_no_controller(lab: Lab) -> None:
                 else:
                     await_true(found, f"{host}:{nic.name} down: {address} is not found")
             lab.restore("nic_down", host=host, nic=nic.name)
+            # The next link may break only when this one carries frames again. For up to a second or
+            # two after a carrier is back, both kernels drop what goes out of the device.
+            for end, device in ((host, nic.name), ("sw", f"{host}-{nic.name}")):
+
+                def is_up(end: str = end, device: str = device) -> bool:
+                    shown = lab.exec(end, ["ip", "-br", "link", "show", "dev", device]).stdout
+                    return shown.split()[1] == "UP"
+
+                await_true(is_up, f"{device} of {end} does not come up again")
     stream = Stream(lab, "B", "A", seconds=1.2 if EXACT else 5, flows=16)
     busy_nic(lab, "B", each=50)
     lab.fault("nic_down", host="B", nic="eth0")
