@@ -115,7 +115,9 @@ class JobsApp(OSKenApp):
                 # A controller that starts anew must make the same addresses.
                 state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
         self._end_orders(time.time())
-        self._decide(fabric, declared)
+        # What one host declares must not end the decisions on all others, let alone the controller.
+        with cluster.contain_cluster_fault("jobs cannot be decided on, so paths stay as they are"):
+            self._decide(fabric, declared)
         with cluster.lock:
             self._announce(fabric, state.of_host, now_s)
         self._admit(now_s)
@@ -251,6 +253,8 @@ class JobsApp(OSKenApp):
         for name, enclosure in walls.items():
             member = self.cluster.members.get(name)
             if enclosure is None or member is None or member.channel is None:
+                continue
+            if name not in fabric.hosts:  # its description of itself makes no sense now
                 continue
             last = self._announced.get(name)
             if last is not None and last[0] == enclosure and now_s - last[1] < _ANNOUNCE_S:

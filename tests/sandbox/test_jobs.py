@@ -13,7 +13,7 @@ from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import BadInput
 from tests.problem_texts import problem_texts
 
-from .declarations import answers, class_mac, declare, job, orders, withdraw, withdraw_all
+from .declarations import answers, class_mac, declare, job, nudge, orders, withdraw, withdraw_all
 from .frames import Capture, await_problems, udp, wait_until
 from .raft_servers import leader, raft_cluster
 from .store_servers import Server
@@ -263,6 +263,42 @@ def test_a_declaration_that_makes_no_sense_is_a_line_in_status(
     delivered(sandbox, "A", "C")
     withdraw(sandbox, "C", 7)
     await_problems(sandbox)
+
+
+def test_a_decision_that_fails_ends_nothing_and_stands_in_status() -> None:
+    """Whatever a host declares: the paths that were given stay, and so does the controller."""
+    fails = (
+        "import ri2n_sdn.apps.jobs as jobs\n"
+        "agree = jobs.agree\n"
+        "def broken(declarations, *rest):\n"
+        "    every = list(declarations)\n"
+        "    assert all(each.host != 'C' for each in every), 'C is odd'\n"
+        "    return agree(every, *rest)\n"
+        "jobs.agree = broken"
+    )
+    with Sandbox({name: list(NETWORKS) for name in "ABC"}) as sandbox:
+        controller = sandbox.start_controller(strategy="max_min", before=fails)
+        sandbox.wait_settled()
+        for host in "AB":
+            declare(sandbox, host, job("one", 1, "AB", "exclusive"))
+        await_installed(sandbox, "one")
+        used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1))
+        declare(sandbox, "C", job("odd", 1, "C"))
+        wait_until(
+            lambda: any("C is odd" in line for line in problem_texts(sandbox.ask("status"))),
+            lambda: str(problem_texts(sandbox.ask("status"))),
+        )
+        for _ in range(25):  # more turns than a loop may fail in a row
+            before = sandbox.ask("status")["counters"]["cluster_faults"]
+            nudge(sandbox, "C")
+            wait_until(
+                lambda n=before: sandbox.ask("status")["counters"]["cluster_faults"] > n,  # type: ignore[misc]
+                "the jobs app does nothing any more",
+            )
+        assert controller.poll() is None
+        assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1)) == used
+        withdraw(sandbox, "C", 1)
+        await_problems(sandbox)
 
 
 def test_an_order_reaches_its_hosts_and_ends(sandbox: Sandbox) -> None:

@@ -90,7 +90,6 @@ def test_a_bridge_gives_every_host_its_address_back() -> None:
     assert "set_field:02:00:00:00:00:07->eth_src" in first and "in_port=LOCAL" in first
 
 
-@pytest.mark.skipif(rules_marking.lacks() is not None, reason="needs the host script job-begin")
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_the_map_is_what_the_host_scripts_make(count: int) -> None:
     text = rules_marking.marking(count, "nic", "02:00:00:00:00:07")
