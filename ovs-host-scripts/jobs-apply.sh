@@ -2,16 +2,17 @@
 # Part of job-begin, job-end, job-ls, host-watch and host-down, which source it after jobs.sh: make
 # the firewall, the bridge and the queue hold what the files of jobs say.
 #
-# How a packet gets its class (docs/jobs-marking.md):
-# 1. Output hook of the IP stack, only for packets that leave by the bridge: our bits of the mark
-#    are cleared; the sender's cgroup or uid chooses the chain of a class, which sets the bits.
+# How a packet gets its class (docs/jobs-marking.md), all in the egress hook of the bridge's device:
+# 1. The sender's uid chooses the chain of a class, which writes the class into the source MAC.
 # 2. A packet without an owner is the kernel's: data and FIN of a closed socket, RST, the last ACK.
 #    The chain of a class remembers the TCP connections of its packets, and packets without an
 #    owner take the class of their connection. nft 1.0.6 cannot load a longer key in a map than 16
 #    bytes. So the key of IPv6 lacks the first four bytes of the address.
-# 3. Egress hook of the bridge's device: the mark's class becomes the source MAC.
+# 3. Jobs that are marked by cgroup need one hook more, because nft knows the sender's cgroup only
+#    in the output hook of the IP stack: there the upper bits of the mark say which class.
 
-# The bits of the mark that are ours. Other software may use the other bits.
+# The bits of the mark that are ours while a job is marked by cgroup. Other software may use the
+# other bits.
 readonly CLASS_BITS=0xff000000 OTHER_BITS=0x00ffffff
 readonly REMEMBERED=262144 REMEMBERED_S=150 # TCP repeats a segment after at most 120 s
 readonly HTB_HANDLE=524a
@@ -42,89 +43,96 @@ group_of() {
 
 # Print the firewall's rules for all jobs.
 marking_rules() {
-    local T="inet $JOB_TABLE" N="netdev $JOB_TABLE" routed='meta rtclassid != 0xffffffff'
-    local id class hex kept_mark new depth groups='' users='' kept='' macs='' in_use=''
-    local DEPTHS='' tcp4='meta nfproto ipv4 meta l4proto tcp' key4='@th,0,32 . ip daddr'
-    local tcp6='meta nfproto ipv6 meta l4proto tcp' key6='@th,0,32 . @nh,224,96'
+    local N="netdev $JOB_TABLE" id class hex kept_mark syn DEPTHS=''
+    local groups='' users='' kept='' marks='' in_use=''
+    local tcp4='meta protocol ip meta l4proto tcp' key4='@th,0,32 . ip daddr'
+    local tcp6='meta protocol ip6 meta l4proto tcp' key6='@th,0,32 . @nh,224,96'
     local flags="size $REMEMBERED; flags dynamic,timeout"
-    for id in "${JOB_IDS[@]}"; do [[ -z ${JOB_CGROUP[$id]} ]] || group_of "$id"; done
-    printf '%s\n' "add table $T" \
-        "add map $T users { type uid : verdict; }" \
-        "add map $T groups { type cgroupsv2 : verdict; }" \
-        "add map $T kept { type mark : verdict; }" \
-        "add map $T seen4 { typeof $key4 : meta mark; $flags; timeout ${REMEMBERED_S}s; }" \
-        "add map $T seen6 { typeof $key6 : meta mark; $flags; timeout ${REMEMBERED_S}s; }" \
-        "add chain $T owned" \
-        "add chain $T unowned" \
-        "add chain $T out { type filter hook output priority 300; policy accept; }" \
-        "add chain $T through { type filter hook forward priority 300; policy accept; }" \
-        "flush map $T users; flush map $T groups; flush map $T kept" \
-        "flush chain $T owned; flush chain $T unowned; flush chain $T out; flush chain $T through"
+    local hook="type filter hook egress device \"$BRIDGE\" priority 0; policy accept;"
+    printf '%s\n' "add table $N" \
+        "add map $N users { type uid : verdict; }" \
+        "add map $N marks { type mark : verdict; }" \
+        "add map $N kept { type mark : verdict; }" \
+        "add map $N seen4 { typeof $key4 : meta mark; $flags; timeout ${REMEMBERED_S}s; }" \
+        "add map $N seen6 { typeof $key6 : meta mark; $flags; timeout ${REMEMBERED_S}s; }" \
+        "add chain $N egress { $hook }" \
+        "add chain $N own" \
+        "add chain $N no_job" \
+        "flush map $N users; flush map $N marks; flush map $N kept" \
+        "flush chain $N egress; flush chain $N own; flush chain $N no_job"
     for id in "${JOB_IDS[@]}"; do
         class=${JOB_CLASS[$id]}
         in_use+=" $class"
-        printf -v hex '0x%02x000000' "$class"
-        printf -v kept_mark '0x%02x%06x' "$class" "${JOB_SERIAL[$id]}"
-        echo "add chain $T class_$class; flush chain $T class_$class"
-        echo "add chain $T old_$class; flush chain $T old_$class"
-        echo "add rule $T class_$class meta mark set meta mark & $OTHER_BITS | $hex"
+        printf -v hex '%02x' "$class"
+        printf -v kept_mark '0x%s%06x' "$hex" "${JOB_SERIAL[$id]}"
+        # The frame of a packet socket has no route, so it has no class of routes either. A VLAN
+        # device on top of the bridge's may have the same MAC.
+        printf '%s\n' "add chain $N class_$class; flush chain $N class_$class" \
+            "add rule $N class_$class meta rtclassid 0xffffffff accept" \
+            "add rule $N class_$class ether type vlan accept" \
+            "add rule $N class_$class ether saddr set 02:52:4a:00:00:$hex"
         [[ -z ${JOB_MAX_RATE[$id]} ]] ||
-            printf 'add rule %s class_%d meta priority set %s:%x\n' \
-                "$T" "$class" "$HTB_HANDLE" "$class"
-        echo "add rule $T class_$class $tcp4 update @seen4 { $key4 : $kept_mark }"
-        echo "add rule $T class_$class $tcp6 update @seen6 { $key6 : $kept_mark }"
-        echo "add rule $T old_$class meta mark set $hex goto class_$class"
-        kept+="${kept:+, }$kept_mark : goto old_$class"
+            echo "add rule $N class_$class meta priority set $HTB_HANDLE:$hex"
+        echo "add rule $N class_$class $tcp4 update @seen4 { $key4 : $kept_mark } accept"
+        echo "add rule $N class_$class $tcp6 update @seen6 { $key6 : $kept_mark }"
+        kept+="${kept:+, }$kept_mark : goto class_$class"
         if [[ -n ${JOB_CGROUP[$id]} ]]; then
             group_of "$id"
-            groups+="${groups:+, }\"$CGROUP_PREFIX$GROUP\" : goto class_$class"
+            groups+="${groups:+, }\"$CGROUP_PREFIX$GROUP\" : goto mark_$class"
+            marks+="${marks:+, }0x${hex}000000 : goto class_$class"
         else
             users+="${users:+, }${JOB_UID[$id]} : goto class_$class"
         fi
     done
-    echo "add element $T kept { $kept }"
-    [[ -z $groups ]] || echo "add element $T groups { $groups }"
-    [[ -z $users ]] || echo "add element $T users { $users }"
-    for id in ${LEFT_CLASSES[@]+"${LEFT_CLASSES[@]}"}; do
-        [[ " $in_use " != *" $id "* && $id -gt 0 ]] || continue
-        echo "add chain $T old_$id; flush chain $T old_$id; delete chain $T old_$id"
-        echo "add chain $T class_$id; flush chain $T class_$id; delete chain $T class_$id"
+    echo "add element $N kept { $kept }"
+    [[ -z $marks ]] || echo "add element $N marks { $marks }"
+    [[ -z $users ]] || echo "add element $N users { $users }"
+    for class in ${LEFT_CLASSES[@]+"${LEFT_CLASSES[@]}"}; do
+        [[ " $in_use " != *" $class "* && $class -gt 0 ]] || continue
+        echo "add chain $N class_$class; flush chain $N class_$class; delete chain $N class_$class"
     done
-    new='tcp flags & syn == syn delete'
-    echo "add rule $T owned meta nfproto ipv4 $new @seen4 { $key4 : 0 }"
-    echo "add rule $T owned meta nfproto ipv6 $new @seen6 { $key6 : 0 }"
-    echo "add rule $T unowned meta nfproto ipv4 meta mark set $key4 map @seen4"
-    echo "add rule $T unowned meta nfproto ipv6 meta mark set $key6 map @seen6"
-    echo "add rule $T unowned meta mark vmap @kept"
-    # What is remembered of a job that has ended.
-    echo "add rule $T unowned meta mark & $CLASS_BITS != 0 meta mark set 0"
+    # A device on top of the bridge's has a MAC of its own. And nobody sends with a class's MAC.
+    echo "add rule $N egress ether saddr $LINK_MAC goto own"
+    echo "add rule $N egress ether saddr & ff:ff:ff:ff:ff:00 == 02:52:4a:00:00:00 counter drop"
+    [[ -z $marks ]] || echo "add rule $N own meta mark & $CLASS_BITS vmap @marks"
+    echo "add rule $N own meta skuid vmap @users"
+    echo "add rule $N own meta l4proto != tcp accept"
+    # 4294967295 is no user. The match fails where there is no owner.
+    echo "add rule $N own meta skuid != 4294967295 goto no_job"
+    echo "add rule $N own meta protocol ip meta mark set $key4 map @seen4 meta mark vmap @kept"
+    echo "add rule $N own meta protocol ip6 meta mark set $key6 map @seen6 meta mark vmap @kept"
+    # Somebody else opens a connection that was a job's.
+    syn='tcp flags & syn == syn'
+    echo "add rule $N no_job meta protocol ip $syn delete @seen4 { $key4 : 0 }"
+    echo "add rule $N no_job meta protocol ip6 $syn delete @seen6 { $key6 : 0 }"
+    group_rules
+}
+
+# Print the rules that mark by cgroup; where no job is marked so, nothing stays of them. Part of
+# marking_rules, whose variables it shares.
+group_rules() {
+    local T="inet $JOB_TABLE" id depth
+    echo "add table $T; delete table $T"
+    [[ -n $groups ]] || return 0
+    printf '%s\n' "add table $T" \
+        "add map $T groups { type cgroupsv2 : verdict; }" \
+        "add chain $T out { type filter hook output priority 300; policy accept; }" \
+        "add chain $T through { type filter hook forward priority 300; policy accept; }"
+    for id in "${JOB_IDS[@]}"; do
+        [[ -n ${JOB_CGROUP[$id]} ]] || continue
+        printf 'add chain %s mark_%d\n' "$T" "${JOB_CLASS[$id]}"
+        printf 'add rule %s mark_%d meta mark set meta mark | 0x%02x000000\n' \
+            "$T" "${JOB_CLASS[$id]}" "${JOB_CLASS[$id]}"
+    done
+    echo "add element $T groups { $groups }"
     echo "add rule $T out oifname != \"$BRIDGE\" accept"
+    # Whatever a program has set itself goes.
     echo "add rule $T out meta mark set meta mark & $OTHER_BITS"
     for depth in $DEPTHS; do
         echo "add rule $T out socket cgroupv2 level $depth vmap @groups"
     done
-    echo "add rule $T out meta skuid vmap @users"
-    echo "add rule $T out meta l4proto != tcp accept"
-    # 4294967295 is no user. The match fails where there is no owner.
-    echo "add rule $T out meta skuid != 4294967295 goto owned"
-    echo "add rule $T out goto unowned"
     # What is routed through this host is not its jobs'.
     echo "add rule $T through oifname \"$BRIDGE\" meta mark set meta mark & $OTHER_BITS"
-
-    # Nobody else may send with a class: neither by such a source MAC, nor by the mark of a packet
-    # socket (it has no route, so it has no class of routes either), nor from a device on top of
-    # this one, which has a MAC or a VLAN of its own.
-    for ((class = 1; class <= MAX_CLASS; class++)); do
-        printf -v hex '%02x' "$class"
-        macs+="${macs:+, }0x${hex}000000 : 02:52:4a:00:00:$hex"
-    done
-    local hook="type filter hook egress device \"$BRIDGE\" priority 0; policy accept;"
-    printf '%s\n' "add table $N" "add chain $N egress { $hook }" "flush chain $N egress" \
-        "add rule $N egress ether saddr & ff:ff:ff:ff:ff:00 == 02:52:4a:00:00:00 counter drop" \
-        "add rule $N egress meta mark & $CLASS_BITS == 0 accept" \
-        "add rule $N egress ether saddr != $LINK_MAC accept" \
-        "add rule $N egress ether type vlan accept" \
-        "add rule $N egress $routed ether saddr set meta mark & $CLASS_BITS map { $macs }"
 }
 
 no_marking_rules() {

@@ -43,7 +43,7 @@ repair_jobs() {
 
 # Whether what this host has is what the files say, as far as can be seen cheaply.
 are_right() {
-    local id rows wanted='' have='' before='' line
+    local id rows wanted='' have='' before='' line by_group=no
     ((${#LEFT[@]} == 0)) || return 1
     [[ ${#JOB_IDS[@]} -gt 0 ]] || return 0
     read_link "$BRIDGE" || return 0 # nothing can be done before the device is back
@@ -51,7 +51,10 @@ are_right() {
     [[ $before == "$LINK_INDEX $LINK_MAC" ]] || return 1
     rows=$(ofctl --timeout=2 --no-names --no-stats dump-flows "$BRIDGE" \
         "table=$DECLARATIONS" 2>/dev/null) || return 0
-    for id in "${JOB_IDS[@]}"; do wanted+="$JOB_COOKIE${JOB_HASH[$id]} ${JOB_CLASS[$id]}"$'\n'; done
+    for id in "${JOB_IDS[@]}"; do
+        wanted+="$JOB_COOKIE${JOB_HASH[$id]} ${JOB_CLASS[$id]}"$'\n'
+        [[ -z ${JOB_CGROUP[$id]} ]] || by_group=yes
+    done
     while read -r line; do
         [[ $line =~ cookie=(${JOB_COOKIE}[0-9a-f]{12}),.*priority=([0-9]+) ]] || continue
         have+="${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"$'\n'
@@ -59,7 +62,8 @@ are_right() {
     if [[ $have != "$wanted" ]]; then # Open vSwitch has an order of its own
         [[ $(sort <<<"$have") == "$(sort <<<"$wanted")" ]] || return 1
     fi
-    nft list chain inet "$JOB_TABLE" through >/dev/null 2>&1 || return 1
+    nft list chain netdev "$JOB_TABLE" no_job >/dev/null 2>&1 || return 1
+    [[ $by_group == no ]] || nft list chain inet "$JOB_TABLE" through >/dev/null 2>&1 || return 1
     [[ ! -e $RUN_DIR/limits || $(tc qdisc show dev "$BRIDGE" root) == *' 524a:'* ]]
 }
 

@@ -68,7 +68,7 @@ def more_users(rules: int) -> str:
     if not others:
         return ""
     members = (f"{uid} : goto class_{uid % CLASSES + 1}" for uid in others)
-    return f"add element inet {TABLE} users {{ {', '.join(members)} }}\n"
+    return f"add element netdev {TABLE} users {{ {', '.join(members)} }}\n"
 
 
 def owner_rules(rules: int) -> str:
