@@ -93,7 +93,7 @@ def test_a_bridge_gives_every_host_its_address_back() -> None:
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_the_map_is_what_the_host_scripts_make(count: int) -> None:
     text = rules_marking.marking(count, "nic", "02:00:00:00:00:07")
-    found = Counter(int(uid) for uid in re.findall(r"(\d{6,}) : goto class_\d+", text))
+    found = Counter(int(uid) for uid in re.findall(r"\b(\d{6,}) : goto class_\d+", text))
     assert found == Counter(rules_text.users(count))
     assert ("hook egress device" in text) is (count > 0)
     made = set(re.findall(r"(?:add|delete) table (inet|netdev) (\w+)", text))
