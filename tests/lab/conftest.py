@@ -32,6 +32,8 @@ It is a limit against hanging, which measures nothing.
 """
 
 LabOf = Callable[[str | Topology], Lab]
+WaitUntil = Callable[..., None]
+"""The type of the fixture `wait_until`."""
 
 
 @contextmanager
@@ -143,6 +145,6 @@ def await_true(
 
 
 @pytest.fixture(scope="session")
-def wait_until() -> Callable[..., None]:
+def wait_until() -> WaitUntil:
     """The function `await_true`: `wait_until(condition, what, timeout_s=10)`."""
     return await_true

@@ -6,7 +6,7 @@ Only the host's `host-up` was told these addresses.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,10 +17,9 @@ from ri2n_lab.cluster.build import OFFLOADS_OFF
 from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import PATIENCE_S, TOPOLOGIES, controlled
+from .conftest import PATIENCE_S, TOPOLOGIES, WaitUntil, controlled
 from .prepared_host import SCRIPTS
 
-WaitUntil = Callable[..., None]
 MAC = "0e:00:00:00:77:01"
 SECOND = "0e:00:00:00:77:02"
 HOST = "B"

@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -21,11 +21,11 @@ from ri2n_lab.traffic.streams import Stream, StreamResult
 from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.pipeline.layout import Table
 
+from .conftest import WaitUntil
 from .packets import all_reach_each_other, flawless
 
 pytestmark = pytest.mark.virtual
 
-WaitUntil = Callable[..., None]
 TOPOLOGY = """
 name: claims
 switches: {n1: {port_buffer_bytes: 131072}, n2: {port_buffer_bytes: 131072}}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,7 +16,7 @@ from ri2n_lab.guests.kernels import GUEST
 from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
-from .conftest import replace_controller
+from .conftest import WaitUntil, replace_controller
 from .packets import reaches
 from .test_striping import WHOLE_S, Cluster, stream_is_flawless, topology_of
 
@@ -26,7 +26,6 @@ pytestmark = [
     pytest.mark.skipif(GUEST not in os.environ, reason="would set this machine's clock"),
 ]
 
-WaitUntil = Callable[..., None]
 DAY_S = 86400.0
 
 

@@ -6,7 +6,7 @@ No packet is lost or duplicated, and no NIC is called dead.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,12 +14,11 @@ from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 
-from .conftest import EXACT, controlled
+from .conftest import EXACT, WaitUntil, controlled
 from .packets import flawless, reaches
 
 pytestmark = pytest.mark.virtual
 
-WaitUntil = Callable[..., None]
 AWAY_S = 8.0
 STREAM_S = 17.0  # until the host is connected again, which it tries every few seconds
 # When within a second the link goes down. The controller chooses which host sends the beacons, and

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,13 +17,19 @@ from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import pair_group_id
-from tests.lab.conftest import EXACT, PATIENCE_S, TOPOLOGIES, controlled, replace_controller
+from tests.lab.conftest import (
+    EXACT,
+    PATIENCE_S,
+    TOPOLOGIES,
+    WaitUntil,
+    controlled,
+    replace_controller,
+)
 from tests.lab.outages import FELT, busy_nic, felt, hosts_need_no_controller, without_controller
 from tests.lab.packets import flawless, reaches
 
 pytestmark = pytest.mark.virtual
 
-WaitUntil = Callable[..., None]
 # A killed ovs-vswitchd is started after 100 ms; real CPUs take longer for it.
 SWITCH_MS = 300
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +18,12 @@ from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
 
-from .conftest import EXACT, replace_controller
+from .conftest import EXACT, WaitUntil, replace_controller
 from .fat_trees import until_sent, vbft
 from .packets import all_reach_each_other, flawless
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
-WaitUntil = Callable[..., None]
 WHOLE_S = 20.0
 # How much longer than planned no packet arrives, as README.md says: 13 ms, and a part that depends
 # on when between two heartbeats the switch dies. `adaptive` may give a pair only one VLAN; then the

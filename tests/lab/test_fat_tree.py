@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
-from .conftest import EXACT, replace_controller
+from .conftest import EXACT, WaitUntil, replace_controller
 from .fat_trees import until_sent, vbft
 from .packets import (
     all_reach_each_other,
@@ -37,7 +37,6 @@ from .packets import (
 
 pytestmark = pytest.mark.virtual
 
-WaitUntil = Callable[..., None]
 TREES = 2
 
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 import random
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,11 @@ from tests.unit.parallel.test_copy_commands import (
     start,
 )
 
+from .conftest import WaitUntil
+
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
 DISK, WHOLE = 64 << 20, 40 << 20
 assert WHOLE > 4 * BLOCK
-WaitUntil = Callable[..., None]
 
 
 def small_disk(folder: Path) -> None:

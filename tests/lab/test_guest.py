@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ri2n_lab.guests.guest import Guest, _memory_folder, _waited_s
 from ri2n_lab.guests.kernels import Kernel, find_kernel
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-WaitUntil = Callable[..., None]
+from .conftest import WaitUntil
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -27,12 +27,12 @@ from ri2n_lab.guests.link import Frame, Kind, Parser, credit, encode, json_frame
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
 
+from .conftest import WaitUntil
+
 TOPOLOGY = Path(__file__).resolve().parents[2] / "topologies" / "fig4" / "b.yaml"
 HANG_S = 10.0  # for the guest that is made to hang; the others have the product's own time
 DEADLINE_S = 180.0
 pytestmark = pytest.mark.timeout(900)
-
-WaitUntil = Callable[..., None]
 
 
 @contextmanager

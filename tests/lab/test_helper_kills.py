@@ -11,7 +11,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,10 @@ from ri2n_lab.cluster.namespaces import processes_in
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import TOPOLOGIES
+from .conftest import TOPOLOGIES, WaitUntil
 from .packets import reaches
 from .test_lab import remains
 from .test_striping import WHOLE_S, Cluster
-
-WaitUntil = Callable[..., None]
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
 KILLS = [4, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]

@@ -6,7 +6,6 @@ A program takes the place of the real helper.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
 from ri2n_sdn.fabric.topology import Topology, load_topology
 
-from .conftest import TOPOLOGIES
+from .conftest import TOPOLOGIES, WaitUntil
 from .test_lab import all_answered, carrier, remains
 
-WaitUntil = Callable[..., None]
 FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
 
 

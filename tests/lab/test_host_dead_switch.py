@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,10 @@ import pytest
 from ri2n_lab.cluster import Lab, ovs
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import TOPOLOGIES, await_true
+from .conftest import TOPOLOGIES, WaitUntil, await_true
 from .failing_host import differences
 from .prepared_host import Host, fake_program
 
-WaitUntil = Callable[..., None]
 DAEMONS = ("ovsdb-server", "ovs-vswitchd")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,9 @@ import pytest
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.run import in_namespace
 
+from .conftest import WaitUntil
 from .failing_host import Failing, differences, kill
 from .prepared_host import HOST, WAIT_S, Host, fake_program
-
-WaitUntil = Callable[..., None]
 
 STEPS = (
     "save_state",

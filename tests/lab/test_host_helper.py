@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,10 @@ from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import TOPOLOGIES
+from .conftest import TOPOLOGIES, WaitUntil
 from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
 from .test_lab import carrier
 
-WaitUntil = Callable[..., None]
 FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
 
 

@@ -12,7 +12,7 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,9 @@ import pytest
 from ri2n_lab.cluster import Lab, ovs
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import TOPOLOGIES
+from .conftest import TOPOLOGIES, WaitUntil
 from .failing_host import differences
 from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
-
-WaitUntil = Callable[..., None]
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from .conftest import WaitUntil
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "ovs-host-scripts"
-WaitUntil = Callable[..., None]
 
 LINK = (
     "{index}: {name}: <BROADCAST,UP> mtu 1500 state UP \\\\    link/ether {mac} brd "

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,9 +24,7 @@ from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
 
-from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, LabOf
-
-WaitUntil = Callable[..., None]
+from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, LabOf, WaitUntil
 
 
 def remains(name: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import permutations
 
@@ -14,7 +14,7 @@ from ri2n_lab.traffic.iperf import IperfRun
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from ri2n_sdn.weights.losses import LossSettings
-from tests.lab.conftest import EXACT, controlled
+from tests.lab.conftest import EXACT, WaitUntil, controlled
 
 pytestmark = [
     pytest.mark.virtual,
@@ -22,7 +22,6 @@ pytestmark = [
         not EXACT, reason="how much is lost is exact in virtual time alone: tier kernel"
     ),
 ]
-WaitUntil = Callable[..., None]
 FOUND_S = 3 * LossSettings().window_s
 
 

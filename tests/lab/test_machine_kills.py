@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
 
+from .conftest import WaitUntil
 from .failing_host import RUN
 from .test_machines import PATIENCE_S, ROOT, SITE, bridges, commands
 
-WaitUntil = Callable[..., None]
 PEER = "10.77.0.2"
 SERVER = (
     f"[Network]\nAddress={PEER}/24\nDHCPServer=yes\n[DHCPServer]\nEmitRouter=yes\nRouter={PEER}\n"

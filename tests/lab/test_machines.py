@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
 
-WaitUntil = Callable[..., None]
+from .conftest import WaitUntil
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = """
 name: site

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,7 +28,6 @@ pytestmark = [
         not EXACT, reason="needs a kernel of its own, with its datapath: tier kernel"
     ),
 ]
-WaitUntil = Callable[..., None]
 
 FLOOD_FRAMES = 20_000  # per second: for longer than it takes to call a NIC dead
 SHORT_S, SHORT_FRAMES = 0.5, 10_000

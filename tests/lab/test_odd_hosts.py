@@ -17,13 +17,12 @@ from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
 from tests.problem_texts import problem_texts
 
-from .conftest import EXACT
+from .conftest import EXACT, WaitUntil
 from .outages import busy_nic, felt
 from .packets import flawless_streams
 
 pytestmark = pytest.mark.virtual
 
-WaitUntil = Callable[..., None]
 NICS = ("eth0", "eth1", "eth2")
 ENDS = (("A", "B"), ("B", "C"), ("C", "D"), ("D", "A"))
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,7 +19,7 @@ from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
 
-from .conftest import EXACT
+from .conftest import EXACT, WaitUntil
 from .connections import PORT, Client, Watcher, serve
 
 pytestmark = pytest.mark.virtual
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.virtual
 NICS = [f"eth{number}" for number in range(6)]
 CLIENTS = ("B", "C", "D")
 EACH = 12
-WaitUntil = Callable[..., None]
 
 
 def six() -> Topology:

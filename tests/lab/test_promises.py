@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -16,7 +16,7 @@ from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.iperf import IperfRun
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import EXACT, TOPOLOGIES, controlled
+from .conftest import EXACT, TOPOLOGIES, WaitUntil, controlled
 from .fat_trees import RATE_BPS, vbft
 from .test_striping import Cluster, sent_bytes, sent_since
 
@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.virtual,
     pytest.mark.skipif(not EXACT, reason="rates are exact in virtual time alone: tier kernel"),
 ]
-WaitUntil = Callable[..., None]
 
 
 @contextmanager

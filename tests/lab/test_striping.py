@@ -26,12 +26,11 @@ from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.crc32c import crc32c
 from tests.problem_texts import problem_texts
 
-from .conftest import EXACT, PATIENCE_S, TOPOLOGIES
+from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, WaitUntil
 from .packets import all_reach_each_other, all_talk_tcp, broadcasts_arrive_once, flawless, pings
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 
-WaitUntil = Callable[..., None]
 SIZE = 200  # bytes of a UDP stream's packets
 TCP_BYTES = 1_000_000
 WHOLE_S = 20.0

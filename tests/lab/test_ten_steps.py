@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import parse_topology
 
-WaitUntil = Callable[..., None]
+from .conftest import WaitUntil
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = """
 name: steps
