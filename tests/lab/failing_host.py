@@ -11,6 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from ri2n_lab.cluster import Lab
+
 from .prepared_host import SCRIPTS, Host
 
 # Every change goes through `run`. Here `run` keeps a list, and the change whose number it gets
@@ -151,3 +155,21 @@ def kill(pids: list[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.killpg(pid, 15)
+
+
+@pytest.fixture
+def host(shared_lab_d: Lab) -> Host:
+    """Host A of the module's lab as before RI2N, whatever a broken script has left."""
+    made = Host(shared_lab_d)
+    kill(made.watchers())
+    made.prepare()
+    (made.state / "br-ri2n.undo.log").unlink(missing_ok=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
+    """The changes that host-up makes on this machine's datapath with all options that it has."""
+    made = Host(shared_lab_d)
+    made.prepare()
+    return Failing(made, tmp_path_factory.mktemp("failing"))

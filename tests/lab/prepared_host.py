@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from ri2n_lab.cluster import Lab, ovs
 
 from .conftest import TOPOLOGIES
@@ -213,6 +215,14 @@ class Host:
             HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n"
         ).splitlines()
         return sorted(line for line in lines if "cookie" in line and ", table=252," not in line)
+
+
+@pytest.fixture
+def host(shared_lab_d: Lab) -> Host:
+    """Host A of the module's lab, as before RI2N."""
+    made = Host(shared_lab_d)
+    made.prepare()
+    return made
 
 
 def fake_program(folder: Path, name: str, script: str) -> Path:

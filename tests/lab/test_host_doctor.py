@@ -13,20 +13,12 @@ from typing import Any
 
 import pytest
 
-from ri2n_lab.cluster import Lab
+from .prepared_host import HOST, SCRIPTS, Host, fake_program, host
 
-from .prepared_host import HOST, SCRIPTS, Host, fake_program
+__all__ = ["host"]
 
 NICS = ("--nic", "eth0", "--nic", "eth1", "--name", HOST)
 CODES = {"ok": 0, "warning": 1, "bad": 2}
-
-
-@pytest.fixture
-def host(shared_lab_d: Lab) -> Host:
-    """Host A as before RI2N."""
-    host = Host(shared_lab_d)
-    host.prepare()
-    return host
 
 
 def up(host: Host, *more: str) -> None:

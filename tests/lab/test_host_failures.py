@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.run import in_namespace
 
 from .conftest import WaitUntil
-from .failing_host import Failing, differences, kill
+from .failing_host import Failing, differences, host, recorded
 from .prepared_host import HOST, WAIT_S, Host, fake_program
+
+__all__ = ["host", "recorded"]
 
 STEPS = (
     "save_state",
@@ -31,24 +32,6 @@ STEPS = (
     "fit_segments",
     "move_addresses",
 )
-
-
-@pytest.fixture
-def host(shared_lab_d: Lab) -> Host:
-    """Host A as before RI2N."""
-    host = Host(shared_lab_d)
-    kill(host.watchers())
-    host.prepare()
-    (host.state / "br-ri2n.undo.log").unlink(missing_ok=True)
-    return host
-
-
-@pytest.fixture(scope="module")
-def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
-    """The changes that host-up makes on this machine's datapath with all options that it has."""
-    host = Host(shared_lab_d)
-    host.prepare()
-    return Failing(host, tmp_path_factory.mktemp("failing"))
 
 
 @pytest.mark.virtual

@@ -9,34 +9,19 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.taps import PLAIN_TAP, WIRE_TAP
-from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import TOPOLOGIES, WaitUntil
-from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program
+from .conftest import WaitUntil
+from .prepared_host import HOST, SCRIPTS, WAIT_S, Host, fake_program, host
 from .test_lab import carrier
 
+__all__ = ["host"]
+
 FAKE_HELPER = Path(__file__).with_name("fake_helper.py")
-
-
-@pytest.fixture(scope="module")
-def module_lab() -> Iterator[Lab]:
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
-        yield lab
-
-
-@pytest.fixture
-def host(module_lab: Lab) -> Host:
-    """Host A after host-down, as in test_host_script: the second NIC has an MTU of 1400."""
-    host = Host(module_lab)
-    host.prepare()
-    return host
 
 
 def mtu(host: Host, device: str) -> int:

@@ -9,28 +9,10 @@ import re
 
 import pytest
 
-from ri2n_lab.cluster import Lab
-
-from .failing_host import Change, Failing, differences, kill
+from .failing_host import Change, Failing, differences, host, recorded
 from .prepared_host import Host
 
-
-@pytest.fixture
-def host(shared_lab_d: Lab) -> Host:
-    """Host A as before RI2N."""
-    host = Host(shared_lab_d)
-    kill(host.watchers())
-    host.prepare()
-    (host.state / "br-ri2n.undo.log").unlink(missing_ok=True)
-    return host
-
-
-@pytest.fixture(scope="module")
-def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
-    """The changes that host-up makes on this machine's datapath with all options that it has."""
-    host = Host(shared_lab_d)
-    host.prepare()
-    return Failing(host, tmp_path_factory.mktemp("failing"))
+__all__ = ["host", "recorded"]
 
 
 def moved(host: Host) -> str:
