@@ -14,7 +14,7 @@ import pytest
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperChannel
 
-from .test_striping import Cluster, cluster, send_by_tcp, shared
+from .striping import Cluster, cluster, send_by_tcp, shared
 
 __all__ = ["cluster", "shared"]
 

@@ -18,7 +18,7 @@ from tests.problem_texts import problem_texts
 
 from .conftest import WaitUntil, replace_controller
 from .packets import reaches
-from .test_striping import WHOLE_S, Cluster, stream_is_flawless, topology_of
+from .striping import WHOLE_S, Cluster, stream_is_flawless, topology_of
 
 pytestmark = [
     pytest.mark.virtual,

@@ -23,8 +23,8 @@ from ri2n_sdn.fabric.topology import load_topology
 
 from .conftest import TOPOLOGIES, WaitUntil
 from .packets import reaches
+from .striping import WHOLE_S, Cluster
 from .test_lab import remains
-from .test_striping import WHOLE_S, Cluster
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))
 KILLS = [4, pytest.param(int(os.environ.get("RI2N_ATTACK_KILLS", "1000")), marks=pytest.mark.long)]

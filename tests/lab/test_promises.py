@@ -18,7 +18,7 @@ from ri2n_sdn.fabric.topology import load_topology
 
 from .conftest import EXACT, TOPOLOGIES, WaitUntil, controlled
 from .fat_trees import RATE_BPS, vbft
-from .test_striping import Cluster, sent_bytes, sent_since
+from .striping import Cluster, sent_bytes, sent_since
 
 pytestmark = [
     pytest.mark.virtual,
