@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.parallel.relay import PASS, SWALLOW
-from tests.unit.parallel.test_copy_commands import (
+from tests.unit.parallel.copy_commands import (
     BLOCK,
     HALF_WAY,
     Served,
@@ -25,6 +24,7 @@ from tests.unit.parallel.test_copy_commands import (
     serve,
     start,
 )
+from tests.unit.parallel.relay import PASS, SWALLOW
 
 from .conftest import WaitUntil
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_copy_commands import cp, good, many_blocks, part_of, same, serve, start
+from .copy_commands import cp, good, many_blocks, part_of, same, serve, start
 from .worlds import PATIENCE_S
 
 SEED = int(os.environ.get("RI2N_ATTACK_SEED", "20261124"))

@@ -40,6 +40,7 @@ __all__ = [
     "read_all",
     "rounds",
     "sending",
+    "serves",
     "serving",
     "wait_until",
 ]
@@ -232,6 +233,15 @@ def p_all(sock: ParallelSocket, count: int) -> bytes:
     data = p_read(sock, count)
     assert len(data) == count, f"the stream ended after {len(data)} of {count} bytes"
     return data
+
+
+def serves(listening: ParallelListener) -> None:
+    """A client that keeps the rules is served."""
+    with connect(listening.address, Qos(2)) as near, listening.accept(PATIENCE_S) as far:
+        near.sendall(b"ping")
+        assert p_all(far, 4) == b"ping"
+        far.sendall(b"pong")
+        assert p_all(near, 4) == b"pong"
 
 
 @contextmanager
