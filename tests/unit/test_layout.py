@@ -166,6 +166,15 @@ def only_seeded_random(path: Path) -> bool:
     return set(names) <= {"Random"} and not bare
 
 
+def wrong_form(path: Path) -> Iterator[str]:
+    """What is wrong with the form of a file: it has no docstring, or it is too long."""
+    text = path.read_text(encoding="utf-8")
+    if not ast.get_docstring(ast.parse(text)):
+        yield f"{path}: no docstring"
+    if text.count("\n") > MAX_LINES:
+        yield f"{path}: {text.count(chr(10))} lines, more than {MAX_LINES}"
+
+
 def violations(name: str, known: Modules) -> Iterator[str]:
     path, folder = known[name], folder_of(name, known)
     for line, imported in imports_of(name, known):
@@ -230,10 +239,10 @@ def test_every_folder_has_a_rule() -> None:
 
 
 def test_files_start_with_a_docstring_and_are_not_too_long() -> None:
-    for path in modules().values():
-        text = path.read_text(encoding="utf-8")
-        assert ast.get_docstring(ast.parse(text)), f"{path}: no docstring"
-        assert text.count("\n") <= MAX_LINES, f"{path}: {text.count(chr(10))} lines"
+    # Empty files only make a folder a package.
+    tests = [path for path in (REPOSITORY / "tests").rglob("*.py") if path.stat().st_size]
+    assert Path(__file__) in tests
+    assert [each for path in (*modules().values(), *tests) for each in wrong_form(path)] == []
 
 
 # ---- Distributions
@@ -350,3 +359,18 @@ def test_a_circle_is_seen(tmp_path: Path) -> None:
         ]
         (folder / f"{name}.py").write_text("\n".join(lines))
     assert circles(modules(tmp_path)) == [[f"ri2n_sdn.vlan.{name}" for name in "abc"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"""What it is."""\n' + "\n" * (MAX_LINES - 1), []),
+        ('"""What it is."""\n' + "\n" * MAX_LINES, ["601 lines, more than 600"]),
+        ("import json\n", ["no docstring"]),
+    ],
+    ids=["good", "too long", "no docstring"],
+)
+def test_a_wrong_form_is_seen(text: str, expected: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(text, encoding="utf-8")
+    assert list(wrong_form(file)) == [f"{file}: {each}" for each in expected]

@@ -10,9 +10,11 @@ import pytest
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Member
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.placement import PlacementApp
+from ri2n_sdn.apps.placement import PlacementApp, take_syn_ack
 from ri2n_sdn.fabric.yamlfile import parse_model
-from tests.unit.fake_hosts import FakeChannel, cluster_of
+from ri2n_sdn.pipeline.placement import Connection, path_of_cookie
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, parts
+from tests.unit.placed_frames import reply, syn_ack
 
 
 def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(
@@ -72,3 +74,21 @@ def test_what_a_host_has_placed_is_read_again_when_it_connects_anew() -> None:
     assert [len(channel_of_a_after_a_turn().asked) for _ in range(2)] == [1, 1]
     app.cluster.members["A"].channel = cast(Channel, FakeChannel())
     assert [len(channel_of_a_after_a_turn().asked) for _ in range(2)] == [1, 1]
+
+
+def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
+    """The controller has just started, and A is a client of C by its first NIC.
+
+    So A's own service begins on the other NIC.
+    """
+    of_c = Connection("10.0.0.3", 80, "10.0.0.1", 5000, host_mac("A"))
+    a, c = FakeChannel(), FakeChannel(lambda _: parts(reply(of_c, path=(1, 1, 0))))
+    config = parse_model("placement: [{hosts: [A, C]}]", ClusterConfig, "cluster.yaml")
+    app = PlacementApp()
+    app.cluster = cluster_of({"A": a, "B": FakeChannel(), "C": c}, config)
+    addresses = bytes.fromhex((host_mac("B") + host_mac("A")).replace(":", ""))
+    take_syn_ack(
+        app.cluster, ord("A"), addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:]
+    )
+    app._turn()
+    assert [path_of_cookie(row.cookie) for row in a.sent] == [(2, 2, 0)]

@@ -17,7 +17,7 @@ from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.layout import LOCAL
 from tests.unit import bridge_model
 from tests.unit.fake_hosts import member_of, parts
-from tests.unit.test_trunk_turn import Trunk
+from tests.unit.trunk_turns import Trunk
 
 
 def startup_row(

@@ -8,20 +8,9 @@ import struct
 
 import pytest
 
-from ri2n_parallel import (
-    ProtocolError,
-)
+from ri2n_parallel import ProtocolError
 from ri2n_parallel.engine import MAX_OUT
-from ri2n_parallel.frames import (
-    ABORT,
-    ACK,
-    DATA,
-    FIN,
-    FRAME,
-    MAX_CHUNK,
-    PING,
-    PONG,
-)
+from ri2n_parallel.frames import ABORT, ACK, DATA, FIN, FRAME, MAX_CHUNK, PING, PONG
 from ri2n_parallel.stream import MAX_UNACKNOWLEDGED
 from tests.unit.parallel.raw import WINDOW, frame, hand_at, server_by_hand
 from tests.unit.parallel.worlds import (
