@@ -11,8 +11,9 @@ import socket
 import struct
 import time
 
+from tests.waiting import LONG_S
+
 from .fake_switch import DESC, FLOW_DESC, HELLO, LOCAL, MULTIPART_REQUEST, FakeSwitch, _port
-from .frames import LONG_S
 from .hostile import Hostile
 
 __all__ = ["STAGES", "Attacker", "Identity"]

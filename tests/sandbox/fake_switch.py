@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 
-from .frames import LONG_S
+from tests.waiting import LONG_S
 
 __all__ = ["FakeSwitch"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from tests.problem_texts import problem_texts
+from tests.waiting import LONG_S, wait_until
 
 __all__ = [
     "LONG_S",
@@ -27,21 +27,7 @@ __all__ = [
     "wait_until",
 ]
 
-LONG_S = 120.0  # a limit against hanging: no test waits so long for an event
 BROADCAST = "ff:ff:ff:ff:ff:ff"
-
-
-def wait_until(
-    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = LONG_S
-) -> None:
-    """Poll until `condition()` is true; fail with `what` when it never is."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise AssertionError(
-                f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}"
-            )
-        time.sleep(0.02)
 
 
 def await_problems(sandbox: Sandbox, *texts: str) -> None:

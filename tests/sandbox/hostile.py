@@ -14,8 +14,9 @@ from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import CONTROLLER_MAC, HELPER_MAC
 from ri2n_sdn.pipeline.layout import ETH_RI2N, WIRE_PORT
+from tests.waiting import LONG_S
 
-from .frames import LONG_S, arp, ether, read_pcap
+from .frames import arp, ether, read_pcap
 
 __all__ = ["Hostile", "record"]
 

@@ -28,8 +28,7 @@ import pytest
 from ri2n_lab.cluster import ovs
 from ri2n_lab.cluster.namespaces import NETNS, add_namespaces, remove_namespaces
 from ri2n_lab.cluster.run import ip_batch, run
-
-from .frames import LONG_S, wait_until
+from tests.waiting import LONG_S, wait_until
 
 __all__ = [
     "ADDRESSES",

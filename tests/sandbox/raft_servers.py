@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ri2n_sdn.store.link import SCHEMA
+from tests.waiting import LONG_S, wait_until
 
-from .store_servers import LONG_S, Server, wait_until
+from .store_servers import Server
 
 __all__ = ["leader", "raft_cluster", "status", "tool"]
 

@@ -5,25 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ri2n_sdn.store.link import SCHEMA
+from tests.waiting import wait_until
 
-__all__ = ["LONG_S", "Server", "common_server", "is_gone", "transact", "wait_until"]
+__all__ = ["Server", "common_server", "is_gone", "transact"]
 
-LONG_S = 120.0
 _START = ["-vsyslog:off", "-vconsole:off"]
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Poll a condition; fail with `what` when it does not come true for long."""
-    until_s = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.005)
 
 
 def is_gone(pid: int) -> bool:

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster.sandbox import Process, Sandbox, host_mac
+from tests.waiting import wait_until
 
 from .attacker import STAGES, Attacker, Identity
-from .frames import Capture, udp, wait_until
+from .frames import Capture, udp
 from .hostile import Hostile, record
 from .test_recovery import installed, often
 

@@ -12,8 +12,7 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import PrivateOvs
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, slot_of
-
-from .frames import wait_until
+from tests.waiting import wait_until
 
 Flow = tuple[str, str, int, int, int]
 SEED = 20261120

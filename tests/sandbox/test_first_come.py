@@ -12,9 +12,10 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox, host_mac, reserve_port
 from tests.problem_texts import problem_texts
+from tests.waiting import LONG_S, wait_until
 
 from .fake_switch import FakeSwitch
-from .frames import LONG_S, Capture, udp, wait_until
+from .frames import Capture, udp
 from .test_greedy import connected
 from .test_recovery import flows, groups
 

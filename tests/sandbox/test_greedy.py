@@ -14,9 +14,10 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox, reserve_port
 from ri2n_sdn.apps.openflow import _PACKET_INS_BURST, _PACKET_INS_PER_S
+from tests.waiting import wait_until
 
 from .fake_switch import ECHO_REQUEST, FakeSwitch
-from .frames import Capture, ether, udp, wait_until
+from .frames import Capture, ether, udp
 from .test_recovery import flows, groups
 
 HOSTS = ("A", "B")

@@ -14,9 +14,10 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox, host_mac
 from tests.problem_texts import problem_texts
+from tests.waiting import LONG_S, wait_until
 
 from .fake_switch import HELLO, MULTIPART_REPLY, FakeSwitch
-from .frames import LONG_S, Capture, ether, udp, wait_until
+from .frames import Capture, ether, udp
 
 HOSTS = ("A", "B")
 SEED = 20261120

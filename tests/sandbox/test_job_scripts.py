@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .frames import wait_until
+from tests.waiting import wait_until
+
 from .marked_host import (
     ADDRESSES,
     BRIDGE,

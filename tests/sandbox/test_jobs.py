@@ -12,9 +12,10 @@ import pytest
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import BadInput
 from tests.problem_texts import problem_texts
+from tests.waiting import wait_until
 
 from .declarations import answers, class_mac, declare, job, nudge, orders, withdraw, withdraw_all
-from .frames import Capture, await_problems, udp, wait_until
+from .frames import Capture, await_problems, udp
 from .raft_servers import leader, raft_cluster
 from .store_servers import Server
 

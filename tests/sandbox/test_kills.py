@@ -18,8 +18,9 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
+from tests.waiting import wait_until
 
-from .frames import Capture, udp, wait_until
+from .frames import Capture, udp
 from .test_attack import others
 from .test_recovery import HOSTS, QUICK_AUDIT, installed, often
 

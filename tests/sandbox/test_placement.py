@@ -15,8 +15,9 @@ from ipaddress import ip_address
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
+from tests.waiting import wait_until
 
-from .frames import Capture, ether, trace, wait_until
+from .frames import Capture, ether, trace
 from .test_trunk import dead_port
 
 HOSTS = ("A", "B", "C")

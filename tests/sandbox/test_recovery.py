@@ -12,8 +12,9 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Process, Sandbox
 from ri2n_sdn.weights.loop import BUSY_MOVES
+from tests.waiting import LONG_S, wait_until
 
-from .frames import LONG_S, Capture, udp, wait_until
+from .frames import Capture, udp
 
 HOSTS = ("A", "B", "C", "D")
 OURS = "cookie=0x5232000000000000/0xffff000000000000"

@@ -17,8 +17,8 @@ import pytest
 from ri2n_lab.cluster.sandbox import Sandbox, execute
 from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.problem_texts import problem_texts
+from tests.waiting import LONG_S, wait_until
 
-from .frames import LONG_S, wait_until
 from .test_kills import Traffic
 from .test_tls import authority, connected, signed
 

@@ -8,8 +8,9 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from tests.problem_texts import problem_texts
+from tests.waiting import wait_until
 
-from .frames import Capture, arp, await_problems, slot_hops, udp, wait_until
+from .frames import Capture, arp, await_problems, slot_hops, udp
 
 WIRING = {"A": ["n0", "n1"], "B": ["n0", "n1"], "C": ["n0", "n0"], "D": ["n1"], "E": ["n0"]}
 

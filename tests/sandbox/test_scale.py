@@ -13,8 +13,9 @@ import pytest
 
 from ri2n_lab.bench import cycle
 from ri2n_lab.bench.cycle import Cycles
+from tests.waiting import LONG_S, wait_until
 
-from .frames import LONG_S, Capture, await_problems, udp, wait_until
+from .frames import Capture, await_problems, udp
 
 HOSTS = 32
 PAIRS = HOSTS * (HOSTS - 1)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox, execute, reserve_port
+from tests.waiting import LONG_S
 
 from .forked import fork
-from .frames import LONG_S
 
 
 @pytest.fixture(scope="module")

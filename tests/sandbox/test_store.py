@@ -37,8 +37,9 @@ from ri2n_sdn.store.rows import (
 )
 from ri2n_sdn.store.server import FolderInUse, OwnServer
 from ri2n_sdn.store.store import Store
+from tests.waiting import LONG_S, wait_until
 
-from .store_servers import LONG_S, Server, common_server, is_gone, transact, wait_until
+from .store_servers import Server, common_server, is_gone, transact
 from .test_tls import authority, signed
 
 RULES = Rules(

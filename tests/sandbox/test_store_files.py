@@ -16,8 +16,7 @@ from ri2n_sdn.store.link import SCHEMA
 from ri2n_sdn.store.rows import HostRow, JobRow, Put, Rules
 from ri2n_sdn.store.server import OwnServer
 from ri2n_sdn.store.store import Store
-
-from .store_servers import LONG_S
+from tests.waiting import LONG_S
 
 SCHEMAS = sorted((Path(__file__).parent / "store_schemas").glob("*.ovsschema"))
 ROWS = [

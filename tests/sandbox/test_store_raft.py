@@ -12,9 +12,10 @@ from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.store.rows import HostRow, JobRow, Put
 from ri2n_sdn.store.store import Store
+from tests.waiting import LONG_S, wait_until
 
 from .raft_servers import leader, raft_cluster, status
-from .store_servers import LONG_S, Server, wait_until
+from .store_servers import Server
 from .test_kills import Traffic
 from .test_recovery import flows, groups
 from .two_controllers import connect, two

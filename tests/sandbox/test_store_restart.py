@@ -16,10 +16,11 @@ from ri2n_sdn.store.rows import HostRow, NetworkRow, Put, State
 from ri2n_sdn.store.server import OwnServer
 from ri2n_sdn.store.store import Store
 from tests.problem_texts import problem_texts
+from tests.waiting import LONG_S, wait_until
 
 from .forked import fork
 from .frames import Capture, udp
-from .store_servers import LONG_S, is_gone, wait_until
+from .store_servers import is_gone
 from .test_recovery import flows, groups
 from .test_rewiring import expected, networks
 from .test_start import one_line

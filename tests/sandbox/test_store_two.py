@@ -12,9 +12,10 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox, execute, reserve_port
 from ri2n_sdn.store.store import Store
+from tests.waiting import LONG_S, wait_until
 
 from .frames import Capture, udp
-from .store_servers import LONG_S, Server, common_server, transact, wait_until
+from .store_servers import Server, common_server, transact
 from .test_kills import Traffic
 from .test_recovery import flows, groups
 from .two_controllers import Controller, connect, two

@@ -18,8 +18,9 @@ from ri2n_sdn.fabric.helper_links import number_pair
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.crc32c import crc32c
 from tests.problem_texts import problem_texts
+from tests.waiting import wait_until
 
-from .frames import Capture, await_problems, ether, read_pcap, udp, wait_until
+from .frames import Capture, await_problems, ether, read_pcap, udp
 
 WIRING = {"A": ["n0", "n1"], "B": ["n0", "n1"], "C": ["n0"]}  # C has no helper
 PLAIN, WIRE = 101, 102

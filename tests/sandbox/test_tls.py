@@ -12,8 +12,7 @@ from pathlib import Path
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
 from tests.problem_texts import problem_texts
-
-from .frames import LONG_S, wait_until
+from tests.waiting import LONG_S, wait_until
 
 
 def openssl(*argv: str) -> None:

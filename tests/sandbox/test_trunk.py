@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
+from tests.waiting import wait_until
 
-from .frames import Capture, arp, await_problems, ether, read_pcap, slot_hops, udp, wait_until
+from .frames import Capture, arp, await_problems, ether, read_pcap, slot_hops, udp
 
 HOSTS = ("A", "B", "C", "D")
 STRANGER = "02:00:09:09:09:09"

@@ -11,8 +11,9 @@ from typing import Any
 from ri2n_lab.cluster.sandbox import ANSWER_S, Sandbox, reserve_port
 from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
+from tests.waiting import LONG_S, wait_until
 
-from .frames import LONG_S, Capture, await_problems, udp, wait_until
+from .frames import Capture, await_problems, udp
 
 HOSTS = ("A", "B")
 # Audits follow each other quickly, and each controller soon removes what it does not use, so that

@@ -12,8 +12,7 @@ from ri2n_lab.cluster.sandbox import ANSWER_S, Process, Sandbox, reserve_port
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
 from tests.problem_texts import problem_texts
-
-from .frames import LONG_S, wait_until
+from tests.waiting import LONG_S, wait_until
 
 __all__ = ["Controller", "connect", "two"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +19,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors, ofp
 from ri2n_sdn.errors import NotAvailable
+from tests.waiting import wait_until
 
 
 class _Event(event.EventBase):  # type: ignore[misc]
@@ -42,13 +41,6 @@ class _App(OSKenApp):  # type: ignore[misc]
         self.seen.append(ev.text)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        threading.Event().wait(0.01)
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(ClusterConfig(), "max_min", tmp_path / "api.sock")
@@ -62,7 +54,7 @@ def test_an_app_survives_a_handler_that_raises() -> None:
     before = handler_errors["_App.take"]
     for text in ("a", "boom", "b"):
         app._send_event(_Event(text), None)
-    wait_until(lambda: app.seen == ["a", "b"])
+    wait_until(lambda: app.seen == ["a", "b"], lambda: app.seen)
     assert handler_errors["_App.take"] == before + 1
     app.stop()
 
@@ -104,7 +96,7 @@ def test_a_loop_survives_failures_and_counts_them(cluster: Cluster) -> None:
         cluster.wake.stop.wait(0.01)
 
     guarded_loop(cluster, "sample", turn)
-    wait_until(lambda: len(turns) > 5)
+    wait_until(lambda: len(turns) > 5, lambda: turns)
     assert cluster.counters["loop_errors_sample"] == 2
     assert not cluster.wake.stop.is_set()
 

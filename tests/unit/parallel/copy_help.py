@@ -1,4 +1,4 @@
-"""A copy server over pairs of plain sockets, and a wait for a condition."""
+"""A copy server over pairs of plain sockets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,12 @@ from typing import Any
 from ri2n_parallel.copy import Folder, Server, Session
 from ri2n_parallel.copy.messages import Hello, encode
 from tests.unit.parallel.worlds import PATIENCE_S
+from tests.waiting import wait_until
 
-__all__ = ["HELLO", "Connector", "Serving", "read_all", "say", "serving", "wait_until"]
+__all__ = ["HELLO", "Connector", "Serving", "read_all", "say", "serving"]
 
 UMASK = 0o022
 HELLO = encode(Hello(2, "ri2n-copy"))
-
-
-def wait_until(
-    condition: Callable[[], bool], what: Callable[[], object], timeout_s: float = PATIENCE_S
-) -> None:
-    """Wait for a condition; fail with `what()` when it does not come true."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, what()
-        threading.Event().wait(0.01)
 
 
 class Connector:

@@ -28,9 +28,9 @@ from tests.unit.parallel.copy_commands import (
     serve,
     start,
 )
-from tests.unit.parallel.copy_help import wait_until
 from tests.unit.parallel.relay import PASS, Relay
 from tests.unit.parallel.worlds import PATIENCE_S
+from tests.waiting import wait_until
 
 PR_CAPBSET_DROP = 24
 

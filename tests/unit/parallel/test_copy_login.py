@@ -16,8 +16,9 @@ from ri2n_parallel.copy import channel as channel_module
 from ri2n_parallel.copy import server as server_module
 from ri2n_parallel.copy.channel import Channel
 from ri2n_parallel.copy.messages import HEADER, Done, Message, Stat, Wait, encode
-from tests.unit.parallel.copy_help import HELLO, read_all, say, serving, wait_until
+from tests.unit.parallel.copy_help import HELLO, read_all, say, serving
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, in_thread
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("words", [b"", b"\0\0", HELLO[:-1]])

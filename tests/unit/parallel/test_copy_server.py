@@ -41,8 +41,9 @@ from ri2n_parallel.copy.messages import (
     Touch,
     encode,
 )
-from tests.unit.parallel.copy_help import HELLO, UMASK, Serving, read_all, say, serving, wait_until
+from tests.unit.parallel.copy_help import HELLO, UMASK, Serving, read_all, say, serving
 from tests.unit.parallel.worlds import PATIENCE_S, Clock, in_thread
+from tests.waiting import wait_until
 
 BLOCK = blocks.BLOCK_BYTES
 SHORT = 1 << 16
