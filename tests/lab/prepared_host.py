@@ -10,12 +10,14 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ri2n_lab.cluster import Lab, ovs
+from ri2n_sdn.fabric.topology import load_topology
 
 from .conftest import TOPOLOGIES
 
@@ -215,6 +217,15 @@ class Host:
             HOST, "--no-names", "--no-stats", "dump-flows", "br-ri2n"
         ).splitlines()
         return sorted(line for line in lines if "cookie" in line and ", table=252," not in line)
+
+
+@contextmanager
+def host_of_its_own() -> Iterator[Host]:
+    """Host A as before RI2N, in a lab that ends with the block."""
+    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+        made = Host(lab)
+        made.prepare()
+        yield made
 
 
 @pytest.fixture

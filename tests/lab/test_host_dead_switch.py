@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_lab.cluster import Lab, ovs
-from ri2n_sdn.fabric.topology import load_topology
+from ri2n_lab.cluster import ovs
 
-from .conftest import TOPOLOGIES, WaitUntil, await_true
+from .conftest import WaitUntil, await_true
 from .failing_host import differences
-from .prepared_host import Host, fake_program
+from .prepared_host import Host, fake_program, host_of_its_own
 
 DAEMONS = ("ovsdb-server", "ovs-vswitchd")
 
@@ -41,10 +40,8 @@ def start(host: Host, *daemons: str) -> None:
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
-        host = Host(lab)
-        host.prepare()
-        yield host
+    with host_of_its_own() as made:
+        yield made
 
 
 def answers(host: Host) -> bool:

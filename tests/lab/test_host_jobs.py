@@ -6,18 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from ri2n_lab.cluster import Lab, ovs
-from ri2n_sdn.fabric.topology import load_topology
+from ri2n_lab.cluster import ovs
 
-from .conftest import TOPOLOGIES
-from .prepared_host import HOST, SCRIPTS, Host
+from .prepared_host import HOST, SCRIPTS, Host, host_of_its_own
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
-        made = Host(lab)
-        made.prepare()
+    with host_of_its_own() as made:
         yield made
 
 

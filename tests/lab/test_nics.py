@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import pytest
 
 from ri2n_lab.cluster import Lab
-from ri2n_sdn.fabric.topology import load_topology, parse_topology
+from ri2n_sdn.fabric.topology import parse_topology
 
-from .conftest import EXACT, TOPOLOGIES
+from .conftest import EXACT
 from .floods import BROADCAST, FLOOD, FLOODED, PROBES, flood
 from .packets import COUNT_BROADCASTS, SEND_BROADCASTS, reaches
-from .prepared_host import Host
+from .prepared_host import Host, host_of_its_own
 
 pytestmark = [
     pytest.mark.virtual,
@@ -161,10 +161,8 @@ def test_without_nf_tables_it_goes_on_and_says_so(flooded: Lab) -> None:
 @pytest.fixture
 def host() -> Iterator[Host]:
     """Host A of fig4/d before RI2N, on a kernel whose NICs have one queue for all by default."""
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
-        host = Host(lab)
-        host.prepare()
-        yield host
+    with host_of_its_own() as made:
+        yield made
 
 
 def qdiscs(host: Host, nic: str) -> list[str]:

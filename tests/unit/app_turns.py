@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import cast
 
 import pytest
@@ -11,13 +12,16 @@ from ri2n_sdn.apps import codec, discovery, striping
 from ri2n_sdn.apps.cluster import Cluster
 from tests.unit.fake_hosts import FakeChannel
 
-__all__ = ["PACKET_OUT_HEAD", "Clock", "channel_of", "clock"]
+__all__ = ["PACKET_OUT_HEAD", "Clock", "channel_of", "clock", "replace_time"]
 
 PACKET_OUT_HEAD = len(codec.packet_out(1, b"", 0))
 
 
 class Clock:
-    now_s = 1000.0
+    """Replaces the module `time`; a test says how late it is."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
 
     def monotonic(self) -> float:
         return self.now_s
@@ -26,12 +30,17 @@ class Clock:
         return self.now_s + 5e8
 
 
+def replace_time(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Clock:
+    """Give these modules a clock in place of `time`, and return it."""
+    made = Clock()
+    for module in modules:
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in (cluster_module, discovery, striping):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
+    return replace_time(monkeypatch, cluster_module, discovery, striping)
 
 
 def channel_of(cluster: Cluster, name: str) -> FakeChannel:

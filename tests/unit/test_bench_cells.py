@@ -17,6 +17,7 @@ from ri2n_lab.bench.progress import Progress
 from ri2n_lab.guests.kernels import Kernel
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology, load_topology
+from tests.unit.bench_options import option
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 FILES = {name: Path(f"/x/{name}.yaml") for name in "bd"}
@@ -25,11 +26,6 @@ FILES = {name: Path(f"/x/{name}.yaml") for name in "bd"}
 @pytest.fixture
 def b_and_d() -> list[Topology]:
     return [load_topology(TOPOLOGIES / "fig4" / f"{name}.yaml") for name in "bd"]
-
-
-def option(cell: Cell, name: str) -> str | None:
-    words = cell.arguments
-    return words[words.index(f"--{name}") + 1] if f"--{name}" in words else None
 
 
 def test_fig4_measures_everything_once_per_repeat(b_and_d: list[Topology]) -> None:

@@ -19,7 +19,6 @@ from ri2n_lab.bench.demand import DemandSettings, Samples, held_from, judge
 from ri2n_lab.bench.failover import FailoverSettings
 from ri2n_lab.bench.fig4 import Fig4Settings
 from ri2n_lab.bench.figure import names
-from ri2n_lab.bench.guests import Cell
 from ri2n_lab.bench.helper import HelperSettings, busy_s, speed_rows
 from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, traffic_again_ms
 from ri2n_lab.bench.meters import netstat_value, parse_drops, parse_pings, round_trips_row
@@ -38,6 +37,7 @@ from ri2n_lab.cli import bench as command
 from ri2n_lab.cli import bench_striped
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
+from tests.unit.bench_options import option
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 MAC = "02:00:00:00:00:01"
@@ -47,11 +47,6 @@ Json = dict[str, Any]
 @pytest.fixture
 def f() -> Topology:
     return load_topology(TOPOLOGIES / "fig4" / "f.yaml")
-
-
-def option(cell: Cell, name: str) -> str | None:
-    words = cell.arguments
-    return words[words.index(f"--{name}") + 1] if f"--{name}" in words else None
 
 
 # ---- names that the command line repeats

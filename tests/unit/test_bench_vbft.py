@@ -25,6 +25,7 @@ from ri2n_lab.traffic.flooding import parse_flooded
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.switches import TABLES
 from ri2n_sdn.fabric.topology import Topology
+from tests.unit.bench_options import option
 from tests.unit.test_bench_report import table_after
 from tests.unit.test_bench_report_striped import page_of, written
 
@@ -58,10 +59,6 @@ def fat_tree(leaves: int, uppers: int, hosts: int = 16) -> Topology:
     }
     name = f"tree-{leaves}" if uppers == 1 else f"vbft-{leaves}-{uppers}"
     return Topology.model_validate({"name": name, "switches": switches, "hosts": nics})
-
-
-def option(words: tuple[str, ...], name: str) -> str:
-    return words[words.index(f"--{name}") + 1]
 
 
 def test_the_command_line_names_what_there_is() -> None:
@@ -301,9 +298,9 @@ def test_a_guest_for_each_lab_and_repeat() -> None:
     cells = vbft_cells(settings, files, seed=3)
     seen = {
         (
-            option(c.arguments, "topologies"),
-            option(c.arguments, "tables"),
-            option(c.arguments, "mode"),
+            option(c, "topologies"),
+            option(c, "tables"),
+            option(c, "mode"),
         )
         for c in cells
     }
@@ -312,9 +309,9 @@ def test_a_guest_for_each_lab_and_repeat() -> None:
     assert ("/x/flat.yaml", "cyclic,adaptive", "flow") in seen
     for cell in cells:
         assert cell.arguments[:2] == ("vbft", "--no-flat") and cell.planned_s > 0
-        assert [
-            option(cell.arguments, name) for name in ("link-mbps", "pattern", "seconds", "repeat")
-        ] == [*("20", "cg", "4", "1")]
+        assert [option(cell, name) for name in ("link-mbps", "pattern", "seconds", "repeat")] == [
+            *("20", "cg", "4", "1")
+        ]
         assert cell.overlay == {"repeat": cell.seed - 2}
 
 

@@ -19,6 +19,7 @@ from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, handler_errors, ofp
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
+from tests.unit.app_turns import Clock, replace_time
 
 # The transaction ID of an open request.
 REQUESTED = 77
@@ -39,16 +40,6 @@ REQUESTED = 77
 )
 def test_the_serial_number_tells_the_datapath(serial: str, found: tuple[str, int]) -> None:
     assert _datapath(serial) == found
-
-
-class Clock:
-    """Replaces the module `time`."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
 
 
 class Line:
@@ -120,9 +111,7 @@ def texts(app: ConnectionApp) -> list[str]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(connection, "time", made)
-    return made
+    return replace_time(monkeypatch, connection)
 
 
 @pytest.fixture(autouse=True)

@@ -26,30 +26,13 @@ from ri2n_sdn.fabric.model import Guest
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.weights.losses import Loss
 from tests.problem_texts import problem_texts
+from tests.unit.app_turns import Clock, replace_time
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
-
-
-class Clock:
-    """Replaces the module `time`."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def time(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(cluster_module, "time", clock)
-    monkeypatch.setattr(refusals, "time", clock)
-    monkeypatch.setattr(connection, "time", clock)
-    monkeypatch.setattr(problems, "time", clock)
-    return clock
+    return replace_time(monkeypatch, cluster_module, refusals, connection, problems)
 
 
 def two_hosts(config: ClusterConfig | None = None) -> Cluster:

@@ -7,15 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from ri2n_sdn.apps import striping
+from ri2n_sdn.apps import cluster as cluster_module
+from ri2n_sdn.apps import problems, striping
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.silence import SILENT_S, Silence
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from tests.problem_texts import problem_texts
+from tests.unit.app_turns import Clock, replace_time
 from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
-from tests.unit.test_problems import Clock
 
 NEVER = -math.inf
 
@@ -105,12 +106,8 @@ def test_a_trial_begins_anew_with_every_gap_in_the_reports() -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(striping, "time", made)
-    monkeypatch.setattr("ri2n_sdn.apps.cluster.time", made)
-    monkeypatch.setattr("ri2n_sdn.apps.problems.time", made)
     monkeypatch.setattr(striping, "_TURN_S", 0.0)
-    return made
+    return replace_time(monkeypatch, striping, cluster_module, problems)
 
 
 @pytest.fixture
