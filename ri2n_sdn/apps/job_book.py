@@ -7,13 +7,12 @@ acknowledged is not made.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.history import Record, kept
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import (
@@ -28,10 +27,17 @@ from ri2n_sdn.store.rows import (
     State,
 )
 
-__all__ = ["MAX_HISTORY", "MAX_ORDERS", "MAX_RESERVATIONS", "JobBook", "Storage"]
+__all__ = ["MAX_ORDERS", "MAX_RESERVATIONS", "JobBook", "Storage"]
 
-MAX_ORDERS, MAX_RESERVATIONS, MAX_HISTORY = 4096, 4096, 10_000
-"""At most so many of each are kept. The oldest records of ended jobs make way for new ones."""
+MAX_ORDERS, MAX_RESERVATIONS = 4096, 4096
+"""At most so many of each are kept."""
+
+
+# Fields that are not kept: the reservations say anew within which one a job is.
+_DERIVED = frozenset({"within"})
+
+RowT = TypeVar("RowT", JobRow, ReservationRow, RightRow, HistoryRow)
+ValueT = TypeVar("ValueT", Job, Reservation, Right, Record)
 
 
 class Storage(Protocol):
@@ -57,16 +63,20 @@ class JobBook:
     Whoever changes it waits for the store, so no lock of the cluster may be held meanwhile. Readers
     get whole new mappings, which nobody changes. `version` grows with every change. `identity` is
     that of the store, a random text that only its owner can read; empty without a store.
+
+    Whoever looks for room for an order or a reservation holds `admission` until it is in the book.
+    Otherwise two that cannot both be there would find the same room.
     """
 
     def __init__(self, storage: Storage | None = None) -> None:
         self._storage = storage
         self._lock = threading.Lock()
+        self.admission = threading.Lock()
         self._kept: dict[str, JobRow] = {}
         self.orders: Mapping[str, Job] = {}
         self.reservations: Mapping[str, Reservation] = {}
         self.rights: Mapping[str, Right] = {}
-        self.history: deque[Record] = deque(maxlen=MAX_HISTORY)
+        self.history: Sequence[Record] = ()
         self.version = 0
         self.identity = ""
 
@@ -79,11 +89,13 @@ class JobBook:
         state = self._storage.state()
         with self._lock:
             self._kept = dict(state.jobs)
-            jobs = {row.id: _job(row) for row in state.jobs.values()}
+            jobs = {row.id: _from_row(Job, row) for row in state.jobs.values()}
             self.orders = {name: job for name, job in jobs.items() if job.source == "order"}
-            self.reservations = {row.id: _reservation(row) for row in state.reservations.values()}
-            self.rights = {row.user: _right(row) for row in state.rights.values()}
-            self.history = deque(map(_record, state.history), maxlen=MAX_HISTORY)
+            self.reservations = {
+                row.id: _from_row(Reservation, row) for row in state.reservations.values()
+            }
+            self.rights = {row.user: _from_row(Right, row) for row in state.rights.values()}
+            self.history = kept((), [_from_row(Record, row) for row in state.history])
             self.identity = state.identity
             self.version += 1
         return True
@@ -91,12 +103,20 @@ class JobBook:
     def of_hosts(self) -> dict[str, Job]:
         """The jobs that hosts had declared when they were last kept, by their keys."""
         with self._lock:
-            return {name: _job(row) for name, row in self._kept.items() if row.source == "host"}
+            return {
+                name: _from_row(Job, row)
+                for name, row in self._kept.items()
+                if row.source == "host"
+            }
 
     def installed(self) -> dict[str, Job]:
         """The jobs whose paths were installed when they were last kept, by their keys."""
         with self._lock:
-            return {name: _job(row) for name, row in self._kept.items() if row.state == "installed"}
+            return {
+                name: _from_row(Job, row)
+                for name, row in self._kept.items()
+                if row.state == "installed"
+            }
 
     def keep(self, jobs: Mapping[str, tuple[Job, str, str]]) -> None:
         """Keep all jobs as they are now: by key, with their state and the reason for it.
@@ -105,11 +125,11 @@ class JobBook:
         """
         with self._lock:
             rows = {
-                key: _job_row(replace(job, id=key), state, why)
+                key: _to_row(JobRow, replace(job, id=key), state=state, why=why)
                 for key, (job, state, why) in jobs.items()
             }
             for key, order in self.orders.items():
-                rows.setdefault(key, _job_row(order, "waiting", ""))
+                rows.setdefault(key, _to_row(JobRow, order, state="waiting"))
                 # The order says which hosts it is for, not those that have carried it out so far.
                 rows[key] = replace(rows[key], hosts=order.hosts)
             changes: list[Change] = [
@@ -125,24 +145,32 @@ class JobBook:
         with self._lock:
             if job.id not in self.orders and len(self.orders) >= MAX_ORDERS:
                 raise BadInput(f"id: there are {MAX_ORDERS} jobs already, no more are accepted")
-            row = _job_row(job, "waiting", "")
+            row = _to_row(JobRow, job, state="waiting")
             self._write(Put(row))
             self._kept[job.id] = row
             self.orders = {**self.orders, job.id: job}
             self.version += 1
 
-    def end(self, record: Record, job: Job) -> None:
-        """Write down that a job has ended, and end its order if it was one."""
+    def end(self, *records: Record) -> None:
+        """Write down that jobs have ended, and end the orders among them, all or none.
+
+        Raises NotAvailable.
+        """
         with self._lock:
-            kept = self._kept.get(job.id)
-            gone: list[Change] = [Remove(kept)] if kept is not None else []
-            dropped: list[Change] = []
-            if len(self.history) == MAX_HISTORY:
-                dropped = [Remove(_history_row(self.history[0]))]
-            self._write(*gone, *dropped, Put(_history_row(record)))
-            self._kept.pop(job.id, None)
-            self.history.append(record)
-            self.orders = {key: order for key, order in self.orders.items() if key != job.id}
+            names = {record.id for record in records}
+            history = kept(self.history, records)
+            stays = set(map(id, history))
+            changes: list[Change] = [
+                Remove(row) for name in sorted(names) if (row := self._kept.get(name)) is not None
+            ]
+            changes += [
+                Remove(_to_row(HistoryRow, old)) for old in self.history if id(old) not in stays
+            ]
+            changes += [Put(_to_row(HistoryRow, new)) for new in records if id(new) in stays]
+            self._write(*changes)
+            self._kept = {key: row for key, row in self._kept.items() if key not in names}
+            self.orders = {key: order for key, order in self.orders.items() if key not in names}
+            self.history = history
             self.version += 1
 
     def put_reservation(self, reservation: Reservation) -> None:
@@ -151,7 +179,7 @@ class JobBook:
             new = reservation.id not in self.reservations
             if new and len(self.reservations) >= MAX_RESERVATIONS:
                 raise BadInput(f"id: there are {MAX_RESERVATIONS} reservations already")
-            self._write(Put(_reservation_row(reservation)))
+            self._write(Put(_to_row(ReservationRow, reservation)))
             self.reservations = {**self.reservations, reservation.id: reservation}
             self.version += 1
 
@@ -160,7 +188,7 @@ class JobBook:
         with self._lock:
             if name not in self.reservations:
                 raise BadInput(f"{name}: no such reservation")
-            self._write(Remove(_reservation_row(self.reservations[name])))
+            self._write(Remove(_to_row(ReservationRow, self.reservations[name])))
             self.reservations = {
                 key: value for key, value in self.reservations.items() if key != name
             }
@@ -169,7 +197,7 @@ class JobBook:
     def put_right(self, right: Right) -> None:
         """Say what a user may ask for. Raises NotAvailable."""
         with self._lock:
-            self._write(Put(_right_row(right)))
+            self._write(Put(_to_row(RightRow, right)))
             self.rights = {**self.rights, right.user: right}
             self.version += 1
 
@@ -178,7 +206,7 @@ class JobBook:
         with self._lock:
             if user not in self.rights:
                 raise BadInput(f"{user}: has no entry")
-            self._write(Remove(_right_row(self.rights[user])))
+            self._write(Remove(_to_row(RightRow, self.rights[user])))
             self.rights = {key: value for key, value in self.rights.items() if key != user}
             self.version += 1
 
@@ -207,81 +235,24 @@ def _policy(rules: Rules) -> Policy:
     )
 
 
-def _job_row(job: Job, state: str, why: str) -> JobRow:
-    return JobRow(
-        job.id,
-        job.user,
-        job.uid,
-        job.hosts,
-        _rules(job.policy),
-        job.begin_s,
-        job.end_s,
-        job.source,
-        state,
-        why,
-    )
+def _to_row(kind: type[RowT], value: Any, **more: Any) -> RowT:
+    """The row with all fields of `value`. A policy becomes rules; `more` are the row's own fields.
+
+    A field that the row does not have is a TypeError, so none can be forgotten.
+    """
+    for each in fields(value):
+        if each.name == "policy":
+            more["rules"] = _rules(value.policy)
+        elif each.name not in _DERIVED:
+            more[each.name] = getattr(value, each.name)
+    return kind(**more)
 
 
-def _job(row: JobRow) -> Job:
-    return Job(
-        row.id,
-        row.user,
-        row.uid,
-        row.hosts,
-        _policy(row.rules),
-        row.begin_s,
-        row.end_s,
-        row.source,
-    )
-
-
-def _reservation_row(kept: Reservation) -> ReservationRow:
-    return ReservationRow(
-        kept.id,
-        kept.user,
-        kept.hosts,
-        kept.begin_s,
-        kept.end_s,
-        kept.rate_bps,
-        _rules(kept.policy),
-    )
-
-
-def _reservation(row: ReservationRow) -> Reservation:
-    return Reservation(
-        row.id, row.user, row.hosts, row.begin_s, row.end_s, row.rate_bps, _policy(row.rules)
-    )
-
-
-def _right_row(right: Right) -> RightRow:
-    return RightRow(right.user, right.policies, right.max_rate_bps, right.max_hosts, right.reserve)
-
-
-def _right(row: RightRow) -> Right:
-    return Right(row.user, row.policies, row.max_rate_bps, row.max_hosts, row.reserve)
-
-
-def _history_row(record: Record) -> HistoryRow:
-    return HistoryRow(
-        record.id,
-        record.user,
-        record.uid,
-        record.hosts,
-        _rules(record.policy),
-        record.begin_s,
-        record.end_s,
-        record.why,
-    )
-
-
-def _record(row: HistoryRow) -> Record:
-    return Record(
-        row.id,
-        row.user,
-        row.uid,
-        row.hosts,
-        _policy(row.rules),
-        row.begin_s,
-        row.end_s,
-        row.why,
-    )
+def _from_row(kind: type[ValueT], row: Any) -> ValueT:
+    """The value with all its fields from the row's; rules become its policy."""
+    values: dict[str, Any] = {
+        each.name: _policy(row.rules) if each.name == "policy" else getattr(row, each.name)
+        for each in fields(kind)
+        if each.name not in _DERIVED
+    }
+    return kind(**values)

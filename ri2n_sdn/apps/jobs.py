@@ -390,7 +390,7 @@ class JobsApp(OSKenApp):
 
     def _end(self, job: Job, end_s: float, why: str) -> None:
         try:
-            self.cluster.jobs.book.end(ended(job, end_s, why), job)
+            self.cluster.jobs.book.end(ended(job, end_s, why))
         except Ri2nError as error:
             self._fault(str(error))
             return

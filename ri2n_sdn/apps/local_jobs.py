@@ -132,7 +132,7 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, A
         )
     asker.check_owner(job.user, job.uid, name)
     why = f"{asker.name} has ended it"
-    book.end(ended(job, time.time(), why), job)
+    book.end(ended(job, time.time(), why))
     cluster.wake.jobs.set()
     with cluster.lock:
         cluster.note(f"job {name} of {job.user} has ended: {why}")

@@ -244,7 +244,8 @@ class Link:
         ]
         if not operations:
             return None
-        new = sum(each["op"] == "insert" and each["table"] == "History" for each in operations)
+        in_history = [each["op"] for each in operations if each["table"] == "History"]
+        new = in_history.count("insert") - in_history.count("delete")
         fence = _wait([{"epoch": epoch}])
         return self._send([fence, *operations, *self._make_room(new)])
 

@@ -236,9 +236,13 @@ def test_only_so_much_history_is_kept(
     monkeypatch.setattr(link, "MAX_HISTORY", 4)
     store = open_store(own.target)
     assert store.wait_active(LONG_S)
-    for end_s in (3.0, 1.0, 2.0, 4.0, 5.0, 6.0):
-        store.write(Put(HistoryRow(f"j{end_s}", "a", 1, (), Rules(), 0.0, end_s)))
+    rows = {end: HistoryRow(f"j{end}", "a", 1, (), Rules(), 0.0, float(end)) for end in range(8)}
+    for end in (3, 1, 2, 4, 5, 6):
+        store.write(Put(rows[end]))
     assert [row.end_s for row in store.state().history] == [3.0, 4.0, 5.0, 6.0]
+    # Where another one makes way, the oldest one stays.
+    store.write(Remove(rows[5]), Put(rows[7]))
+    assert [row.end_s for row in store.state().history] == [3.0, 4.0, 6.0, 7.0]
 
 
 def test_the_second_one_takes_over_and_the_first_one_is_fenced_off(

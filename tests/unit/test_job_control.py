@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +20,13 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared
-from ri2n_sdn.apps.job_book import MAX_HISTORY, JobBook
+from ri2n_sdn.apps.job_book import JobBook, _from_row, _to_row
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_jobs import ROOT, Asker
 from ri2n_sdn.client import call, jobs_socket_of
 from ri2n_sdn.discovery.nic_state import NicState
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.jobs.history import ended
+from ri2n_sdn.jobs.history import MAX_RECORDS, Record, ended
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, Put, ReservationRow, RightRow, State
@@ -119,7 +120,7 @@ def test_everything_in_the_book_survives_a_new_start() -> None:
     assert book.load()
     book.add_order(job())
     book.add_order(job("over"))
-    book.end(ended(job("over"), 50.0, "alice has ended it"), job("over"))
+    book.end(ended(job("over"), 50.0, "alice has ended it"))
     book.put_reservation(Reservation("r1", "alice", ("A", "B"), 100.0, 200.0, 10**6, POLICY))
     book.put_right(Right("alice", frozenset({"paths"}), 10**9, 4, True))
     book.keep({"h1": (job("h1", source="host"), "installed", "")})
@@ -148,7 +149,7 @@ def test_what_the_store_does_not_acknowledge_is_not_done() -> None:
     version = book.version
     changes: list[Callable[[], None]] = [
         lambda: book.add_order(job("j2")),
-        lambda: book.end(ended(job(), 50.0, "over"), job()),
+        lambda: book.end(ended(job(), 50.0, "over")),
         lambda: book.put_right(Right("bob")),
         lambda: book.remove_right("alice"),
         lambda: book.put_reservation(Reservation("r", "a", ("A",), 1.0, 2.0)),
@@ -183,11 +184,53 @@ def test_a_store_that_is_away_at_the_start_is_read_later() -> None:
 def test_the_oldest_record_makes_way() -> None:
     store = FakeStore()
     book = JobBook(store)
-    for number in range(MAX_HISTORY + 3):
-        book.end(ended(job(f"j{number}"), 50.0 + number, "over"), job(f"j{number}"))
+    records = [ended(job(f"j{n}"), 50.0 + n, "over") for n in range(MAX_RECORDS)]
+    book.end(*records)
+    for number in range(MAX_RECORDS, MAX_RECORDS + 3):
+        book.end(ended(job(f"j{number}"), 50.0 + number, "over"))
     kept = [row for row in store.rows.values() if isinstance(row, HistoryRow)]
-    assert len(book.history) == len(kept) == MAX_HISTORY
-    assert book.history[0].id == "j3"
+    assert len(book.history) == len(kept) == MAX_RECORDS
+    assert book.history[0].id == "j3" and {row.id for row in kept} == {r.id for r in book.history}
+    assert store.writes == 4, "what ends together is written together"
+
+
+def test_a_host_that_ends_jobs_without_pause_pushes_out_its_own_records_alone() -> None:
+    store = FakeStore()
+    book = JobBook(store)
+    honest = [ended(job(f"j{n}"), 50.0 + n, "over") for n in range(9)]
+    book.end(*honest)
+    flood = [
+        replace(ended(job(f"z{n}"), 99.0 + n, "over"), user=f"u{n}", hosts=("Z",))
+        for n in range(MAX_RECORDS + 50)
+    ]
+    book.end(*flood[: MAX_RECORDS - 9])
+    for at in range(MAX_RECORDS - 9, len(flood), 20):
+        book.end(*flood[at : at + 20])
+    assert list(book.history) == [*honest, *flood[-(MAX_RECORDS - 9) :]]
+    again = JobBook(store)
+    assert again.load() and list(again.history) == list(book.history)
+
+
+FULL = {
+    Job: (JobRow, Job("j", "a", 7, ("A",), POLICY, 1.0, 2.0, "order")),
+    Reservation: (ReservationRow, Reservation("r", "a", ("A",), 1.0, 2.0, 5, POLICY)),
+    Right: (RightRow, Right("a", frozenset({"paths"}), 9, 4, True)),
+    Record: (HistoryRow, Record("j", "a", 7, ("A",), POLICY, 1.0, 2.0, "over")),
+}
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_no_field_is_forgotten_on_the_way_to_the_store_and_back(kind: type[Any]) -> None:
+    row, value = FULL[kind]
+    assert _from_row(kind, _to_row(row, value)) == value
+    usual = {each.name for each in fields(kind) if getattr(value, each.name) == each.default}
+    assert usual <= {"within"}, "the example shows nothing about a field that has its default"
+    with_more = make_dataclass("WithMore", [("more", int, 5)], bases=(kind,), frozen=True)
+    told = {each.name: getattr(value, each.name) for each in fields(kind)}
+    with pytest.raises(TypeError, match="more"):
+        _to_row(row, with_more(**told, more=6))
+    with pytest.raises(AttributeError, match="more"):
+        _from_row(with_more, _to_row(row, value))
 
 
 @pytest.fixture

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.history import ended, kept, matching
+from ri2n_sdn.jobs.history import Record, ended, kept, matching
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.rights import EVERYBODY, Right, allowed, check_right, parse_policies
 from tests.unit.job_cases import job
@@ -97,10 +102,62 @@ def test_history() -> None:
     one = ended(job("a", "A B", "exclusive", begin_s=50.0), 60.0, "job manager\nended it")
     assert one.why == "job manager ended it" and one.policy == Policy("exclusive")
     early = ended(job("b", "B C", begin_s=50.0), 40.0, "x" * 500)
-    assert early.end_s == 50.0 and len(early.why) == 200
+    # A host's clock that is wrong does not make a record that ends in the future.
+    assert (early.begin_s, early.end_s) == (40.0, 40.0) and len(early.why) == 200
     both = kept([one], [early])
     assert both == (early, one) and kept(both, [], most=1) == (one,)
     assert matching(both) == [early, one]
     assert matching(both, host="A") == matching(both, id="a") == matching(both, user="u_a") == [one]
     assert matching(both, since_s=55.0) == [one]
-    assert matching(both, host="B", since_s=50.0) == [early, one]
+    assert matching(both, host="B", since_s=40.0) == [early, one]
+
+
+RECORDS = st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("abc")), max_size=40)
+
+
+def record(number: int, host: str, user: str) -> Record:
+    return Record(f"j{number}", user, 1, (host, "Q"), Policy(), 0.0, float(number), "over")
+
+
+def in_turn(pairs: Sequence[tuple[str, str]], most: int) -> tuple[Record, ...]:
+    """The records that stay when each job ends after the one before."""
+    records: tuple[Record, ...] = ()
+    for number, (host, user) in enumerate(pairs):
+        records = kept(records, [record(number, host, user)], most)
+    return records
+
+
+@given(RECORDS, st.randoms(use_true_random=False), st.integers(6, 20))
+def test_a_hosts_records_survive_any_number_of_anothers(
+    pairs: list[tuple[str, str]], random: Random, most: int
+) -> None:
+    share = most // 5
+    honest = [("H", "h")] * share
+    flood = [("Z", f"u{number % 7}") for number in range(60)]
+    every = [*pairs, *honest, *flood]
+    random.shuffle(every)
+    assert sum(each.hosts[0] == "H" for each in in_turn(every, most)) == share
+
+
+@given(st.integers(4, 20), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_a_users_records_survive_any_number_of_anothers_orders(
+    most: int, hosts: int, random: Random
+) -> None:
+    share = most // hosts // 2
+    every = [("A", "honest")] * share + [("ABCD"[n % hosts], "busy") for n in range(100)]
+    random.shuffle(every)
+    assert sum(each.user == "honest" for each in in_turn(every, most)) == share
+
+
+@given(RECORDS, st.integers(1, 12))
+def test_the_newest_records_of_each_user_of_a_host_are_kept(
+    pairs: list[tuple[str, str]], most: int
+) -> None:
+    together = kept((), [record(n, *pair) for n, pair in enumerate(pairs)], most)
+    for records in (together, in_turn(pairs, most)):
+        assert len(records) == min(most, len(pairs))
+        assert [each.end_s for each in records] == sorted(each.end_s for each in records)
+        for host, user in set(pairs):
+            ends = [n for n, pair in enumerate(pairs) if pair == (host, user)]
+            stays = [each.end_s for each in records if (each.hosts[0], each.user) == (host, user)]
+            assert stays == ends[len(ends) - len(stays) :]
