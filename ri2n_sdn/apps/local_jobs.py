@@ -32,6 +32,7 @@ __all__ = ["ROOT", "Asker", "asker_of", "job_operations"]
 
 _CREDENTIALS = struct.Struct("3i")
 _MAX_HISTORY = 1000
+_ADMITTING = frozenset({"job_begin", "job_move", "reserve_add"})
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,21 @@ def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Operation]:
     ) -> Operation:
         return lambda request: operation(cluster, asker, request)
 
-    return {name: bound(operation) for name, operation in operations.items()}
+    def admitting(
+        operation: Callable[[Cluster, Asker, dict[str, Any]], dict[str, Any]],
+    ) -> Operation:
+        """The operation as one step: nobody else is admitted between its check and its record."""
+
+        def run(request: dict[str, Any]) -> dict[str, Any]:
+            with cluster.jobs.book.admission:
+                return operation(cluster, asker, request)
+
+        return run
+
+    return {
+        name: (admitting if name in _ADMITTING else bound)(operation)
+        for name, operation in operations.items()
+    }
 
 
 # Jobs

@@ -6,9 +6,11 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any, cast
 
 import pytest
@@ -344,6 +346,46 @@ def test_a_job_begun_twice_is_the_same_or_refused(api: LocalApi) -> None:
     assert ask(api, "job_begin", job=ORDER)["ok"]
     assert ask(api, "job_begin", job=ORDER)["again"]
     assert "already" in ask(api, "job_begin", job={**ORDER, "policy": "shared"})["error"]
+
+
+class MeetingStore(FakeStore):
+    """A store in which two writers meet, if two may write at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = Barrier(2)
+
+    def write(self, *changes: Change) -> None:
+        with suppress(BrokenBarrierError):
+            self.meeting.wait(0.5)
+        super().write(*changes)
+
+
+@pytest.mark.parametrize("op", ["job_begin", "job_move", "reserve_add"])
+def test_of_two_orders_at_once_the_second_is_refused_and_told_of_the_first(
+    api: LocalApi, op: str
+) -> None:
+    """There is one lane to give away: the other one stays common."""
+    times = {"begin_s": 4e9, "end_s": 4.1e9}
+    requests: dict[Asker, dict[str, Any]] = {}
+    for asker in (ALICE, BOB):
+        order = {**ORDER, "id": f"of-{asker.name}", "user": asker.name, "uid": asker.uid}
+        requests[asker] = {"job": order}
+        if op == "job_move":
+            assert ask(api, "job_begin", asker, job={**order, "policy": "shared"})["ok"]
+            requests[asker] = {"id": order["id"], "job": {"policy": "exclusive"}}
+        elif op == "reserve_add":
+            del order["uid"]
+            requests[asker] = {"reservation": order | times}
+    api._cluster.jobs.book._storage = MeetingStore()
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(
+            threads.map(lambda asker: (asker, ask(api, op, asker, **requests[asker])), requests)
+        )
+    ((first, _),) = [(asker, answer) for asker, answer in answers if answer["ok"]]
+    ((_, refusal),) = [(asker, answer) for asker, answer in answers if not answer["ok"]]
+    assert f"of-{first.name}" in refusal["error"] and "\n" not in refusal["error"], refusal
+    assert refusal["error"].startswith("refused: ")
 
 
 def test_a_reservation_is_made_once_and_ends(api: LocalApi) -> None:
