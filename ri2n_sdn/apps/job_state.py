@@ -11,6 +11,7 @@ from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import Agreement
+from ri2n_sdn.jobs.nudges import Nudges
 from ri2n_sdn.pipeline.job_plan import Channels
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 
@@ -27,7 +28,7 @@ class JobState:
     * `agreement`, `assignment`: the jobs and their paths. `of_host`: what follows for the rows,
       `channels`: for the helpers.
     * `states`: of each job, "installed", "waiting" or "refused", and why.
-    * `nudged`: hosts that said that their jobs have changed.
+    * `nudges`: hosts that said that their jobs have changed, and when each is read again.
     * `key`: the secret from which those of isolated jobs are made.
     """
 
@@ -40,14 +41,23 @@ class JobState:
     of_host: Mapping[str, HostJobs] = field(default_factory=dict)
     channels: Channels = field(default_factory=dict)
     states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    nudged: set[str] = field(default_factory=set)
+    nudges: Nudges = field(default_factory=Nudges)
 
     def rules(self, host: str) -> HostJobs:
         """What a host's rows must hold about jobs."""
         return self.of_host.get(host, NO_JOBS)
 
-    def problems(self) -> Iterator[Problem]:
-        """What is wrong with jobs, and whose fault it is."""
+    def problems(self, now_s: float) -> Iterator[Problem]:
+        """What is wrong with jobs, and whose fault it is. `now_s` is on the monotonic clock."""
+        hasty = self.nudges.too_often(now_s)
+        for host in hasty[:_MAX_SHOWN]:
+            yield Problem(
+                "warning",
+                f"{host}: it says too often that its jobs have changed, so it is answered later",
+                "find out there what begins and ends jobs, or sends these messages",
+            )
+        if len(hasty) > _MAX_SHOWN:
+            yield Problem("warning", f"{len(hasty) - _MAX_SHOWN} more hosts do, too")
         lines = [
             f"{host}: {fault}" for host, faults in sorted(self.faults.items()) for fault in faults
         ]

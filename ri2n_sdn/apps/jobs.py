@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
-from ri2n_sdn.apps.declared_rows import declared_request, read_declared
+from ri2n_sdn.apps.declared_rows import Reading
 from ri2n_sdn.apps.job_addresses import announcements
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.patience import MUTE_S, await_most
@@ -32,29 +31,30 @@ from ri2n_sdn.jobs.declaration import (
     write_answer,
     write_order,
 )
-from ri2n_sdn.jobs.history import ended
+from ri2n_sdn.jobs.history import Record, ended
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.reservations import at, needed, soon
+from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
-from ri2n_sdn.pipeline.jobs import NO_JOBS, Enclosure, HostJobs
+from ri2n_sdn.pipeline.jobs import NO_JOBS, ORDER_PRIORITY, Enclosure, HostJobs, message_rows
 
 __all__ = ["JobsApp", "jobs_changed"]
 
 _LOG = logging.getLogger("ri2n.jobs")
 _TICK_S = 0.5
-_READ_S = 1.0
+# A turn waits for hosts' declarations for this time at most: until the first decision, which is
+# about all hosts, and then. What comes later is used by a later turn.
+_FIRST_READ_S, _READ_S = 1.0, 0.1
 # A host's declarations are read again after this time, in case that a message was lost.
 _AGAIN_S = 2.0
 # A host whose declarations cannot be read for this time is planned without them.
 _UNREAD_S = 3.0
-# A job whose host has not come back for this time after a start of the controller has ended.
+# A job whose host has not come back for this time after the controller took over has ended.
 _GONE_S = 300.0
 # Switches are told the addresses of isolated jobs again after this time. Most forget an address 300
 # s after its last frame.
 _ANNOUNCE_S = 60.0
-# The first order's priority among the messages for a host; below are answers, by class.
-_ORDERS = 1000
 _MAX_ORDERS_PER_HOST = 64
 
 
@@ -72,12 +72,14 @@ class JobsApp(OSKenApp):
         super().__init__(*args, **kwargs)
         # The connection by which, and the time when, a host's declarations were read last.
         self._read: dict[str, tuple[Channel, float]] = {}
+        # The requests for declarations that hosts have not answered yet.
+        self._readings: dict[str, Reading] = {}
         # The connections of hosts that wait for it, and since when.
         self._met: dict[str, tuple[Channel, float]] = {}
         # What the last decision was made of. It is made again when one of them has changed.
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
-        self._loaded = False
+        self._loaded, self._loaded_s = False, 0.0
         # The walls of hosts whose addresses the switches were told, and when.
         self._announced: dict[str, tuple[Enclosure, float]] = {}
         # The hosts and the policy with which jobs were installed.
@@ -89,16 +91,18 @@ class JobsApp(OSKenApp):
 
     def _turn(self) -> None:
         cluster = self.cluster
-        cluster.wake.jobs.wait(_TICK_S)
+        cluster.wake.jobs.wait(self._rest_s(time.monotonic()))
         cluster.wake.jobs.clear()
         now_s = time.monotonic()
         with cluster.lock:
             if cluster.passive is not None:
                 # Another controller changes the book.
-                self._loaded = False
+                self._loaded, self._basis = False, ()
+                cluster.jobs.nudges.keep(())
                 return
-            nudged, cluster.jobs.nudged = cluster.jobs.nudged, set()
-            due = self._due(nudged, now_s)
+            due = self._due(now_s)
+            for member, _ in due:
+                cluster.jobs.nudges.began_read(member.name, now_s)
         self._read_declarations(due)
         with cluster.lock:
             if not cluster.started:
@@ -107,7 +111,7 @@ class JobsApp(OSKenApp):
             declared = dict(state.declared)
         if not self._loaded and state.book.load():
             self._seen = state.book.of_hosts()
-            self._loaded = True
+            self._loaded, self._loaded_s = True, now_s
             self._installed_as = {
                 key: (job.hosts, job.policy) for key, job in state.book.installed().items()
             }
@@ -126,61 +130,109 @@ class JobsApp(OSKenApp):
 
     # What hosts declare
 
-    def _due(self, nudged: set[str], now_s: float) -> list[tuple[Member, Channel]]:
+    def _rest_s(self, now_s: float) -> float:
+        """In which time the next turn begins, if nothing happens before."""
+        with self.cluster.lock:
+            nudges = self.cluster.jobs.nudges
+            waits_s = [nudges.due_in_s(member.name, now_s) for member, _ in self._askable(now_s)]
+        return min([_TICK_S, *waits_s])
+
+    def _askable(self, now_s: float) -> list[tuple[Member, Channel]]:
+        """The hosts that can be asked for their declarations now (cluster.lock is held)."""
+        return [
+            (member, channel)
+            for name, member in self.cluster.members.items()
+            if (channel := member.channel) is not None
+            and channel.mute_s(now_s) <= MUTE_S
+            and (name not in self._readings or self._readings[name].channel is not channel)
+        ]
+
+    def _due(self, now_s: float) -> list[tuple[Member, Channel]]:
         """The hosts whose declarations are read now (cluster.lock is held)."""
         due = []
-        members = self.cluster.members
-        for name in self._read.keys() - members.keys():
-            del self._read[name]
-        for name in self.cluster.jobs.declared.keys() - members.keys():
-            del self.cluster.jobs.declared[name]
-            self.cluster.jobs.faults.pop(name, None)
-        for name, member in members.items():
-            channel = member.channel
-            if channel is None or channel.mute_s(now_s) > MUTE_S:
-                continue
-            read_by, read_s = self._read.get(name, (None, 0.0))
-            again_s = max(_AGAIN_S, 0.02 * len(members))
-            if name in nudged or read_by is not channel or now_s - read_s > again_s:
+        members, state = self.cluster.members, self.cluster.jobs
+        state.nudges.keep(members.keys())
+        by_host: tuple[dict[str, Any], ...] = (self._read, self._readings, state.declared)
+        for of_host in (*by_host, state.faults):
+            for name in of_host.keys() - members.keys():
+                del of_host[name]
+        again_s = max(_AGAIN_S, 0.02 * len(members))
+        for member, channel in self._askable(now_s):
+            read_by, read_s = self._read.get(member.name, (None, 0.0))
+            nudged = state.nudges.due_in_s(member.name, now_s) == 0.0
+            if nudged or read_by is not channel or now_s - read_s > again_s:
                 due.append((member, channel))
         return due
 
     def _read_declarations(self, due: list[tuple[Member, Channel]]) -> None:
-        """Read the declarations of some hosts. What cannot be read stays as it was."""
-        asked: list[tuple[Member, Channel, Future[list[Any]]]] = [
-            (member, channel, channel.request(declared_request(channel))) for member, channel in due
-        ]
-        await_most([(member.name, (reply,)) for member, _, reply in asked], _READ_S)
-        for member, channel, reply in asked:
-            name = member.name
-            try:
-                parts = reply.result(timeout=0)
-                texts = [
-                    text for part in parts for raw in part.body for text in read_declared(raw.data)
-                ]
-            except Exception as error:
-                # Whatever a reply holds, it is this host's fault alone.
-                _LOG.debug("%s: its jobs cannot be read: %s", name, printable(repr(error)))
-                with self.cluster.lock:
-                    self.cluster.jobs.nudged.add(name)
-                continue
-            declarations: list[Declaration] = []
-            faults: list[str] = []
-            for text in texts:
-                try:
-                    declarations.append(read_declaration(name, text))
-                except BadInput as error:
-                    faults.append(printable(str(error)))
-            self._read[name] = channel, time.monotonic()
+        """Ask some hosts for their declarations, and take in what was answered.
+
+        What cannot be read stays as it was. Hosts that answer late do not keep the others waiting.
+        """
+        for member, channel in due:
+            self._readings[member.name] = Reading.begin(channel, self._believed(member))
+        asked = {member.name: self._readings[member.name].futures for member, _ in due}
+        await_most(list(asked.items()), _READ_S if self._basis else _FIRST_READ_S)
+        for name, reading in list(self._readings.items()):
+            if reading.done:
+                del self._readings[name]
+                self._take(name, reading)
+            elif name in asked:
+                for future in reading.futures:
+                    future.add_done_callback(lambda _: self.cluster.wake.jobs.set())
+
+    def _believed(self, member: Member) -> frozenset[int]:
+        """The cookies of the messages that a host's bridge holds for all that is known."""
+        with self.cluster.lock:
+            installed, notes = member.installed, member.planned_jobs.notes
+        if installed is None:
+            return frozenset()
+        return frozenset(flow.cookie for flow in message_rows(notes)) & installed.cookies.keys()
+
+    def _take(self, name: str, reading: Reading) -> None:
+        """Take in a host's answer about its declarations."""
+        declarations: list[Declaration] = []
+        faults: list[str] = []
+        try:
+            texts, gone = reading.result()
+        except Exception as error:
+            # Whatever a reply holds, it is this host's fault alone.
+            _LOG.debug("%s: its jobs cannot be read: %s", name, printable(repr(error)))
             with self.cluster.lock:
-                state = self.cluster.jobs
-                if self.cluster.members.get(name) is not member:
-                    continue
-                self.cluster.counters["dropped_declaration_malformed"] += len(
-                    set(faults) - set(state.faults.get(name, ()))
-                )
-                state.declared[name] = tuple(declarations)
-                state.faults[name] = tuple(faults)
+                self.cluster.jobs.nudges.nudged(name, time.monotonic())
+            return
+        for text in texts:
+            try:
+                declarations.append(read_declaration(name, text))
+            except BadInput as error:
+                faults.append(printable(str(error)))
+        with self.cluster.lock:
+            state, member = self.cluster.jobs, self.cluster.members.get(name)
+            if member is None or member.channel is not reading.channel:
+                return
+            self._read[name] = reading.channel, time.monotonic()
+            self.cluster.counters["dropped_declaration_malformed"] += len(
+                set(faults) - set(state.faults.get(name, ()))
+            )
+            state.declared[name] = tuple(declarations)
+            state.faults[name] = tuple(faults)
+            self._renew(member, gone)
+
+    def _renew(self, member: Member, gone: frozenset[int]) -> None:
+        """Send messages again that a host's scripts have deleted (cluster.lock is held).
+
+        `job-begin` deletes the answer to the job that had the class before, so that it does not
+        take it for its own. If the new job is the same, so is its answer, and nothing would have to
+        be sent if the row were still there.
+        """
+        installed = member.installed
+        if installed is None or gone.isdisjoint(installed.cookies):
+            return
+        cookies = {key: table for key, table in installed.cookies.items() if key not in gone}
+        member.installed = Installed(cookies, installed.groups)
+        # This is no row that somebody has lost, so the next plan repairs nothing.
+        member.dirty, member.audited_s = True, time.monotonic()
+        self.cluster.wake.trunk.set()
 
     def _admit(self, now_s: float) -> None:
         """Let hosts be planned whose declarations were read, or cannot be read in time."""
@@ -319,8 +371,8 @@ class JobsApp(OSKenApp):
             for number, order in enumerate(sorted(state.book.orders.values(), key=_begun)):
                 for host in order.hosts:
                     own = notes.setdefault(host, {})
-                    if sum(priority >= _ORDERS for priority in own) < _MAX_ORDERS_PER_HOST:
-                        own[_ORDERS + number] = write_order(order)
+                    if sum(priority >= ORDER_PRIORITY for priority in own) < _MAX_ORDERS_PER_HOST:
+                        own[ORDER_PRIORITY + number] = write_order(order)
             self._replace(
                 {
                     name: jobs
@@ -383,19 +435,25 @@ class JobsApp(OSKenApp):
 
     def _end_orders(self, now_s: float) -> None:
         """End orders whose time is over."""
-        book = self.cluster.jobs.book
-        for job in list(book.orders.values()):
-            if job.end_s is not None and job.end_s <= now_s:
-                self._end(job, job.end_s, "its time was over")
+        over = [
+            ended(job, job.end_s, "its time was over")
+            for job in self.cluster.jobs.book.orders.values()
+            if job.end_s is not None and job.end_s <= now_s
+        ]
+        self._end(over)
 
-    def _end(self, job: Job, end_s: float, why: str) -> None:
+    def _end(self, records: Sequence[Record]) -> None:
+        """Write down that jobs have ended. All are one change of the store, which takes a while."""
+        if not records:
+            return
         try:
-            self.cluster.jobs.book.end(ended(job, end_s, why))
+            self.cluster.jobs.book.end(*records)
         except Ri2nError as error:
             self._fault(str(error))
             return
         with self.cluster.lock:
-            self.cluster.note(f"job {job.id} of {job.user} has ended: {why}")
+            for record in records:
+                self.cluster.note(f"job {record.id} of {record.user} has ended: {record.why}")
 
     def _keep(self, now_s: float) -> None:
         """Keep the jobs that there are, and write down those that have ended."""
@@ -403,22 +461,18 @@ class JobsApp(OSKenApp):
         with cluster.lock:
             jobs = dict(state.agreement.jobs)
             kept = {key: (job, *state.states.get(key, ("", ""))) for key, job in jobs.items()}
-            # A host that is away may still run its job.
-            fresh = time.monotonic() - cluster.started_s < _GONE_S
-            away = {
-                name
-                for name in {host for job in self._seen.values() for host in job.hosts}
-                if (fresh if name not in cluster.members else cluster.members[name].channel is None)
-            }
+            unheard = self._unheard({host for job in self._seen.values() for host in job.hosts})
+        over = []
         for key, job in list(self._seen.items()):
-            if key in jobs or (job.source == "order" and job.id in state.book.orders):
+            if key in jobs or key in state.book.orders:
                 continue
-            if not away.isdisjoint(job.hosts):
+            if not unheard.isdisjoint(job.hosts):
                 kept.setdefault(key, (job, "waiting", "its hosts are away"))
                 continue
             del self._seen[key]
             if job.source == "host":
-                self._end(replace(job, id=key), now_s, "its hosts have ended it")
+                over.append(ended(replace(job, id=key), now_s, "its hosts have ended it"))
+        self._end(over)
         for key, job in jobs.items():
             # Hosts end a job one after the other; the record shall name all of them.
             before = self._seen.get(key)
@@ -432,6 +486,23 @@ class JobsApp(OSKenApp):
         with cluster.lock:
             cluster.faults.pop("jobs are not kept", None)
 
+    def _unheard(self, hosts: Iterable[str]) -> set[str]:
+        """The hosts that may still run a job that none declares (cluster.lock is held).
+
+        These are the hosts that have declared nothing yet since this controller took over: those
+        that are away, and for some time those that cannot be read. A host that was read and then
+        left has said which jobs it has. If its jobs of before were kept as well, a host that comes
+        and goes could have any number of them.
+        """
+        members, declared = self.cluster.members, self.cluster.jobs.declared
+        fresh = time.monotonic() - self._loaded_s < _GONE_S
+        return {
+            name
+            for name in hosts
+            if name not in declared
+            and (fresh or (name in members and members[name].channel is None))
+        }
+
     def _fault(self, text: str) -> None:
         with self.cluster.lock:
             self.cluster.faults["jobs are not kept"] = printable(text)
@@ -441,8 +512,8 @@ def jobs_changed(cluster: Cluster, dpid: int) -> None:
     """Take in a host's message that its jobs have changed (cluster.lock is not held)."""
     with cluster.lock:
         for name, member in cluster.members.items():
-            if member.dpid == dpid:
-                cluster.jobs.nudged.add(name)
+            # Another message before the next read says nothing new, so it wakes nobody.
+            if member.dpid == dpid and cluster.jobs.nudges.nudged(name, time.monotonic()):
                 cluster.wake.jobs.set()
 
 

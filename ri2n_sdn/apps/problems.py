@@ -50,7 +50,7 @@ def problems_of(cluster: Cluster) -> list[Problem]:
             *_lonely(fabric),
             *_floods(cluster),
             *_of_fat_tree(cluster, fabric),
-            *cluster.jobs.problems(),
+            *cluster.jobs.problems(time.monotonic()),
         ]
     )
 

@@ -49,6 +49,7 @@ from ri2n_sdn.pipeline.slot_tables import SlotTable, table_in_force
 
 __all__ = [
     "NO_JOBS",
+    "ORDER_PRIORITY",
     "ClassTable",
     "Enclosure",
     "HostJobs",
@@ -58,8 +59,12 @@ __all__ = [
     "enclosure_flows",
     "host_flows",
     "job_group_id",
+    "message_rows",
     "wire_mac",
 ]
+
+ORDER_PRIORITY = 1000
+"""The priority of the first order among the messages for a host; answers have their class's."""
 
 _JOB, _CHANNEL_FIRST = 8, 9
 _PASSED = 1  # the value of reg7 that means "this frame was let through"
@@ -145,8 +150,20 @@ def host_flows(host: Host, jobs: HostJobs) -> Iterator[Flow]:
         [TakeClass(), restore, Goto(Table.CLASSIFY)],
     )
     yield row(Table.RECEIVE, 200, {"eth_src": CLASS_MACS}, [])
-    for priority, text in jobs.notes.items():
-        yield row(Table.JOB_ANSWERS, priority, {"in_port": LOCAL}, [Note(text)])
+    yield from message_rows(jobs.notes)
+
+
+def message_rows(notes: Mapping[int, bytes]) -> Iterator[Flow]:
+    """The rows with the messages for a host's scripts, which no frame meets.
+
+    The match says which class an answer is for, or which number an order has, so that a script can
+    delete that one row: it deletes the answer to an earlier job of its class.
+    """
+    for priority, text in notes.items():
+        match: dict[str, MatchValue] = {"in_port": LOCAL, "reg6": priority}
+        if priority >= ORDER_PRIORITY:
+            match |= {"reg6": 0, "reg7": priority - ORDER_PRIORITY}
+        yield row(Table.JOB_ANSWERS, priority, match, [Note(text)])
 
 
 def class_slots(paths: Sequence[Path], slots: int) -> SlotTable:

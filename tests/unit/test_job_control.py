@@ -63,14 +63,17 @@ def described(*notes: bytes) -> bytes:
 
 @given(st.lists(st.binary(min_size=1, max_size=200).map(lambda b: b.rstrip(b"\0") + b"x")))
 def test_notes_of_rows_are_read_without_their_padding(notes: list[bytes]) -> None:
-    assert read_declared(described(*notes)) == notes[:63]
+    assert read_declared([described(*notes)]) == notes[:63]
+    one_by_one = (described(note) for note in notes)
+    assert read_declared(one_by_one) == notes[:63]
+    assert len(list(one_by_one)) == max(0, len(notes) - 64), "what is too much is not looked at"
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
 def test_rows_that_make_no_sense_are_refused(noise: bytes, cut: int) -> None:
     for body in (noise, described(b'{"v":1}')[:cut] + noise):
         with suppress(ValueError):
-            read_declared(body)
+            read_declared([body])
 
 
 def test_only_the_hosts_own_message_says_that_jobs_have_changed() -> None:

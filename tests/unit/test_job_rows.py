@@ -373,7 +373,12 @@ def test_no_frame_between_other_hosts_is_lost_while_jobs_come_and_go(helpers: st
 
 def test_messages_for_the_hosts_scripts_are_rows_that_no_frame_meets() -> None:
     fabric = Cluster(THREE).fabric
-    jobs = HostJobs(notes={5: b'{"id": "a"}'})
+    jobs = HostJobs(notes={5: b'{"id": "a"}', 1002: b'{"id": "b"}'})
     wanted = plan_host(fabric, "A", {}, 64, jobs)
-    (note,) = [flow for flow in wanted.flows.values() if flow.table == Table.JOB_ANSWERS]
-    assert note.actions == (Note(b'{"id": "a"}'),) and note.cookie >> 48 == COOKIE_OURS
+    rows = [flow for flow in wanted.flows.values() if flow.table == Table.JOB_ANSWERS]
+    answer, order = sorted(rows, key=lambda flow: flow.priority)
+    assert answer.actions == (Note(b'{"id": "a"}'),) and order.actions == (Note(b'{"id": "b"}'),)
+    assert all(row.cookie >> 48 == COOKIE_OURS for row in rows)
+    # By these matches scripts delete one of them.
+    assert dict(answer.match) == {"in_port": LOCAL, "reg6": 5}
+    assert dict(order.match) == {"in_port": LOCAL, "reg6": 0, "reg7": 2}
