@@ -211,6 +211,7 @@ class JobsApp(OSKenApp):
             if member is None or member.channel is not reading.channel:
                 return
             self._read[name] = reading.channel, time.monotonic()
+            self.cluster.counters["declarations_read"] += 1
             self.cluster.counters["dropped_declaration_malformed"] += len(
                 set(faults) - set(state.faults.get(name, ()))
             )

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from typing import Any
 
 from ri2n_lab.cluster.sandbox import Sandbox
 
-__all__ = ["answers", "class_mac", "declare", "job", "nudge", "orders", "withdraw", "withdraw_all"]
+__all__ = [
+    "answers",
+    "class_mac",
+    "declare",
+    "job",
+    "nudge",
+    "orders",
+    "replace_all",
+    "withdraw",
+    "withdraw_all",
+]
 
 _NUDGE = "03000052494a" + "020000000001" + "88b5" + b"JOBS".hex() + "00" * 42
 
@@ -27,16 +38,38 @@ def job(name: str, number: int, hosts: str, policy: str = "shared", **more: Any)
 
 def declare(sandbox: Sandbox, host: str, document: dict[str, Any] | bytes, number: int = 0) -> None:
     """Put a declaration into a host's bridge, and tell the controller to look."""
+    sandbox.ovs.run(
+        "ovs-ofctl", "-O", "OpenFlow15", "add-flow", host, _declaration(document, number)
+    )
+    nudge(sandbox, host)
+
+
+def replace_all(
+    sandbox: Sandbox, host: str, *documents: dict[str, Any], new: int = 0, nudges: int = 1
+) -> None:
+    """Declare these jobs and no others, in one bundle, as `job-begin` and `job-end` do.
+
+    The job with the class `new` has just begun: the answer to an earlier job of it is deleted.
+    """
+    lines = ["flow delete cookie=0x524a000000000000/0xffff000000000000,table=248"]
+    lines += [f"flow delete table=247,in_port=LOCAL,reg6={new}"] if new else []
+    lines += [f"flow add {_declaration(document)}" for document in documents]
+    lines += [f"packet-out in_port=LOCAL,packet={_NUDGE},actions=CONTROLLER"] * nudges
+    with tempfile.NamedTemporaryFile("w", dir=sandbox.folder) as bundle:
+        bundle.write("\n".join(lines) + "\n")
+        bundle.flush()
+        sandbox.ovs.ofctl("bundle", host, bundle.name)
+
+
+def _declaration(document: dict[str, Any] | bytes, number: int = 0) -> str:
+    """The row of a declaration, as ovs-ofctl takes it."""
     text = document if isinstance(document, bytes) else json.dumps(document).encode()
     place = number or (document["class"] if isinstance(document, dict) else 1)
     cookie = 0x524A << 48 | int.from_bytes(hashlib.sha256(text).digest()[:6], "big")
-    sandbox.ovs.run(
-        "ovs-ofctl",
-        *("-O", "OpenFlow15", "add-flow", host),
+    return (
         f"table=248,cookie={cookie:#x},priority={place},in_port=LOCAL,reg6={place},"
-        f"actions=note:{'.'.join(f'{byte:02x}' for byte in text)}",
+        f"actions=note:{'.'.join(f'{byte:02x}' for byte in text)}"
     )
-    nudge(sandbox, host)
 
 
 def withdraw(sandbox: Sandbox, host: str, number: int) -> None:

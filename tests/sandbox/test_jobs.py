@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +17,17 @@ from ri2n_sdn.errors import BadInput
 from tests.problem_texts import problem_texts
 from tests.waiting import wait_until
 
-from .declarations import answers, class_mac, declare, job, nudge, orders, withdraw, withdraw_all
+from .declarations import (
+    answers,
+    class_mac,
+    declare,
+    job,
+    nudge,
+    orders,
+    replace_all,
+    withdraw,
+    withdraw_all,
+)
 from .frames import Capture, await_problems, udp
 from .raft_servers import leader, raft_cluster
 from .store_servers import Server
@@ -264,6 +277,84 @@ def test_a_declaration_that_makes_no_sense_is_a_line_in_status(
     delivered(sandbox, "A", "C")
     withdraw(sandbox, "C", 7)
     await_problems(sandbox)
+
+
+# Well below the time after which an audit finds a row that is missing (10 s).
+ANSWER_S = 5.0
+
+
+def await_answer(sandbox: Sandbox, host: str, document: dict[str, Any]) -> None:
+    """Wait as `job-begin --wait` does, but no longer than ANSWER_S."""
+    wanted = {"id": document["id"], "state": "installed"}
+    wait_until(
+        lambda: wanted.items() <= answers(sandbox, host).get(document["class"], {}).items(),
+        lambda: f"{answers(sandbox, host)} {sandbox.ask('job_list')}",
+        ANSWER_S,
+    )
+
+
+@pytest.mark.parametrize("hosts", ["A", "AB"])
+def test_a_job_that_begins_again_at_once_is_answered_again(sandbox: Sandbox, hosts: str) -> None:
+    kind = "exclusive" if len(hosts) > 1 else "shared"
+    before = sandbox.ask("status")["counters"].get("audit_repairs", 0)
+    for number in range(20):
+        document = job("again", 3, hosts, kind, begin_s=1_790_000_000 + number)
+        for host in hosts:
+            replace_all(sandbox, host, document, new=3)
+        for host in hosts:
+            await_answer(sandbox, host, document)
+        for host in hosts:
+            replace_all(sandbox, host)
+    assert sandbox.ask("status")["counters"].get("audit_repairs", 0) == before
+
+
+@pytest.mark.parametrize("flood", ["bare nudges", "begin and end"])
+def test_a_host_that_begins_and_ends_jobs_without_pause_delays_no_other(
+    sandbox: Sandbox, flood: str
+) -> None:
+    ended, sent = threading.Event(), [0]
+
+    def send() -> None:
+        while not ended.is_set():
+            jobs = [job(f"z{sent[0]}", number, "C") for number in range(1, 64)]
+            declared = jobs if flood == "begin and end" and sent[0] % 2 else []
+            replace_all(sandbox, "C", *declared, nudges=20)
+            sent[0] += 1
+
+    def reads() -> int:
+        return int(sandbox.ask("status", pairs=False)["counters"]["declarations_read"])
+
+    before, began_s = reads(), time.monotonic()
+    with ThreadPoolExecutor(1) as threads:
+        flooding = threads.submit(send)
+        try:
+            for number in range(10):
+                document = job("one", 3, "AB", "exclusive", begin_s=1_790_000_000 + number)
+                for host in "AB":
+                    replace_all(sandbox, host, document, new=3)
+                for host in "AB":
+                    await_answer(sandbox, host, document)
+                for host in "AB":
+                    replace_all(sandbox, host)
+            wait_until(
+                lambda: any("C: it says too often" in line for line in _problems(sandbox)),
+                lambda: str(_problems(sandbox)),
+            )
+        finally:
+            ended.set()
+        flooding.result()
+    # Each host is read every 2 s, A and B after each of their nudges as well, and C at first a few
+    # times at once, then once a second.
+    most = 80 + 3 * (time.monotonic() - began_s)
+    assert 0 < reads() - before < most, f"{20 * sent[0]} nudges were sent"
+    # What C has said last is read soon.
+    replace_all(sandbox, "C", job("last", 5, "C"))
+    wait_until(lambda: state(sandbox, "last"), "what C declared last is not read", ANSWER_S)
+    assert {each["id"] for each in sandbox.ask("job_list")["jobs"]} == {"last"}
+
+
+def _problems(sandbox: Sandbox) -> list[str]:
+    return problem_texts(sandbox.ask("status"))
 
 
 def test_a_decision_that_fails_ends_nothing_and_stands_in_status() -> None:
