@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -31,8 +30,9 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.jobs.history import MAX_RECORDS, Record, ended
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.rights import Right
-from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, Put, ReservationRow, RightRow, State
+from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, ReservationRow, RightRow
 from tests.unit.fake_hosts import FakeChannel
+from tests.unit.job_rows import FakeStore, described
 
 POLICY = Policy(
     "isolated",
@@ -46,19 +46,6 @@ POLICY = Policy(
 def job(name: str = "j1", **more: Any) -> Job:
     fields: dict[str, Any] = {"source": "order", **more}
     return Job(name, "alice", 20001, ("A", "B"), fields.pop("policy", POLICY), 10.0, **fields)
-
-
-def described(*notes: bytes) -> bytes:
-    """Rows with these notes, as a switch describes them."""
-    body = b""
-    for note in notes:
-        action = struct.pack("!HHIH", 0xFFFF, 10 + len(note), 0x2320, 8) + note
-        action += bytes(-len(action) % 8)
-        action = struct.pack("!HH", 0xFFFF, len(action)) + action[4:]
-        rest = struct.pack("!HH4x", 1, 4) + struct.pack("!HH4x", 0, 4)
-        rest += struct.pack("!HH4x", 4, 8 + len(action)) + action
-        body += struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, 0) + rest
-    return body
 
 
 @given(st.lists(st.binary(min_size=1, max_size=200).map(lambda b: b.rstrip(b"\0") + b"x")))
@@ -81,42 +68,6 @@ def test_only_the_hosts_own_message_says_that_jobs_have_changed() -> None:
     assert is_jobs_changed(frame)
     for wrong in (frame[:-1], b"\x02" + frame[1:], frame[:12] + b"\x08\x00" + frame[14:], b""):
         assert not is_jobs_changed(wrong)
-
-
-class FakeStore:
-    """A store that keeps rows by class and key, and that may refuse."""
-
-    def __init__(self) -> None:
-        self.rows: dict[tuple[Any, ...], Any] = {}
-        self.writes = 0
-        self.refuses = False
-        self.active = True
-
-    def write(self, *changes: Change) -> None:
-        if self.refuses:
-            raise NotAvailable("the store is away")
-        self.writes += 1
-        for change in changes:
-            row = change.row
-            key: tuple[Any, ...] = (type(row), getattr(row, "id", getattr(row, "user", "")))
-            if isinstance(row, HistoryRow):
-                key += (row.begin_s, row.end_s)
-            if isinstance(change, Put):
-                self.rows[key] = row
-            else:
-                self.rows.pop(key, None)
-
-    def state(self) -> State:
-        def of(kind: type) -> list[Any]:
-            return [row for row in self.rows.values() if isinstance(row, kind)]
-
-        return State(
-            identity="an identity",
-            jobs={row.id: row for row in of(JobRow)},
-            reservations={row.id: row for row in of(ReservationRow)},
-            rights={row.user: row for row in of(RightRow)},
-            history=tuple(of(HistoryRow)),
-        )
 
 
 def test_everything_in_the_book_survives_a_new_start() -> None:

@@ -1,0 +1,60 @@
+"""Rows about jobs without a switch and without a server of the store."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, Put, ReservationRow, RightRow, State
+
+__all__ = ["FakeStore", "described"]
+
+
+def described(*notes: bytes) -> bytes:
+    """Rows with these notes, as a switch describes them."""
+    body = b""
+    for note in notes:
+        action = struct.pack("!HHIH", 0xFFFF, 10 + len(note), 0x2320, 8) + note
+        action += bytes(-len(action) % 8)
+        action = struct.pack("!HH", 0xFFFF, len(action)) + action[4:]
+        rest = struct.pack("!HH4x", 1, 4) + struct.pack("!HH4x", 0, 4)
+        rest += struct.pack("!HH4x", 4, 8 + len(action)) + action
+        body += struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, 0) + rest
+    return body
+
+
+class FakeStore:
+    """A store that keeps rows by class and key, and that may refuse."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[Any, ...], Any] = {}
+        self.writes = 0
+        self.refuses = False
+        self.active = True
+
+    def write(self, *changes: Change) -> None:
+        if self.refuses:
+            raise NotAvailable("the store is away")
+        self.writes += 1
+        for change in changes:
+            row = change.row
+            key: tuple[Any, ...] = (type(row), getattr(row, "id", getattr(row, "user", "")))
+            if isinstance(row, HistoryRow):
+                key += (row.begin_s, row.end_s)
+            if isinstance(change, Put):
+                self.rows[key] = row
+            else:
+                self.rows.pop(key, None)
+
+    def state(self) -> State:
+        def of(kind: type) -> list[Any]:
+            return [row for row in self.rows.values() if isinstance(row, kind)]
+
+        return State(
+            identity="an identity",
+            jobs={row.id: row for row in of(JobRow)},
+            reservations={row.id: row for row in of(ReservationRow)},
+            rights={row.user: row for row in of(RightRow)},
+            history=tuple(of(HistoryRow)),
+        )

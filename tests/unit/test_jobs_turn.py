@@ -1,0 +1,208 @@
+"""One turn of the jobs app: whom it asks, what it makes of late answers, and what it keeps."""
+
+from __future__ import annotations
+
+import struct
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.apps import jobs as jobs_module
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.apps.jobs import JobsApp, jobs_changed
+from ri2n_sdn.jobs.declaration import Declaration, write_declaration
+from ri2n_sdn.jobs.model import Job, Policy
+from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.jobs import HostJobs, message_rows
+from ri2n_sdn.pipeline.layout import Table
+from tests.unit.fake_hosts import FakeChannel, cluster_of, parts
+from tests.unit.job_rows import FakeStore, described
+
+
+class Host(FakeChannel):
+    """A host with declarations, and with answers in its bridge; `late` ones answer when told."""
+
+    def __init__(self, *declared: Declaration) -> None:
+        super().__init__(self._reply)
+        self.declared = declared
+        self.messages = b""
+        self.late = False
+        self.open: list[tuple[Future[list[Any]], Any]] = []
+
+    def _reply(self, message: Any) -> list[Any]:
+        if message.table_id == Table.JOB_ANSWERS:
+            return parts(self.messages)
+        return parts(described(*map(write_declaration, self.declared)))
+
+    def request(self, message: Any) -> Future[list[Any]]:
+        if not self.late:
+            return super().request(message)
+        self.asked.append(message)
+        self.open.append((Future(), message))
+        return self.open[-1][0]
+
+    def answer_all(self) -> None:
+        while self.open:
+            future, message = self.open.pop()
+            future.set_result(self._reply(message))
+
+
+def declared(host: str, name: str, number: int = 1) -> Declaration:
+    job = Job(name, "alice", 7, tuple(sorted({"A", host})), Policy("shared"), 10.0)
+    return Declaration(host, number, job)
+
+
+def app_of(store: FakeStore | None = None, **hosts: Host) -> JobsApp:
+    app = JobsApp()
+    app.cluster = cluster_of(hosts)
+    app.cluster.jobs.book = JobBook(store)
+    return app
+
+
+def turn(app: JobsApp) -> None:
+    app.cluster.wake.jobs.set()
+    app._turn()
+
+
+def jobs_of(cluster: Cluster) -> set[str]:
+    return set(cluster.jobs.agreement.jobs)
+
+
+def nudge(app: JobsApp, host: str) -> None:
+    jobs_changed(app.cluster, app.cluster.members[host].dpid)
+
+
+def test_a_host_that_answers_late_keeps_nobody_waiting_and_its_answer_is_used() -> None:
+    one, late = Host(declared("A", "a")), Host()
+    app = app_of(A=one, B=late)
+    turn(app)
+    assert jobs_of(app.cluster) == {"a"}
+    late.declared, late.late, one.declared = (declared("B", "b"),), True, (declared("A", "c"),)
+    asked = len(late.asked)
+    for host in "AB":
+        nudge(app, host)
+    turn(app)
+    assert jobs_of(app.cluster) == {"c"}
+    for _ in range(5):
+        nudge(app, "B")
+        turn(app)
+    assert len(late.asked) == asked + 1, "it was asked again before it has answered"
+    assert app._rest_s(time.monotonic()) > 0, "its nudge is waited for without a pause"
+    app.cluster.wake.jobs.clear()
+    late.answer_all()
+    assert app.cluster.wake.jobs.is_set()
+    late.late = False
+    turn(app)
+    assert jobs_of(app.cluster) == {"b", "c"}
+
+
+def test_an_answer_of_an_old_connection_is_not_used() -> None:
+    late = Host(declared("A", "a"))
+    app = app_of(A=late)
+    turn(app)
+    late.late, late.declared = True, (declared("A", "old"),)
+    nudge(app, "A")
+    turn(app)
+    app.cluster.members["A"].channel = Host(declared("A", "new"))  # type: ignore[assignment]
+    late.answer_all()
+    turn(app)
+    turn(app)
+    assert jobs_of(app.cluster) == {"new"}
+
+
+def test_a_message_that_is_gone_is_sent_again_and_is_no_repair() -> None:
+    host = Host(declared("A", "a"))
+    app = app_of(A=host)
+    member = app.cluster.members["A"]
+    rows = {flow.priority: flow for flow in message_rows({1: b"one", 1001: b"two"})}
+    member.planned_jobs = HostJobs(notes={1: b"one", 1001: b"two"})
+    other = next(iter(message_rows({9: b"of another plan"}))).cookie
+    cookies = {flow.cookie: int(flow.table) for flow in rows.values()}
+    member.installed = Installed({**cookies, other: int(Table.JOB_ANSWERS), 5: 30})
+    member.dirty, member.audited_s = False, 0.0
+    host.messages = entry(rows[1001].cookie)
+    app._read_declarations([(member, host)])  # type: ignore[list-item]
+    assert member.installed.cookies.keys() == {rows[1001].cookie, other, 5}
+    assert member.dirty and member.audited_s > 0 and app.cluster.wake.trunk.is_set()
+    member.dirty = False
+    app._read_declarations([(member, host)])  # type: ignore[list-item]
+    assert not member.dirty, "nothing more is gone"
+
+
+def entry(cookie: int) -> bytes:
+    """A row, as a switch describes it, without counters and instructions."""
+    match, statistics = struct.pack("!HH4x", 1, 4), struct.pack("!HH4x", 0, 4)
+    return struct.pack("!H2xBx10xQ", 40, Table.JOB_ANSWERS, cookie) + match + statistics
+
+
+def test_a_host_that_comes_and_goes_keeps_no_job_that_it_has_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = FakeStore()
+    host = Host()
+    app = app_of(store, A=host)
+    member = app.cluster.members["A"]
+    tell = app._tell
+
+    def tell_and_leave() -> None:
+        tell()
+        member.channel = None
+
+    monkeypatch.setattr(app, "_tell", tell_and_leave)
+    for number in range(8):
+        host.declared = tuple(declared("A", f"j{number}-{n}", n) for n in range(1, 4))
+        member.channel = host  # type: ignore[assignment]
+        nudge(app, "A")
+        turn(app)
+        names = {f"j{number}-{n}" for n in range(1, 4)}
+        assert app._seen.keys() == store.state().jobs.keys() == names
+    assert len(app.cluster.jobs.book.history) == 7 * 3
+    assert store.writes == 8 + 7, "what ends together is written together"
+
+
+def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FakeStore()
+    JobBook(store).keep({"b": (declared("B", "b").job, "installed", "")})
+    silent = Host(declared("B", "b"))
+    silent.late = True
+    monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
+    app = app_of(store, A=Host(), B=silent)
+    turn(app)
+    assert store.state().jobs["b"].state == "waiting" and not app.cluster.jobs.book.history
+    silent.late = False
+    silent.answer_all()
+    turn(app)
+    assert jobs_of(app.cluster) == {"b"}
+    silent.declared = ()
+    nudge(app, "B")
+    turn(app)
+    (record,) = app.cluster.jobs.book.history
+    assert record.id == "b" and not store.state().jobs
+
+
+def test_more_messages_before_the_next_read_wake_nobody_and_the_last_one_is_read() -> None:
+    host = Host()
+    app = app_of(A=host)
+    turn(app)
+    wake, asked = app.cluster.wake.jobs, len(host.asked)
+    wake.clear()
+    nudge(app, "A")
+    assert wake.is_set()
+    wake.clear()
+    for _ in range(100):
+        nudge(app, "A")
+    assert not wake.is_set() and 0 < app._rest_s(time.monotonic()) <= 0.5
+    host.declared = (declared("A", "a"),)
+    for _ in range(100):
+        if len(host.asked) > asked:
+            break
+        app._turn()  # it waits for its time
+    assert jobs_of(app.cluster) == {"a"} and len(host.asked) == asked + 1
+    nudge(app, "A")
+    assert wake.is_set()
+    app.cluster.passive = "another one"
+    turn(app)
+    assert app._rest_s(time.monotonic()) == 0.5, "who is not in charge reads nothing"
