@@ -19,6 +19,7 @@ from ri2n_sdn.store.rows import (
     Change,
     HistoryRow,
     JobRow,
+    PolicyRow,
     Put,
     Remove,
     ReservationRow,
@@ -27,11 +28,13 @@ from ri2n_sdn.store.rows import (
     State,
 )
 
-__all__ = ["MAX_ORDERS", "MAX_RESERVATIONS", "JobBook", "Storage"]
+__all__ = ["MAX_ORDERS", "MAX_POLICIES", "MAX_RESERVATIONS", "JobBook", "Storage"]
 
 MAX_ORDERS, MAX_RESERVATIONS = 4096, 4096
 """At most so many of each are kept."""
 
+MAX_POLICIES = 1024
+"""At most so many policies have a name."""
 
 # Fields that are not kept: the reservations say anew within which one a job is.
 _DERIVED = frozenset({"within"})
@@ -58,7 +61,7 @@ class Storage(Protocol):
 
 
 class JobBook:
-    """Orders, reservations and rights by id or user, and the history.
+    """Orders, reservations, rights and named policies by id, user or name, and the history.
 
     Whoever changes it waits for the store, so no lock of the cluster may be held meanwhile. Readers
     get whole new mappings, which nobody changes. `version` grows with every change. `identity` is
@@ -76,6 +79,7 @@ class JobBook:
         self.orders: Mapping[str, Job] = {}
         self.reservations: Mapping[str, Reservation] = {}
         self.rights: Mapping[str, Right] = {}
+        self.policies: Mapping[str, Policy] = {}
         self.history: Sequence[Record] = ()
         self.version = 0
         self.identity = ""
@@ -95,6 +99,7 @@ class JobBook:
                 row.id: _from_row(Reservation, row) for row in state.reservations.values()
             }
             self.rights = {row.user: _from_row(Right, row) for row in state.rights.values()}
+            self.policies = {row.name: _policy(row.rules) for row in state.policies.values()}
             self.history = kept((), [_from_row(Record, row) for row in state.history])
             self.identity = state.identity
             self.version += 1
@@ -209,6 +214,24 @@ class JobBook:
             self._write(Remove(_to_row(RightRow, self.rights[user])))
             self.rights = {key: value for key, value in self.rights.items() if key != user}
             self.version += 1
+
+    def add_policy(self, name: str, policy: Policy) -> None:
+        """Give a policy a name. Raises BadInput when it is taken, NotAvailable."""
+        with self._lock:
+            if name in self.policies:
+                raise BadInput(f"name: there is a policy {name} already")
+            if len(self.policies) >= MAX_POLICIES:
+                raise BadInput(f"name: there are {MAX_POLICIES} policies already")
+            self._write(Put(PolicyRow(name, _rules(policy))))
+            self.policies = {**self.policies, name: policy}
+
+    def remove_policy(self, name: str) -> None:
+        """Remove a named policy. Raises BadInput when there is none, NotAvailable."""
+        with self._lock:
+            if name not in self.policies:
+                raise BadInput(f"{name}: no such policy")
+            self._write(Remove(PolicyRow(name)))
+            self.policies = {key: value for key, value in self.policies.items() if key != name}
 
     def _write(self, *changes: Change) -> None:
         if self._storage is not None and changes:

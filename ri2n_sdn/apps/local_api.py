@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
+from ri2n_sdn.apps.asker import ROOT, Asker, asker_of
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.local_jobs import ROOT, Asker, asker_of, job_operations
+from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors
 from ri2n_sdn.apps.problems import problems_of

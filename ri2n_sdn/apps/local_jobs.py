@@ -1,4 +1,4 @@
-"""Operations of the local interface on jobs, reservations and rights.
+"""Operations of the local interface on jobs, reservations, rights and named policies.
 
 A user other than root may ask about everything, and may begin, move and end only what is his own.
 """
@@ -6,16 +6,22 @@ A user other than root may ask about everything, and may begin, move and end onl
 from __future__ import annotations
 
 import json
-import os
-import pwd
-import socket
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.apps.local_policies import (
+    add_policy,
+    list_policies,
+    policy_document,
+    remove_policy,
+    show_policy,
+    spelled_out,
+)
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
@@ -23,47 +29,15 @@ from ri2n_sdn.jobs.check import check_reservation
 from ri2n_sdn.jobs.declaration import read_order
 from ri2n_sdn.jobs.history import ended, matching
 from ri2n_sdn.jobs.lanes import lane_text
-from ri2n_sdn.jobs.model import Job, Policy, Reservation
+from ri2n_sdn.jobs.model import Job, Reservation
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
-from ri2n_sdn.jobs.text import job_id, service_text, shown
+from ri2n_sdn.jobs.text import job_id
 from ri2n_sdn.pipeline.job_plan import tables_of
 
-__all__ = ["ROOT", "Asker", "asker_of", "job_operations"]
+__all__ = ["job_operations"]
 
-_CREDENTIALS = struct.Struct("3i")
 _MAX_HISTORY = 1000
 _ADMITTING = frozenset({"job_begin", "job_move", "reserve_add"})
-
-
-@dataclass(frozen=True)
-class Asker:
-    """Who asks: the user at the other end of the socket."""
-
-    uid: int
-    name: str
-
-    def check_owner(self, user: str, uid: int | None, what: str) -> None:
-        """Raise BadInput when something is not the asker's own and the asker is not root."""
-        if self.uid != 0 and (user != self.name or uid not in (None, self.uid)):
-            raise BadInput(f"{what}: it is of {shown(user)}, and you are {self.name}")
-
-
-ROOT = Asker(0, "root")
-
-
-def asker_of(connection: socket.socket) -> Asker:
-    """Who is at the other end of a Unix socket. Raises OSError when it has gone.
-
-    The kernel says so, so nobody can ask in another one's name. The user that the controller runs
-    as may do all that root may.
-    """
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(raw)
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return Asker(0 if uid == os.geteuid() else uid, name)
 
 
 Operation = Callable[[dict[str, Any]], dict[str, Any]]
@@ -84,6 +58,12 @@ def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Operation]:
         "rights_set": _set_right,
         "rights_list": _rights,
         "rights_remove": _remove_right,
+        "policy_add": lambda cluster, asker, request: add_policy(cluster.jobs.book, asker, request),
+        "policy_list": lambda cluster, asker, request: list_policies(cluster.jobs.book),
+        "policy_show": lambda cluster, asker, request: show_policy(cluster.jobs.book, request),
+        "policy_remove": lambda cluster, asker, request: remove_policy(
+            cluster.jobs.book, asker, request
+        ),
     }
 
     def bound(
@@ -113,10 +93,9 @@ def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Operation]:
 
 def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
     """Order a job. Its hosts carry the order out as soon as they see it."""
-    now_s = time.time()
-    job = _job(request.get("job"), now_s)
+    book, now_s = cluster.jobs.book, time.time()
+    job = _job(request.get("job"), now_s, book)
     asker.check_owner(job.user, job.uid, "user")
-    book = cluster.jobs.book
     with cluster.lock:
         running = list(_all(cluster).values())
     if any(other.id == job.id for other in running):
@@ -172,7 +151,7 @@ def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
     fixed = {"id": job.id, "user": job.user, "uid": job.uid, "hosts": list(job.hosts)}
     if fixed.keys() & asked.keys():
         raise BadInput(f"job: {', '.join(sorted(fixed.keys() & asked.keys()))} cannot be changed")
-    wanted = replace(_job({**asked, **fixed}, now_s), begin_s=job.begin_s, end_s=job.end_s)
+    wanted = replace(_job({**asked, **fixed}, now_s, book), begin_s=job.begin_s, end_s=job.end_s)
     with cluster.lock:
         others = [other for key, other in _all(cluster).items() if key != name]
     _check_room(cluster, asker, wanted, others, now_s)
@@ -213,7 +192,7 @@ def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
                 "user": record.user,
                 "uid": record.uid,
                 "hosts": list(record.hosts),
-                **_policy(record.policy),
+                **policy_document(record.policy),
                 "begin_s": record.begin_s,
                 "end_s": record.end_s,
                 "why": record.why,
@@ -237,7 +216,7 @@ def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
         "user": job.user,
         "uid": job.uid,
         "hosts": list(job.hosts),
-        **_policy(job.policy),
+        **policy_document(job.policy),
         "begin_s": job.begin_s,
         "end_s": job.end_s,
         "source": job.source,
@@ -274,26 +253,11 @@ def _details(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
     return {"classes": dict(state.agreement.classes.get(key, {})), "paths": paths}
 
 
-def _policy(policy: Policy) -> dict[str, Any]:
-    return {
-        "policy": policy.kind,
-        "paths": list(policy.names(None)),
-        "tables": [
-            {"dscp": table.dscp, "paths": list(table.paths)}
-            for table in policy.tables
-            if table.dscp is not None
-        ],
-        "services": [service_text(service) for service in policy.services],
-        "min_rate_bps": policy.min_rate_bps,
-        "max_rate_bps": policy.max_rate_bps,
-    }
-
-
 # Reservations
 
 
 def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
-    now_s = time.time()
+    book, now_s = cluster.jobs.book, time.time()
     asked = request.get("reservation")
     if not isinstance(asked, dict):
         raise BadInput("reservation: must be an object")
@@ -301,13 +265,13 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     if rate is not None and type(rate) is not int:
         raise BadInput("rate_bps: must be a number of bit/s")
     rest = {key: value for key, value in asked.items() if key != "rate_bps"}
-    job = _job({"uid": 0, "policy": "exclusive", **rest}, now_s)
+    kind = {} if "named" in rest else {"policy": "exclusive"}
+    job = _job({"uid": 0, **kind, **rest}, now_s, book)
     if job.end_s is None:
         raise BadInput("end_s: is missing")
     wanted = Reservation(job.id, job.user, job.hosts, job.begin_s, job.end_s, rate, job.policy)
     check_reservation(wanted)
     asker.check_owner(wanted.user, None, "user")
-    book = cluster.jobs.book
     with cluster.lock:
         running = list(_all(cluster).values())
     if wanted.id in book.reservations:
@@ -343,7 +307,7 @@ def _reservation(kept: Reservation) -> dict[str, Any]:
         "begin_s": kept.begin_s,
         "end_s": kept.end_s,
         "rate_bps": kept.rate_bps,
-        **_policy(kept.policy),
+        **policy_document(kept.policy),
     }
 
 
@@ -355,7 +319,7 @@ def _begin_of(kept: Reservation) -> tuple[float, str]:
 
 
 def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
-    _root_only(asker)
+    asker.check_root("rights")
     asked = request.get("right")
     keys = {"user", "policies", "max_rate_bps", "max_hosts", "reserve"}
     if not isinstance(asked, dict) or not asked.keys() <= keys:
@@ -387,7 +351,7 @@ def _rights(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str
 
 
 def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
-    _root_only(asker)
+    asker.check_root("rights")
     user = request.get("user")
     if not isinstance(user, str):
         raise BadInput("user: must be the name of a user")
@@ -399,18 +363,17 @@ def _right(right: Right) -> dict[str, Any]:
     return {**asdict(right), "policies": sorted(right.policies)}
 
 
-def _root_only(asker: Asker) -> None:
-    if asker.uid != 0:
-        raise BadInput("rights: only root may change them")
-
-
 # Checks
 
 
-def _job(asked: object, now_s: float) -> Job:
-    """The job of a request, whose keys are those of an order. Raises BadInput."""
+def _job(asked: object, now_s: float, book: JobBook) -> Job:
+    """The job of a request, whose keys are those of an order. Raises BadInput.
+
+    `named` may stand in place of the keys of a policy.
+    """
     if not isinstance(asked, Mapping):
         raise BadInput("job: must be an object")
+    asked = spelled_out(book, asked)
     for key in ("v", "order", "source"):
         if key in asked:
             raise BadInput(f"unknown key {key}")

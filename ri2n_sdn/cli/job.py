@@ -23,11 +23,26 @@ from ri2n_sdn.jobs.text import (
     parse_rate,
     parse_service,
     parse_time,
+    policy_name,
     service_text,
     time_text,
 )
 
-__all__ = ["app", "policy_of", "user_and_uid"]
+__all__ = [
+    "MaxRateOption",
+    "MinRateOption",
+    "NamedOption",
+    "PathsOption",
+    "PolicyOption",
+    "ServiceOption",
+    "TableOption",
+    "app",
+    "named_or_policy",
+    "policy_of",
+    "policy_text",
+    "rates_text",
+    "user_and_uid",
+]
 
 app = typer.Typer(no_args_is_help=True, help="Users' jobs and the paths that they have.")
 
@@ -36,6 +51,14 @@ _POLL_S = 0.05
 
 PolicyOption = Annotated[
     str, typer.Option("--policy", help=f"What the job may use: {', '.join(KINDS)}.")
+]
+OptionalPolicyOption = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="KIND", help=f"What it may use: {', '.join(KINDS)}."),
+]
+NamedOption = Annotated[
+    str | None,
+    typer.Option("--named", metavar="NAME", help="The policy of this name (`ri2n policy ls`)."),
 ]
 PathsOption = Annotated[
     str | None,
@@ -69,7 +92,8 @@ def begin(
     user: Annotated[
         str | None, typer.Option(help="Whose job it is: a name or a uid. Default: you.")
     ] = None,
-    policy: PolicyOption = "shared",
+    named: NamedOption = None,
+    policy: OptionalPolicyOption = None,
     paths: PathsOption = None,
     table: TableOption = None,
     service: ServiceOption = None,
@@ -87,11 +111,12 @@ def begin(
 ) -> None:
     """Order a job: its hosts mark the user's packets from now on, until `ri2n job end`.
 
-    On hosts with a job manager of their own, `job-begin` does the same (docs/jobs.md).
+    Its policy is `shared` unless --policy or --named says otherwise. On hosts with a job manager of
+    their own, `job-begin` does the same (docs/jobs.md).
     """
     owner, uid = user_and_uid(user)
     job: Json = {"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))}
-    job |= policy_of(policy, paths, table, service, min_rate, max_rate)
+    job |= named_or_policy(named, policy, "shared", paths, table, service, min_rate, max_rate)
     if until is not None:
         job["end_s"] = parse_time(until, time.time(), "--until")
     path = jobs_socket(socket, lab)
@@ -114,7 +139,8 @@ def end(name: NameArgument, socket: SocketOption = None, lab: LabOption = None) 
 @app.command()
 def move(
     name: NameArgument,
-    policy: PolicyOption = "paths",
+    named: NamedOption = None,
+    policy: OptionalPolicyOption = None,
     paths: PathsOption = None,
     table: TableOption = None,
     service: ServiceOption = None,
@@ -124,8 +150,11 @@ def move(
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a job other paths, or another policy, while it runs."""
-    wanted = policy_of(policy, paths, table, service, min_rate, max_rate)
+    """Give a job other paths, or another policy, while it runs.
+
+    Without --policy and --named, its policy is `paths`.
+    """
+    wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
     answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
     if as_json:
         print_json(answer)
@@ -154,8 +183,8 @@ def list_jobs(
             job["id"],
             job["user"],
             ", ".join(job["hosts"]),
-            _policy_text(job),
-            _rates(job),
+            policy_text(job),
+            rates_text(job),
             ", ".join(job["lanes"]) or "-",
             time_text(job["begin_s"]),
             _state(job),
@@ -178,7 +207,7 @@ def show(
     out = console()
     out.print(f"{job['id']}: {_state(job)}", highlight=False)
     out.print(
-        f"of {job['user']} (uid {job['uid']}), {_policy_text(job)}, "
+        f"of {job['user']} (uid {job['uid']}), {policy_text(job)}, "
         f"{'ordered' if job['source'] == 'order' else 'begun by its hosts'} at "
         f"{time_text(job['begin_s'])}, ends at {time_text(job['end_s'])}",
         highlight=False,
@@ -231,12 +260,37 @@ def history(
             job["id"],
             job["user"],
             ", ".join(job["hosts"]),
-            _policy_text(job),
+            policy_text(job),
             time_text(job["begin_s"]),
             time_text(job["end_s"]),
             job["why"],
         )
     console().print(shown)
+
+
+def named_or_policy(
+    named: str | None,
+    kind: str | None,
+    default: str,
+    paths: str | None,
+    tables: list[str] | None = None,
+    services: list[str] | None = None,
+    min_rate: str | None = None,
+    max_rate: str | None = None,
+) -> Json:
+    """The keys of a request that say which policy: its name, or all of it with `default` as kind.
+
+    Raises BadInput.
+    """
+    if named is None:
+        kind = default if kind is None else kind
+        return policy_of(kind, paths, tables, services, min_rate, max_rate)
+    options = {"--policy": kind, "--paths": paths, "--table": tables, "--service": services}
+    options |= {"--min-rate": min_rate, "--max-rate": max_rate}
+    both = [option for option, value in options.items() if value not in (None, [])]
+    if both:
+        raise BadInput(f"--named: the named policy says what {', '.join(both)} would: omit one")
+    return {"named": policy_name(named, "--named")}
 
 
 def policy_of(
@@ -276,6 +330,23 @@ def user_and_uid(user: str | None) -> tuple[str, int]:
         raise BadInput(f"--user {user}: there is no such user here") from None
 
 
+def policy_text(job: Json) -> str:
+    """A policy's kind and its tables of paths, for people."""
+    parts = [str(job["policy"])]
+    if job["paths"]:
+        parts.append(",".join(job["paths"]))
+    parts += [f"DSCP {table['dscp']}: {','.join(table['paths'])}" for table in job["tables"]]
+    return "; ".join(parts)
+
+
+def rates_text(job: Json) -> str:
+    """A policy's rates for people; `-` when it has none."""
+    least, most = job["min_rate_bps"], job["max_rate_bps"]
+    parts = [f"at least {rate_text(least)}"] if least is not None else []
+    parts += [f"at most {rate_text(most)}"] if most is not None else []
+    return ", ".join(parts) or "-"
+
+
 def _await(path: Path, name: str, wait_s: float) -> Json:
     """The job once it is installed or refused. Raises NotAvailable when that takes too long."""
     deadline_s = time.monotonic() + wait_s
@@ -292,18 +363,3 @@ def _await(path: Path, name: str, wait_s: float) -> Json:
 
 def _state(job: Json) -> str:
     return f"{job['state']}: {job['why']}" if job["why"] else str(job["state"])
-
-
-def _policy_text(job: Json) -> str:
-    parts = [str(job["policy"])]
-    if job["paths"]:
-        parts.append(",".join(job["paths"]))
-    parts += [f"DSCP {table['dscp']}: {','.join(table['paths'])}" for table in job["tables"]]
-    return "; ".join(parts)
-
-
-def _rates(job: Json) -> str:
-    least, most = job["min_rate_bps"], job["max_rate_bps"]
-    parts = [f"at least {rate_text(least)}"] if least is not None else []
-    parts += [f"at most {rate_text(most)}"] if most is not None else []
-    return ", ".join(parts) or "-"

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import job, reserve, slurm, vlan
+from ri2n_sdn.cli import job, policy, reserve, slurm, vlan
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller, reload
@@ -30,6 +30,7 @@ app.add_typer(vlan.app, name="vlan")
 app.add_typer(job.app, name="job")
 app.add_typer(reserve.reservations, name="reserve")
 app.add_typer(reserve.rights, name="rights")
+app.add_typer(policy.app, name="policy")
 app.add_typer(slurm.app, name="slurm")
 
 

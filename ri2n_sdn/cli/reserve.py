@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json, rate_text
-from ri2n_sdn.cli.job import PathsOption, policy_of, user_and_uid
+from ri2n_sdn.cli.job import NamedOption, PathsOption, named_or_policy, user_and_uid
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput
@@ -39,12 +39,16 @@ def add(
         str | None, typer.Option(metavar="RATE", help="As 400M: what each host gets.")
     ] = None,
     user: Annotated[str | None, typer.Option(help="For whom. Default: you.")] = None,
+    named: NamedOption = None,
     paths: PathsOption = None,
     socket: SocketOption = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reserve paths between hosts for a time. A refusal says what is in the way, and until when."""
+    """Reserve paths between hosts for a time. A refusal says what is in the way, and until when.
+
+    They are exclusive unless --named says otherwise.
+    """
     now_s = time.time()
     begin_s = parse_time(begin, now_s, "--begin")
     if (end is None) == (length is None):
@@ -55,7 +59,7 @@ def add(
         end_s = begin_s + parse_duration(str(length), "--for")
     wanted: Json = {"id": name, "user": user_and_uid(user)[0], "hosts": list(parse_hosts(hosts))}
     wanted |= {"begin_s": begin_s, "end_s": end_s}
-    wanted |= policy_of("exclusive", paths, None, None, None, None)
+    wanted |= named_or_policy(named, None, "exclusive", paths)
     if rate is not None:
         wanted["rate_bps"] = parse_rate(rate, "--rate")
     answer = call(jobs_socket(socket, lab), "reserve_add", reservation=wanted)["reservation"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.model import PathTable, Service
+from ri2n_sdn.jobs.model import KINDS, PathTable, Service
 
 __all__ = [
     "MAX_RATE_BPS",
@@ -25,6 +25,7 @@ __all__ = [
     "parse_service",
     "parse_time",
     "path_name",
+    "policy_name",
     "rate_text",
     "service_text",
     "shown",
@@ -82,6 +83,16 @@ def user_name(text: str, where: str = "user") -> str:
     if not _USER.match(text):
         raise BadInput(f"{where}: {shown(text)} is not the name of a user")
     return text
+
+
+def policy_name(text: str, where: str = "name") -> str:
+    """The name of a named policy. Raises BadInput, which begins with `where`.
+
+    The name of a kind of policies is none, since people would take one for the other.
+    """
+    if text in KINDS:
+        raise BadInput(f"{where}: {text} is a kind of policies: choose another name")
+    return job_id(text, where)
 
 
 def path_name(text: str, where: str = "paths") -> str:

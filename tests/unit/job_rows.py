@@ -6,7 +6,16 @@ import struct
 from typing import Any
 
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, Put, ReservationRow, RightRow, State
+from ri2n_sdn.store.rows import (
+    Change,
+    HistoryRow,
+    JobRow,
+    PolicyRow,
+    Put,
+    ReservationRow,
+    RightRow,
+    State,
+)
 
 __all__ = ["FakeStore", "described"]
 
@@ -39,7 +48,8 @@ class FakeStore:
         self.writes += 1
         for change in changes:
             row = change.row
-            key: tuple[Any, ...] = (type(row), getattr(row, "id", getattr(row, "user", "")))
+            names = [getattr(row, field, None) for field in ("id", "user", "name")]
+            key: tuple[Any, ...] = (type(row), next(name for name in names if name is not None))
             if isinstance(row, HistoryRow):
                 key += (row.begin_s, row.end_s)
             if isinstance(change, Put):
@@ -56,5 +66,6 @@ class FakeStore:
             jobs={row.id: row for row in of(JobRow)},
             reservations={row.id: row for row in of(ReservationRow)},
             rights={row.user: row for row in of(RightRow)},
+            policies={row.name: row for row in of(PolicyRow)},
             history=tuple(of(HistoryRow)),
         )

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps import local_api
+from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared
 from ri2n_sdn.apps.job_book import JobBook, _from_row, _to_row
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.local_jobs import ROOT, Asker
 from ri2n_sdn.client import call, jobs_socket_of
 from ri2n_sdn.discovery.nic_state import NicState
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -79,6 +79,7 @@ def test_everything_in_the_book_survives_a_new_start() -> None:
     book.end(ended(job("over"), 50.0, "alice has ended it"))
     book.put_reservation(Reservation("r1", "alice", ("A", "B"), 100.0, 200.0, 10**6, POLICY))
     book.put_right(Right("alice", frozenset({"paths"}), 10**9, 4, True))
+    book.add_policy("walls", POLICY)
     book.keep({"h1": (job("h1", source="host"), "installed", "")})
     again = JobBook(store)
     assert again.load()
@@ -86,12 +87,15 @@ def test_everything_in_the_book_survives_a_new_start() -> None:
     assert again.of_hosts() == {"h1": job("h1", source="host")}
     assert again.reservations == book.reservations and again.rights == book.rights
     assert list(again.history) == list(book.history) != []
+    assert again.policies == book.policies == {"walls": POLICY}
     book.remove_reservation("r1")
     book.remove_right("alice")
+    book.remove_policy("walls")
     book.keep({})
     again = JobBook(store)
     again.load()
     assert (again.reservations, again.rights, again.of_hosts()) == ({}, {}, {})
+    assert not again.policies
     assert again.orders == {"j1": job()}, "an order stays though no host carries it out"
 
 
@@ -101,6 +105,7 @@ def test_what_the_store_does_not_acknowledge_is_not_done() -> None:
     book.load()
     book.add_order(job())
     book.put_right(Right("alice"))
+    book.add_policy("walls", POLICY)
     store.refuses = True
     version = book.version
     changes: list[Callable[[], None]] = [
@@ -108,13 +113,15 @@ def test_what_the_store_does_not_acknowledge_is_not_done() -> None:
         lambda: book.end(ended(job(), 50.0, "over")),
         lambda: book.put_right(Right("bob")),
         lambda: book.remove_right("alice"),
+        lambda: book.add_policy("fast", POLICY),
+        lambda: book.remove_policy("walls"),
         lambda: book.put_reservation(Reservation("r", "a", ("A",), 1.0, 2.0)),
     ]
     for change in changes:
         with pytest.raises(NotAvailable):
             change()
     assert (set(book.orders), set(book.rights), list(book.history)) == ({"j1"}, {"alice"}, [])
-    assert book.version == version and not book.reservations
+    assert book.version == version and not book.reservations and set(book.policies) == {"walls"}
 
 
 def test_what_has_not_changed_is_not_written() -> None:

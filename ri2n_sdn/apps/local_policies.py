@@ -1,0 +1,115 @@
+"""Operations of the local interface on named policies, and policies as JSON.
+
+Whoever orders a job or makes a reservation may name a policy in place of writing it out. What is
+kept is the policy itself, not its name: a job goes on as it was ordered when the named policy is
+removed, or made anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.declaration import read_order
+from ri2n_sdn.jobs.model import Policy
+from ri2n_sdn.jobs.text import policy_name, service_text, shown
+
+__all__ = [
+    "add_policy",
+    "list_policies",
+    "policy_document",
+    "remove_policy",
+    "show_policy",
+    "spelled_out",
+]
+
+_POLICY_KEYS = ("policy", "paths", "tables", "services", "min_rate_bps", "max_rate_bps")
+# What an order has beside a policy. A named policy has none of it.
+_NOBODY: Mapping[str, Any] = {"id": "policy", "user": "root", "uid": 0, "hosts": ["any"]}
+
+
+def policy_document(policy: Policy) -> dict[str, Any]:
+    """A policy for an answer. Its keys are those of an order."""
+    return {
+        "policy": policy.kind,
+        "paths": list(policy.names(None)),
+        "tables": [
+            {"dscp": table.dscp, "paths": list(table.paths)}
+            for table in policy.tables
+            if table.dscp is not None
+        ],
+        "services": [service_text(service) for service in policy.services],
+        "min_rate_bps": policy.min_rate_bps,
+        "max_rate_bps": policy.max_rate_bps,
+    }
+
+
+def spelled_out(book: JobBook, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A request with the policy that it names under `named` in place of the name.
+
+    Raises BadInput when there is no such policy, or when the request also says what it must be.
+    """
+    if "named" not in asked:
+        return dict(asked)
+    policy = _find(book, asked["named"], "named")
+    rest = {key: value for key, value in asked.items() if key != "named"}
+    both = [key for key in _POLICY_KEYS if key in rest]
+    if both:
+        raise BadInput(f"named: the named policy says what {', '.join(both)} would: omit one")
+    return rest | policy_document(policy)
+
+
+def add_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a policy a name. Only root may do so."""
+    asker.check_root("policies")
+    name = _name(request.get("name"), "name")
+    asked = request.get("policy")
+    if not isinstance(asked, dict):
+        raise BadInput("policy: must be an object")
+    for key in asked:
+        if key not in _POLICY_KEYS:
+            raise BadInput(f"policy: unknown key {shown(key)}")
+    order = {**_NOBODY, "begin_s": 0, "v": 1, "order": True, "source": "order", **asked}
+    policy = read_order(json.dumps(order).encode()).policy
+    book.add_policy(name, policy)
+    return {"policy": _document(name, policy)}
+
+
+def list_policies(book: JobBook) -> dict[str, Any]:
+    """All named policies in the order of their names."""
+    return {"policies": [_document(*each) for each in sorted(book.policies.items())]}
+
+
+def show_policy(book: JobBook, request: Mapping[str, Any]) -> dict[str, Any]:
+    """One named policy. Raises BadInput when there is none of the name."""
+    name = request.get("name")
+    return {"policy": _document(str(name), _find(book, name, "name"))}
+
+
+def remove_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove a named policy. Only root may do so. Jobs and reservations keep what they have."""
+    asker.check_root("policies")
+    book.remove_policy(_name(request.get("name"), "name"))
+    return {}
+
+
+def _name(value: object, key: str) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{key}: must be the name of a policy")
+    return policy_name(value, key)
+
+
+def _find(book: JobBook, value: object, key: str) -> Policy:
+    name = _name(value, key)
+    policy = book.policies.get(name)
+    if policy is None:
+        raise BadInput(f"{key}: there is no policy {name}; see `ri2n policy ls`")
+    return policy
+
+
+def _document(name: str, policy: Policy) -> dict[str, Any]:
+    return {"name": name, **policy_document(policy)}

@@ -1,0 +1,106 @@
+"""What operators order about jobs, with real commands: named policies, moves, orders that fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ri2n_lab.cluster.sandbox import Sandbox
+from tests.unit.commands import ri2n
+
+from .declarations import declare, orders, withdraw_all
+from .frames import await_problems, wait_until
+
+HOSTS = "AB"
+NETWORKS = ("n0", "n1", "n2")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Sandbox]:
+    """Two hosts on three networks under a controller, which is settled."""
+    with Sandbox({name: list(NETWORKS) for name in HOSTS}) as made:
+        made.start_controller(strategy="max_min")
+        made.wait_settled()
+        yield made
+        assert "Traceback" not in made.log()
+        assert not [name for name in made.ask("status")["counters"] if "errors" in name]
+
+
+@pytest.fixture
+def sandbox(running: Sandbox) -> Iterator[Sandbox]:
+    """The same; afterwards no host declares a job and nothing is ordered."""
+    yield running
+    for order in running.ask("job_list")["jobs"]:
+        if order["source"] == "order":
+            running.ask("job_end", id=order["id"])
+    for each in running.ask("reserve_list")["reservations"]:
+        running.ask("reserve_remove", id=each["id"])
+    for host in HOSTS:
+        withdraw_all(running, host)
+    wait_until(lambda: not running.ask("job_list")["jobs"], "jobs stay though nobody declares them")
+    await_problems(running)
+
+
+def command(sandbox: Sandbox, *words: str) -> str:
+    """What a command prints, which must succeed."""
+    done = ri2n(*words, "--socket", str(sandbox.socket))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+def shown(sandbox: Sandbox, name: str) -> dict[str, Any]:
+    """A job as `ri2n job show --json` has it."""
+    document: dict[str, Any] = json.loads(command(sandbox, "job", "show", name, "--json"))
+    return document
+
+
+def await_state(sandbox: Sandbox, name: str, state: str = "installed") -> None:
+    wait_until(
+        lambda: sandbox.ask("job_show", id=name)["job"]["state"] == state,
+        lambda: str(sandbox.ask("job_list")),
+    )
+
+
+def start_anew(sandbox: Sandbox) -> None:
+    """Kill the controller, and start another one with the same store."""
+    sandbox.kill_controllers()
+    sandbox.start_controller(strategy="max_min")
+    sandbox.wait_settled()
+
+
+def carry_out(sandbox: Sandbox, name: str, classes: dict[str, int]) -> None:
+    """Let hosts declare a job that is ordered, each with its class."""
+    for host, number in classes.items():
+        wait_until(lambda host=host: name in orders(sandbox, host), "no order")  # type: ignore[misc]
+        document = orders(sandbox, host)[name]
+        document.pop("order")
+        declare(sandbox, host, document | {"class": number, "source": "order"})
+
+
+def test_a_named_policy_survives_a_new_start_and_its_job_survives_the_name(
+    sandbox: Sandbox,
+) -> None:
+    named = ("--policy", "exclusive", "--max-rate", "800M")
+    command(sandbox, "policy", "add", "gold", *named)
+    start_anew(sandbox)
+    assert command(sandbox, "policy", "show", "gold") == "gold: exclusive; at most 800.0 Mbit/s\n"
+    job = ("job", "begin", "j1", "--hosts", "A,B", "--user", "20001", "--named", "gold")
+    command(sandbox, *job)
+    later = ("--begin", "2999-01-01", "--for", "2h", "--named", "gold")
+    command(sandbox, "reserve", "add", "r1", "--hosts", "A,B", "--user", "20001", *later)
+    carry_out(sandbox, "j1", {"A": 3, "B": 4})
+    await_state(sandbox, "j1")
+    lanes = shown(sandbox, "j1")["lanes"]
+    assert len(lanes) == 1
+    command(sandbox, "policy", "rm", "gold")
+    start_anew(sandbox)
+    assert command(sandbox, "policy", "ls") == "no named policies\n"
+    await_state(sandbox, "j1")
+    job_now = shown(sandbox, "j1")
+    (reserved,) = sandbox.ask("reserve_list")["reservations"]
+    for kept in (job_now, reserved):
+        assert (kept["policy"], kept["max_rate_bps"]) == ("exclusive", 800_000_000)
+    assert job_now["lanes"] == lanes
