@@ -146,8 +146,9 @@ declarations() {
     local id class
     echo "flow delete cookie=${JOB_COOKIE}000000000000/0xffff000000000000,table=$DECLARATIONS"
     # An answer to the job that had the class before is none to this job.
-    [[ -z ${NEW_CLASS-} ]] ||
-        echo "flow delete table=$ANSWERS,in_port=LOCAL,reg6=$NEW_CLASS"
+    for class in ${NEW_CLASSES[@]+"${NEW_CLASSES[@]}"}; do
+        echo "flow delete table=$ANSWERS,in_port=LOCAL,reg6=$class"
+    done
     for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
         class=${JOB_CLASS[$id]}
         echo "flow add cookie=$JOB_COOKIE${JOB_HASH[$id]},table=$DECLARATIONS,priority=$class," \
@@ -246,30 +247,44 @@ check_limits() {
 
 # ---- all of it
 
+NEW_CLASSES=() # of the jobs that begin
+NO_SWITCH=0    # 1: where ovs-vswitchd has ended, so have its rows, and that is fine
+TRASH=()       # files that are needed no more
+
 # Make everything as the files say. Call it with the lock and after load_jobs. With no jobs, nothing
 # of ours stays. Where something does not work, WHY says what, and this fails.
-apply_jobs() {
-    local rules id limited=''
-    WHY=''
+apply_jobs() { make_jobs && sweep; }
+
+# As apply_jobs; call `sweep` later, which removes the files of what has gone.
+make_jobs() {
+    local id limited='' said text=$RUN_DIR/.text
+    WHY='' TRASH+=("$text")
     if ! read_link "$BRIDGE" && [[ ${#JOB_IDS[@]} -gt 0 ]]; then
         WHY="there is no device $BRIDGE"
         return 1
     fi
+    # A file in memory costs no process, as a pipe would.
     if [[ ${#JOB_IDS[@]} -eq 0 ]]; then
-        rules=$(no_marking_rules)
+        no_marking_rules 2>/dev/null >"$text"
     else
         find_cgroup2 || true
         make_cgroups 2>/dev/null || { WHY="cannot make a cgroup" && return 1; }
-        rules=$(marking_rules)
-    fi
-    attempt nft -f - <<<"$rules" || return 1
+        marking_rules 2>/dev/null >"$text"
+    fi || { WHY="cannot write $text" && return 1; }
+    attempt nft -f - <"$text" || return 1
     for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
         [[ -z ${JOB_MAX_RATE[$id]} ]] || limited+="${JOB_CLASS[$id]} "
     done
-    if [[ -n $limited || -e $RUN_DIR/limits ]]; then attempt apply_limits "$limited" || return 1; fi
+    if [[ -n $limited || -e $RUN_DIR/limits ]]; then
+        said=$(apply_limits "$limited" 2>&1 >/dev/null) || {
+            WHY="tc: ${said%%$'\n'*}"
+            return 1
+        }
+    fi
     if [[ -S $OVS_RUNDIR/$BRIDGE.mgmt ]]; then
-        attempt ofctl --timeout=10 bundle "$BRIDGE" - < <(declarations) ||
-            [[ -n ${NO_SWITCH-} && $WHY == *'Connection refused'* ]] || return 1
+        declarations 2>/dev/null >"$text" || { WHY="cannot write $text" && return 1; }
+        attempt ovs-ofctl -O OpenFlow15 --timeout=10 bundle "$BRIDGE" - <"$text" ||
+            { ((NO_SWITCH)) && [[ $WHY == *'Connection refused'* ]]; } || return 1
     elif [[ ${#JOB_IDS[@]} -gt 0 ]]; then
         WHY="Open vSwitch has no bridge $BRIDGE"
         return 1
@@ -278,26 +293,31 @@ apply_jobs() {
     printf '%s\n' "$LINK_INDEX $LINK_MAC" >"$RUN_DIR/applied"
 }
 
-# attempt COMMAND...: where it fails, WHY is the first line of what it said.
+# attempt PROGRAM...: where it fails, WHY is the first line of what it said.
 attempt() {
     local said
-    said=$("$@" 2>&1 >/dev/null) && return 0
-    said=${said//$'\n'*/}
+    said=$(exec "$@" 2>&1 >/dev/null) && return 0
+    said=${said%%$'\n'*}
     WHY="$1: ${said#"$1: "}"
     return 1
 }
 
-# What killed scripts have left.
+# Remove files that are needed no more, with one call.
+sweep() {
+    [[ ${#TRASH[@]} -eq 0 ]] || rm -f "${TRASH[@]}"
+    TRASH=()
+}
+
+# What has gone, and what killed scripts have left.
 clear_left() {
-    local left file class cgroup files=()
+    local left file class cgroup
     for left in ${LEFT[@]+"${LEFT[@]}"}; do
         read -r file class cgroup <<<"$left"
         [[ -z $cgroup ]] || remove_cgroup "$cgroup" || {
             WHY="cannot empty the cgroup $cgroup"
             return 1
         }
-        files+=("$RUN_DIR/$file")
+        TRASH+=("$RUN_DIR/$file")
     done
-    [[ ! -e $RUN_DIR/.part ]] || files+=("$RUN_DIR/.part")
-    [[ ${#files[@]} -eq 0 ]] || rm -f "${files[@]}"
+    [[ ! -e $RUN_DIR/.part ]] || TRASH+=("$RUN_DIR/.part")
 }

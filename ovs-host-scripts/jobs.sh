@@ -5,11 +5,12 @@
 # The files say which jobs there are. What the firewall, the bridge and the queue hold is made from
 # all files together (jobs-apply.sh), each time anew. So whatever a script leaves that was killed,
 # the next script of any job puts right. Names of the files:
-#   job.ID   a job that has begun
-#   new.ID   a job-begin has not finished with this job; where none runs, it was killed
-#   gone.ID  a job-end has not finished with this job; where none runs, it was killed
+#   job.ID        a job that has begun
+#   new/job.ID    a job-begin has not finished with this job; where none runs, it was killed
+#   gone/job.ID   a job-end has not finished with this job; where none runs, it was killed
+#   ask/...       what a script that waits asks for (jobs-queue.sh)
 
-readonly MAX_CLASS=63 MAX_NOTE_BYTES=16384 MAX_RATE_BPS=1000000000000000
+readonly JOB_LOCK_WAIT_S=60 MAX_CLASS=63 MAX_NOTE_BYTES=16384 MAX_RATE_BPS=1000000000000000
 # shellcheck disable=SC2034 # the scripts that read this file use them
 readonly JOB_COOKIE=0x524a DECLARATIONS=248 ANSWERS=247
 
@@ -26,8 +27,10 @@ UNTIL='' BEGIN='' BY_CGROUP=no WAIT='' ORDER=no RUN_DIR='' CGROUP_ROOT=''
 # What the files say, by the job's id. JOB_FILE is the prefix of the file's name.
 declare -A JOB_CLASS=() JOB_UID=() JOB_SERIAL=() JOB_CGROUP=() JOB_MAX_RATE=() JOB_TEXT=()
 declare -A JOB_HASH=() JOB_HEX=()
+declare -A UID_JOB=() # the job of each user that is marked by uid
 JOB_IDS=() # in order of classes
-LEFT=() LEFT_CLASSES=() # "FILE CLASS CGROUP" and the class of each file new.ID and gone.ID
+LEFT=() LEFT_CLASSES=() # "FILE CLASS CGROUP" and the class of each file in new and gone
+TAKEN=() # by class, also those of LEFT
 
 # ---- options
 
@@ -101,6 +104,9 @@ check_where() {
         other=/${other//[^A-Za-z0-9_.-]/_}
     fi
     export OVS_RUNDIR
+    if [[ -z $RUN_DIR && -n $DB && -z ${RI2N_JOB_RUN_DIR-} ]]; then
+        RUN_DIR=$OVS_RUNDIR/ri2n-jobs/$BRIDGE # as jobs_dir
+    fi
     [[ -n $RUN_DIR ]] || RUN_DIR=$(jobs_dir)
     [[ $RUN_DIR =~ ^/[A-Za-z0-9_./:@+-]*$ ]] || die "--run-dir $RUN_DIR: must be a plain path"
     [[ -n $CGROUP_ROOT ]] || CGROUP_ROOT=ri2n${other}
@@ -119,14 +125,22 @@ check_id() {
 
 # ---- files
 
-# Only one script at a time changes this host's jobs. The lock ends with the process.
-lock_jobs() {
+own_run_dir() {
     if [[ ! -d $RUN_DIR ]]; then
         mkdir -p "$RUN_DIR" 2>/dev/null || die "--run-dir $RUN_DIR: cannot be made"
         chmod 700 "$RUN_DIR"
     fi
+    [[ -d $RUN_DIR/ask && -d $RUN_DIR/new && -d $RUN_DIR/gone ]] ||
+        mkdir -p "$RUN_DIR"/{ask,new,gone} 2>/dev/null || fail "cannot write $RUN_DIR"
+}
+
+# Only one script at a time changes this host's jobs. The lock ends with the process.
+lock_jobs() { take_lock || fail "another job-begin or job-end is at work"; }
+
+take_lock() {
+    own_run_dir
     exec 8<"$RUN_DIR"
-    flock -w 60 8 || fail "another job-begin or job-end is at work"
+    flock -w "$JOB_LOCK_WAIT_S" 8
 }
 
 unlock_jobs() { exec 8<&-; }
@@ -142,16 +156,17 @@ load_jobs() {
     local file id
     local -a by_class=()
     JOB_IDS=() LEFT=() LEFT_CLASSES=() JOB_CLASS=() JOB_UID=() JOB_SERIAL=() JOB_CGROUP=()
-    JOB_MAX_RATE=() JOB_TEXT=() JOB_HASH=() JOB_HEX=()
-    for file in "$RUN_DIR"/{new,gone,job}.*; do
+    JOB_MAX_RATE=() JOB_TEXT=() JOB_HASH=() JOB_HEX=() UID_JOB=() TAKEN=()
+    for file in "$RUN_DIR"/{new,gone}/job.* "$RUN_DIR"/job.*; do
         [[ -f $file ]] || continue
-        id=${file##*/}
-        id=${id#*.}
+        id=${file##*/job.}
         read_job "$id" "$file"
-        if [[ $file == "$RUN_DIR/job."* ]]; then
+        TAKEN[${JOB_CLASS[$id]}]=yes
+        if [[ $file == "$RUN_DIR/job.$id" ]]; then
             by_class[${JOB_CLASS[$id]}]=$id
+            [[ -n ${JOB_CGROUP[$id]} || -z ${JOB_UID[$id]} ]] || UID_JOB[${JOB_UID[$id]}]=$id
         else
-            LEFT+=("${file##*/} ${JOB_CLASS[$id]} ${JOB_CGROUP[$id]}")
+            LEFT+=("${file#"$RUN_DIR/"} ${JOB_CLASS[$id]} ${JOB_CGROUP[$id]}")
             LEFT_CLASSES+=("${JOB_CLASS[$id]}")
             unset "JOB_CLASS[$id]"
         fi
@@ -160,21 +175,22 @@ load_jobs() {
 }
 
 read_job() { # read_job ID FILE
-    local key value
+    local line lines=()
     JOB_CLASS[$1]=0 JOB_UID[$1]='' JOB_SERIAL[$1]=0 JOB_CGROUP[$1]='' JOB_MAX_RATE[$1]=''
     JOB_TEXT[$1]='' JOB_HASH[$1]='' JOB_HEX[$1]=''
-    while IFS='=' read -r key value; do
-        case $key in
-        class) JOB_CLASS[$1]=$value ;;
-        uid) JOB_UID[$1]=$value ;;
-        serial) JOB_SERIAL[$1]=$value ;;
-        cgroup) JOB_CGROUP[$1]=$value ;;
-        max_rate_bps) JOB_MAX_RATE[$1]=$value ;;
-        declaration) JOB_TEXT[$1]=$value ;;
-        hash) JOB_HASH[$1]=$value ;;
-        hex) JOB_HEX[$1]=$value ;;
+    mapfile -t lines <"$2" || true # all at once: `read` asks the kernel twice per line
+    for line in ${lines[@]+"${lines[@]}"}; do
+        case $line in
+        class=[1-9] | class=[1-9][0-9]) JOB_CLASS[$1]=${line#*=} ;;
+        uid=*) JOB_UID[$1]=${line#*=} ;;
+        serial=*) JOB_SERIAL[$1]=${line#*=} ;;
+        cgroup=*) JOB_CGROUP[$1]=${line#*=} ;;
+        max_rate_bps=*) JOB_MAX_RATE[$1]=${line#*=} ;;
+        declaration=*) JOB_TEXT[$1]=${line#*=} ;;
+        hash=*) JOB_HASH[$1]=${line#*=} ;;
+        hex=*) JOB_HEX[$1]=${line#*=} ;;
         esac
-    done <"$2" 2>/dev/null || true
+    done
 }
 
 # write_job FILE ID. Only a script that was killed leaves half a file, and then has marked nothing.
@@ -188,12 +204,8 @@ write_job() {
 
 # Set FREE_CLASS to the lowest class that no job has; fails where all are taken.
 free_class() {
-    local id
-    local -a taken=()
-    for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do taken[${JOB_CLASS[$id]}]=yes; done
-    for id in ${LEFT_CLASSES[@]+"${LEFT_CLASSES[@]}"}; do taken[id]=yes; done
     for ((FREE_CLASS = 1; FREE_CLASS <= MAX_CLASS; FREE_CLASS++)); do
-        [[ -n ${taken[FREE_CLASS]-} ]] || return 0
+        [[ -n ${TAKEN[FREE_CLASS]-} ]] || return 0
     done
     return 1
 }

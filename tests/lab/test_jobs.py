@@ -389,7 +389,7 @@ def strike(lab: Lab, victim: str, running: subprocess.Popen[Any]) -> None:
         await_true(
             lambda: (
                 running.poll() is not None
-                or any([*folder.glob("new.*"), *folder.glob("gone.*")] for folder in folders)
+                or any([*folder.glob("new/*"), *folder.glob("gone/*")] for folder in folders)
             ),
             "the script does not begin its work",
         )

@@ -297,7 +297,8 @@ class MarkedHost:
 
     def files(self) -> list[str]:
         """The names of the files about jobs."""
-        return sorted(path.name for path in self.run_dir.glob("*"))
+        paths = self.run_dir.rglob("*")
+        return sorted(str(p.relative_to(self.run_dir)) for p in paths if p.is_file())
 
     def left(self) -> dict[str, object]:
         """What is there of jobs: files, rules, rows, queues and cgroups."""
@@ -306,11 +307,12 @@ class MarkedHost:
             for line in Path("/proc/self/mounts").read_text().splitlines()
             if line.split()[2] == "cgroup2"
         )
+        queue = self.run("tc", "qdisc", "show", "dev", BRIDGE).stdout
         return {
             "files": self.files(),
             "rules": self.run("nft", "-s", "list", "ruleset").stdout,
             "rows": self.rows(248),
-            "queue": self.run("tc", "qdisc", "show", "dev", BRIDGE).stdout,
+            "queue": re.sub(r" direct_packets_stat \d+", "", queue),  # the host's own packets
             "cgroups": sorted(str(path) for path in (tree / self.cgroup_root).rglob("*_*")),
         }
 

@@ -272,7 +272,7 @@ def test_what_fails_is_undone(host: MarkedHost, tmp_path: Path, program: str) ->
     assert done.returncode == 1 and "no way" in done.stderr and len(done.stderr.splitlines()) == 1
     after = host.left()
     before["files"] = after["files"]  # the serial number is not taken back
-    assert after == before and not list(host.run_dir.glob("new.*"))
+    assert after == before and not list(host.run_dir.glob("new/*"))
 
 
 def test_the_64th_job_is_refused_and_a_class_is_free_again(host: MarkedHost) -> None:
@@ -476,7 +476,7 @@ def test_marks_and_declarations_are_made_again(watch: MarkedHost) -> None:
     wait_until(lambda: watch.left() == before, lambda: f"not as before: {watch.left()}")
     watch.run("tc", "qdisc", "del", "dev", BRIDGE, "root")
     wait_until(lambda: watch.left() == before, lambda: f"not as before: {watch.left()}")
-    (watch.run_dir / "new.three").write_text("class=3\nuid=5\n")  # of a script that was killed
+    (watch.run_dir / "new/job.three").write_text("class=3\nuid=5\n")  # of a script that was killed
     wait_until(lambda: watch.left() == before, lambda: f"not as before: {watch.left()}")
     watch.stop_switch()
     watch.start_switch()
