@@ -13,7 +13,7 @@ from ri2n_lab.bench.failover import FailoverSettings
 from ri2n_lab.bench.fig4 import Fig4Settings
 from ri2n_lab.bench.fig9 import Fig9Settings
 from ri2n_lab.bench.guests import Cell
-from ri2n_lab.bench.jobs import JobsSettings
+from ri2n_lab.bench.jobs_plan import JobsSettings
 from ri2n_lab.bench.stream import StreamSettings
 from ri2n_lab.bench.vbft import VbftSettings
 

@@ -1,45 +1,71 @@
-"""The tables of `ri2n bench jobs`: what two users' jobs get on the same hosts."""
+"""The tables of `ri2n bench jobs`: what two users' jobs get, beside what the paper measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ri2n_lab.bench.figure import spread
+from ri2n_lab.bench.drawing import Bar
+from ri2n_lab.bench.figure import spread, spread_text
+from ri2n_lab.bench.jobs_plan import EXCHANGES, ISOLATED, NO_POLICY
+from ri2n_lab.bench.paper import BORDER_PAPER
 from ri2n_lab.bench.report_cells import cell, code, prose, table
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import Line, Notes, figure_table
 from ri2n_lab.bench.report_pictures import Picture
 from ri2n_lab.bench.report_rows import JobsRow, figures_of
 
-__all__ = ["EXPLAINED", "body", "matrix"]
+__all__ = ["EXCHANGES_EXPLAINED", "EXPLAINED", "body", "exchange_matrix", "matrix"]
 
 EXPLAINED = (
     "Two users' jobs send from the same hosts to the same hosts: job one a TCP stream for each "
-    "pair of hosts, job two several."
+    "pair of hosts, job two several. `exclusive`: job one has a path of its own. `min_rate`: job "
+    "one has the common paths and a min_rate of half of a NIC, so as many paths of its own as that "
+    "needs. `max_rate`: job two may send half of a NIC at each host. `isolated`: each job has half "
+    "of the hosts, and job one's are closed to everybody else; *apart* is the same without a "
+    "policy."
+)
+EXCHANGES_EXPLAINED = (
+    "Job one exchanges messages by MPI on all of its hosts: `is` is all-to-all, as in IS of the "
+    "NAS Parallel Benchmarks, `cg` is with the next rank and the last one, as in CG and MG. Job "
+    "two sends TCP streams from half of the same hosts to the others, as before. In real time, on "
+    "the userspace datapath; the links are slow, so that they and not the CPUs are what is short."
 )
 
 
 def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
-    """A line for each topology, policy and job, alone and beside the other."""
+    """A line for each topology, exchange, policy and job, alone and beside the other."""
     del drawn
+    exchanges = any(row.exchange for row in measurement.jobs)
+    explained = EXCHANGES_EXPLAINED if exchanges else EXPLAINED
     yield from prose(
-        f"{EXPLAINED} Of alone: goodput, of what the job gets when the other does not send and "
-        "there is no policy. With `exclusive` job one has a path of its own, and nobody else uses "
-        "it between the job's hosts."
+        f"{explained} Of alone: what the job gets, of what it gets when the other does not send "
+        "and there is no policy"
+        + (
+            ": exchanges per second of job one, goodput of job two, in the same round."
+            if exchanges
+            else ". Of its min_rate, of its max_rate: frames on the wire at each host."
+        )
     )
-    groups: dict[tuple[str, str, str, str, bool], list[JobsRow]] = {}
+    groups: dict[tuple[str, str, str, str, str, str], list[JobsRow]] = {}
     for row in measurement.jobs:
-        key = (row.topology, row.mode, row.policy, row.job, row.beside)
+        beside = ("yes" if row.beside else "no") + (", apart" if row.apart else "")
+        key = (row.topology, row.mode, row.exchange or "", row.policy, row.job, beside)
         groups.setdefault(key, []).append(row)
     lines = [
         Line(
-            [cell(topology), mode, code(policy), job, "yes" if beside else "no"],
+            [
+                *(cell(topology), mode, *([code(exchange)] if exchanges else [])),
+                *(code(policy), job, beside),
+            ],
             f"{policy} on {topology}",
             members,
         )
-        for (topology, mode, policy, job, beside), members in groups.items()
+        for (topology, mode, exchange, policy, job, beside), members in groups.items()
     ]
-    heads = ("topology", "mode", "policy of job one", "job", "beside the other")
+    heads = (
+        *("topology", "mode", *(["exchange"] if exchanges else [])),
+        *("policy of job one", "job", "beside the other"),
+    )
     yield from figure_table(heads, lines, figures_of("jobs"))
 
 
@@ -48,13 +74,15 @@ def matrix(rows: Sequence[JobsRow]) -> Iterator[str]:
     notes = Notes()
     columns = list(dict.fromkeys((row.topology, row.mode) for row in rows))
     lines = []
-    for policy in dict.fromkeys(row.policy for row in rows if row.beside):
-        cells = [code(policy)]
+    for policy, apart in _policies(rows):
+        cells = [f"{code(policy)}{', apart' if apart and policy == NO_POLICY else ''}"]
         for topology, mode in columns:
             members = [
                 row
                 for row in rows
-                if row.beside and (row.topology, row.mode, row.policy) == (topology, mode, policy)
+                if row.beside
+                and (row.topology, row.mode, row.policy, row.apart)
+                == (topology, mode, policy, apart)
             ]
             cells.append(_both(members) or notes.cell(f"{policy} on {topology}", members))
         lines.append(cells)
@@ -62,11 +90,91 @@ def matrix(rows: Sequence[JobsRow]) -> Iterator[str]:
     yield from notes.lines()
 
 
+def exchange_matrix(rows: Sequence[JobsRow]) -> Iterator[str]:
+    """How many times as long an exchange takes as alone, and below it the paper's figures."""
+    notes = Notes()
+    columns = [
+        (topology, exchange)
+        for topology in dict.fromkeys(row.topology for row in rows)
+        for exchange in EXCHANGES
+        if any((row.topology, row.exchange) == (topology, exchange) for row in rows)
+    ]
+    lines = []
+    for policy, beside in dict.fromkeys(
+        (row.policy, row.beside)
+        for row in rows
+        if row.job == "one" and (row.beside or row.policy != NO_POLICY)
+    ):
+        cells = [code(policy), "sends" if beside else "does not"]
+        for topology, exchange in columns:
+            members = [
+                row
+                for row in rows
+                if (row.topology, row.exchange, row.policy, row.beside)
+                == (topology, exchange, policy, beside)
+            ]
+            cells.append(_times(members) or notes.cell(f"{policy} on {topology}", members))
+        lines.append(cells)
+    heads = (f"{cell(topology)}, {code(exchange)}" for topology, exchange in columns)
+    yield from table(("policy of job one", "job two", *heads), lines)
+    yield from notes.lines()
+    yield from _paper(rows)
+
+
+def _policies(rows: Sequence[JobsRow]) -> list[tuple[str, bool]]:
+    """(policy, hosts apart) of the lines: isolated, and what it is compared with, come last."""
+    found = dict.fromkeys((row.policy, row.apart) for row in rows if row.beside)
+    return sorted(found, key=lambda each: each[1] or each[0] == ISOLATED)
+
+
 def _both(rows: Sequence[JobsRow]) -> str | None:
     texts = []
     for job in ("one", "two"):
-        share = spread(row.figure("of_alone") for row in rows if row.job == job)
+        share = _share(rows, job)
         if share is None:
             return None
         texts.append(f"{share.value:.2f}")
     return " / ".join(texts)
+
+
+def _share(rows: Sequence[JobsRow], job: str) -> Bar | None:
+    return spread(row.figure("of_alone") for row in rows if row.job == job)
+
+
+def _times(rows: Sequence[JobsRow]) -> str | None:
+    """`4.76 (4.50..5.01) / 0.88`: job one's time of alone, and job two's rate of alone."""
+    shares = [share for row in rows if row.job == "one" and (share := row.figure("of_alone"))]
+    if not shares:
+        return None
+    text = spread_text(spread(1 / share for share in shares), ".2f")
+    other = _share(rows, "two")
+    return f"{text} / {other.value:.2f}" if other else text
+
+
+def _paper(rows: Sequence[JobsRow]) -> Iterator[str]:
+    """The paper's two ways to choose a job's path, and ours: what they cost when nobody disturbs.
+
+    The paper had no second job: its figures are the price of the switching itself. The ones of ours
+    that can be compared are those of a job with a policy while the other does not send.
+    """
+    yield from prose(
+        "The paper chose a user's path by rules in the node, or by a load balancer at the border, "
+        "and measured what that costs, with nobody beside. NPB: times as long as without, of its "
+        "programs (class B, 8 or 9 processes). All flows: the TCP or UDP payload that all hosts "
+        "together get through the device. Ours is an exchange with a policy while job two does not "
+        "send."
+    )
+    lines = [
+        [
+            *(f"*{cell(each.what)}*", f"{each.rtt_ms:g}", f"{each.tcp_mbps:g}"),
+            *("-" if each.all_flows_mbps is None else f"{each.all_flows_mbps:g}", each.npb_times),
+        ]
+        for each in BORDER_PAPER
+    ]
+    for policy in dict.fromkeys(row.policy for row in rows if row.policy != NO_POLICY):
+        quiet = [row for row in rows if row.policy == policy and not row.beside]
+        text = _times(quiet)
+        if text is not None:
+            lines.append([f"ours, {code(policy)}", "-", "-", "-", text])
+    heads = ("", "round trip, ms", "TCP, Mbit/s", "all flows, Mbit/s", "NPB, times as long")
+    yield from table(heads, lines)

@@ -100,6 +100,10 @@ def _transfers(measurement: Measurement) -> Sequence[Any]:
     return [row for row in found if row.streams in (1, most)]
 
 
+def _jobs(*, exchanges: bool) -> Callable[[Measurement], Sequence[Any]]:
+    return lambda measurement: [row for row in measurement.jobs if bool(row.exchange) is exchanges]
+
+
 def _declared(kind: str, name: str) -> Figure:
     """The figure of this name."""
     return next(figure for figure in figures_of(kind) if figure.name == name)
@@ -300,11 +304,19 @@ QUESTIONS = (
     Question(
         "Does a job keep its path to itself?",
         f"{report_jobs.EXPLAINED} Each cell has what job one gets / job two gets, of what it gets "
-        "alone without a policy. Of two equal lanes one is 0.50. In the paper a load balancer at "
-        "the border chose a job's path, and cost the NPB programs 20 to 30 %.",
-        lambda measurement: measurement.jobs,
-        lambda row: (row.topology, row.mode, row.policy, row.job, row.beside),
+        "alone without a policy. Of two equal lanes one is 0.50.",
+        _jobs(exchanges=False),
+        lambda row: (row.topology, row.mode, row.policy, row.job, row.beside, row.apart),
         report_jobs.matrix,
+    ),
+    Question(
+        "How long does a job's MPI exchange take beside another job?",
+        f"{report_jobs.EXCHANGES_EXPLAINED} Each cell has how many times as long an exchange takes "
+        "as when nobody else sends and there is no policy, with the smallest and the largest of "
+        "the rounds / what job two gets, of what it gets alone.",
+        _jobs(exchanges=True),
+        lambda row: (row.topology, row.exchange, row.policy, row.job, row.beside, row.apart),
+        report_jobs.exchange_matrix,
     ),
     Question(
         "What do users' rules cost?",

@@ -19,7 +19,7 @@ from ri2n_lab.bench import (
     fig4,
     fig9,
     helper,
-    jobs,
+    jobs_plan,
     parallel_plan,
     rules,
     stream,
@@ -195,6 +195,8 @@ class JobsRow(Row):
     policy: str
     job: str
     beside: bool
+    apart: bool = False
+    exchange: str | None = None
     repeat: int
     why_not: str | None = None
 
@@ -239,7 +241,7 @@ _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "cycle": lambda: cycle.FIGURES,
     "helper": lambda: helper.FIGURES,
     "rules": lambda: rules.FIGURES,
-    "jobs": lambda: jobs.FIGURES,
+    "jobs": lambda: jobs_plan.FIGURES,
 }
 KINDS = tuple(_ROWS)
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["jobs", "jobs_table"]
 
 # These are named here, too, so that `--help` does not load the benches; a test compares.
-POLICIES = ["none", "exclusive"]
+POLICIES = ["none", "exclusive", "min_rate", "max_rate", "isolated"]
+EXCHANGES = ["is", "cg"]
+EXCHANGE_POLICIES = "none,exclusive"
+EXCHANGE_MBPS = 20
 MODES = ["flow", "packet"]
 MAX_MBPS = 10_000
 
@@ -38,8 +41,21 @@ def jobs(
         str, typer.Option(help="Names or files, with commas; half of the hosts send to the others.")
     ] = "fig4/b,vbft_2_2",
     policies: Annotated[
-        str, typer.Option(help=f"Policies of job one: {', '.join(POLICIES)}, with commas.")
-    ] = ",".join(POLICIES),
+        str | None,
+        typer.Option(
+            help=f"Policies of job one: {', '.join(POLICIES)}, with commas. Default all of them, "
+            f"with --exchange {EXCHANGE_POLICIES}.",
+            show_default=False,
+        ),
+    ] = None,
+    exchange: Annotated[
+        str | None,
+        typer.Option(
+            help="What job one does by MPI in place of its streams, on this machine's kernel: "
+            f"{', '.join(EXCHANGES)}, with commas.",
+            show_default=False,
+        ),
+    ] = None,
     mode: Annotated[
         str, typer.Option(help="flow: whole flows, by hash; packet: each packet by itself.")
     ] = "flow",
@@ -60,7 +76,7 @@ def jobs(
             min=1,
             max=MAX_MBPS,
             help="Rate of the fastest NIC in Mbit/s; all other rates in proportion. Default: the "
-            "topology's, in virtual time 20.",
+            f"topology's, in virtual time 20, with --exchange {EXCHANGE_MBPS}.",
             show_default=False,
         ),
     ] = None,
@@ -71,26 +87,32 @@ def jobs(
 ) -> None:
     """Let two users' jobs send on the same hosts: job one a stream, job two --streams of them.
 
-    The table has what each gets, of what it has alone, without a policy and with an exclusive path
-    for job one.
+    The table has what each gets, of what it has alone, without a policy and with policies for job
+    one. With --exchange job one exchanges messages by MPI, and the table also has how long it took.
     """
     from ri2n_lab.bench import jobs as bench
+    from ri2n_lab.bench import jobs_plan
     from ri2n_lab.bench.cells import jobs_cells
     from ri2n_lab.bench.vbft import rescaled
 
     if mode not in MODES:
         raise BadInput(f"--mode: unknown {mode!r}; choose from {', '.join(MODES)}")
+    exchanges = tuple(split_list(exchange, EXCHANGES, "--exchange")) if exchange else ()
+    if exchanges and kernel != "host":
+        raise BadInput("--exchange: needs --kernel host: MPI spins, which stops a guest's clock")
     virtual = kernel == "virtual"
     found = [find_topology(name) for name in names(topologies, "--topologies")]
-    mbps = link_mbps or (20 if virtual else None)
-    settings = bench.JobsSettings(
+    mbps = link_mbps or (20 if virtual else EXCHANGE_MBPS if exchanges else None)
+    chosen = policies or (EXCHANGE_POLICIES if exchanges else ",".join(POLICIES))
+    settings = jobs_plan.JobsSettings(
         topologies=[rescaled(each, mbps * 1_000_000) for each in found] if mbps else found,
-        policies=tuple(split_list(policies, POLICIES, "--policies")),
+        policies=tuple(split_list(chosen, POLICIES, "--policies")),
         mode=mode,
         streams=streams,
         seconds=seconds or (5 if virtual else 10),
         warmup=warmup,
         repeat=repeat or (1 if virtual else 3),
+        exchanges=exchanges,
     )
     bench.check(settings)
     measure(
@@ -103,9 +125,9 @@ def jobs(
             seed,
             settings.topologies,
             lambda files: jobs_cells(settings, files, seed),
-            bench.summarized,
+            jobs_plan.summarized,
             lambda report, progress: bench.run_jobs(settings, report, progress),
-            bench.compared,
+            jobs_plan.compared,
         ),
         jobs_table,
     )
@@ -113,9 +135,11 @@ def jobs(
 
 def jobs_table(report: Report) -> Table:
     """The table: a line for each topology, policy and job, alone and beside the other."""
-    from ri2n_lab.bench.jobs import FIGURES
+    from ri2n_lab.bench.jobs_plan import FIGURES
 
     keys = {"topology": "topology", "mode": "mode", "policy": "policy", "job": "job"}
     keys["beside the other"] = "beside"
+    more = {"hosts apart": "apart", "exchange": "exchange"}
+    keys |= {head: name for head, name in more.items() if any(row[name] for row in report.rows)}
     title = "two users' jobs on the same hosts; " + MEDIAN
     return figure_table(title, report.document["summary"], report.rows, keys, FIGURES)

@@ -50,12 +50,18 @@ class MpiRun:
     """
 
     def __init__(
-        self, lab: Lab, hosts: Sequence[str], program: Path, arguments: Sequence[str] = ()
+        self,
+        lab: Lab,
+        hosts: Sequence[str],
+        program: Path,
+        arguments: Sequence[str] = (),
+        *,
+        uid: int | None = None,
     ) -> None:
         """Start the Python `program` on `hosts` of a lab.
 
-        All must be managed, since other hosts are not on the control network. Raises NotAvailable
-        without Open MPI or mpi4py.
+        All must be managed, since other hosts are not on the control network. With `uid` the ranks,
+        and so all their packets, are that user's. Raises NotAvailable without Open MPI or mpi4py.
         """
         check_mpi()
         self._lab, self._id = lab, uuid.uuid4().hex
@@ -63,6 +69,8 @@ class MpiRun:
         # session that is killed leaves nothing in /tmp.
         self._folder = lab.run_dir / f"mpi-{self._id[:8]}"
         self._folder.mkdir()
+        # The ranks' user makes folders of its own there.
+        self._folder.chmod(0o1777)
         hostfile = self._folder / "hosts"
         hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
         self._errors = self._folder / "stderr"
@@ -83,6 +91,8 @@ class MpiRun:
             "btl_tcp_rndv_eager_limit": str(EAGER_BYTES),
             "btl_tcp_max_send_size": str(EAGER_BYTES),
         }
+        # A user may not be able to read the folder in which the program is.
+        program = Path(shutil.copy(program, self._folder))
         argv = ["mpirun", "--allow-run-as-root", "-np", str(len(hosts))]
         argv += ["--hostfile", str(hostfile)]
         argv += ["--map-by", "node", "--bind-to", "none"]
@@ -98,6 +108,8 @@ class MpiRun:
             "RI2N_MPI_NAMESPACE": lab.namespace(hosts[0]).removesuffix(hosts[0]),
         }
         environment["TMPDIR"] = str(self._folder)
+        if uid is not None:
+            environment |= {"RI2N_MPI_UID": str(uid), "HOME": str(self._folder)}
         with self._errors.open("wb") as errors:
             self._process = lab.popen(
                 "mgmt",

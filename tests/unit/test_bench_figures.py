@@ -19,7 +19,7 @@ from ri2n_lab.bench import (
     fig4,
     fig9,
     helper,
-    jobs,
+    jobs_plan,
     rules,
     stream,
     vbft,
@@ -48,7 +48,7 @@ BENCHES: dict[str, tuple[Any, Callable[[Report], Table], Callable[[list[Json]], 
     "vbft": (vbft_rows, bench_vbft.vbft_table, vbft.summarized),
     "cycle": (cycle, bench_tables.cycle_table, lambda rows: rows),
     "rules": (rules, bench_rules.rules_table, rules.summarized),
-    "jobs": (jobs, bench_jobs.jobs_table, jobs.summarized),
+    "jobs": (jobs_plan, bench_jobs.jobs_table, jobs_plan.summarized),
 }
 KEYS: dict[str, Json] = {
     "fig4": {"topology": "d", "strategy": "max_min", "streams": 8, "clients": {}, "weights": {}},
@@ -59,7 +59,10 @@ KEYS: dict[str, Json] = {
     "helper": {"part": "end to end", "what": "veth", "userspace_tso": None},
     "vbft": {"topology": "flat", "pattern": "cg", "table": None, "mode": "flow", "engine": "udp"},
     "cycle": {"hosts": 2, "active_pairs": 1, "rounds": 3},
-    "jobs": {"topology": "b", "mode": "flow", "policy": "none", "job": "one", "beside": True},
+    "jobs": {
+        **{"topology": "b", "mode": "flow", "policy": "none", "job": "one", "beside": True},
+        **{"apart": False, "exchange": None},
+    },
     "rules": {"over": "veth", "method": "map", "rules": 10, "beside": 10},
 }
 
