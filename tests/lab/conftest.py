@@ -36,10 +36,15 @@ WaitUntil = Callable[..., None]
 """The type of the fixture `wait_until`."""
 
 
+def _topology(named: str | Topology) -> Topology:
+    """A topology, or the one that comes with the product under that name, as `fig4/d`."""
+    return load_topology(TOPOLOGIES / f"{named}.yaml") if isinstance(named, str) else named
+
+
 @contextmanager
-def controlled(topology: str) -> Iterator[Lab]:
+def controlled(topology: str | Topology, *, helpers: bool = False) -> Iterator[Lab]:
     """A lab of that topology (`fig4/d`) with a controller that has settled; removed at the end."""
-    with Lab.create(load_topology(TOPOLOGIES / f"{topology}.yaml")) as lab:
+    with Lab.create(_topology(topology), helpers=helpers) as lab:
         lab.start_controller()
         lab.wait_ready()
         yield lab
@@ -101,9 +106,7 @@ def lab_of() -> Iterator[LabOf]:
     labs: list[Lab] = []
 
     def make(topology: str | Topology) -> Lab:
-        if isinstance(topology, str):
-            topology = load_topology(TOPOLOGIES / f"{topology}.yaml")
-        lab = Lab.create(topology)
+        lab = Lab.create(_topology(topology))
         labs.append(lab)  # before it is up, so that a half-made lab is removed, too
         lab.up()
         return lab

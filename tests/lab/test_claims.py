@@ -21,7 +21,7 @@ from ri2n_lab.traffic.streams import Stream, StreamResult
 from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.pipeline.layout import Table
 
-from .conftest import WaitUntil
+from .conftest import WaitUntil, controlled
 from .packets import all_reach_each_other, flawless
 
 pytestmark = pytest.mark.virtual
@@ -55,9 +55,7 @@ BROADCAST, ALL_NODES = "ff:ff:ff:ff:ff:ff", "33:33:00:00:00:01"
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab.create(parse_topology(TOPOLOGY)) as made:
-        made.start_controller()
-        made.wait_ready()
+    with controlled(parse_topology(TOPOLOGY)) as made:
         # All hosts know each other, and R is learned.
         all_reach_each_other(made)
         yield made

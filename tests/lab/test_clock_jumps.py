@@ -16,9 +16,9 @@ from ri2n_lab.guests.kernels import GUEST
 from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
-from .conftest import WaitUntil, replace_controller
+from .conftest import WaitUntil, controlled, replace_controller
 from .packets import reaches
-from .striping import WHOLE_S, Cluster, stream_is_flawless, topology_of
+from .striping import WHOLE_S, Cluster, stream_is_flawless
 
 pytestmark = [
     pytest.mark.virtual,
@@ -31,9 +31,7 @@ DAY_S = 86400.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Lab.create(topology_of("fig4/b"), helpers=True) as lab:
-        lab.start_controller()
-        lab.wait_ready()
+    with controlled("fig4/b", helpers=True) as lab:
         yield Cluster(lab)
 
 

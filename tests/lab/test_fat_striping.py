@@ -18,7 +18,7 @@ from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
 
-from .conftest import EXACT, WaitUntil, replace_controller
+from .conftest import EXACT, WaitUntil, controlled, replace_controller
 from .fat_trees import until_sent, vbft
 from .packets import all_reach_each_other, flawless
 
@@ -33,9 +33,7 @@ FAULT_MS = {"spread": 20.0, "adaptive": 40.0}
 
 @pytest.fixture(scope="module")
 def fabric() -> Iterator[Lab]:
-    with Lab.create(vbft(2, 2, 2, table="spread"), helpers=True) as lab:
-        lab.start_controller()
-        lab.wait_ready()
+    with controlled(vbft(2, 2, 2, table="spread"), helpers=True) as lab:
         yield lab
 
 

@@ -24,7 +24,7 @@ from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
-from .conftest import EXACT, WaitUntil, replace_controller
+from .conftest import EXACT, WaitUntil, controlled, replace_controller
 from .fat_trees import until_sent, vbft
 from .packets import (
     all_reach_each_other,
@@ -42,9 +42,7 @@ TREES = 2
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Lab]:
-    with Lab.create(vbft(2, TREES, 2, plain=True, table="spread")) as lab:
-        lab.start_controller()
-        lab.wait_ready()
+    with controlled(vbft(2, TREES, 2, plain=True, table="spread")) as lab:
         yield lab
 
 

@@ -12,7 +12,7 @@ from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import parse_topology
 
-from .conftest import PATIENCE_S, await_true
+from .conftest import PATIENCE_S, await_true, controlled
 from .test_jobs import ALICE, SERVE, THREE_NETWORKS, begin, end_all, send, serving
 
 HOSTS = "AB"
@@ -20,9 +20,7 @@ HOSTS = "AB"
 
 @pytest.fixture(scope="module")
 def lab(reorder_program: Path) -> Iterator[Lab]:
-    with Lab.create(parse_topology(THREE_NETWORKS), helpers=True) as made:
-        made.start_controller()
-        made.wait_ready()
+    with controlled(parse_topology(THREE_NETWORKS), helpers=True) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.shipped import host_script
 
-from .conftest import PATIENCE_S, await_true, replace_controller
+from .conftest import PATIENCE_S, await_true, controlled, replace_controller
 
 ALICE, BOB = 20001, 20002
 RATE = 50_000_000
@@ -123,9 +123,7 @@ print("sent")
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab.create(parse_topology(THREE_NETWORKS)) as made:
-        made.start_controller()
-        made.wait_ready()
+    with controlled(parse_topology(THREE_NETWORKS)) as made:
         yield made
 
 

@@ -21,6 +21,8 @@ from ri2n_lab.traffic.mpi import MpiRun, check_mpi
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
+from .conftest import controlled
+
 RATE = 100_000_000
 PATIENCE_S = 120.0  # a limit against hanging
 UPPERS, LEAVES = ("up1", "up2"), ("leaf1", "leaf2")
@@ -55,9 +57,7 @@ def lab() -> Iterator[Lab]:
         "hosts": hosts,
         "vlans": {"table": "cyclic"},
     }
-    with Lab.create(Topology.model_validate(document)) as made:
-        made.start_controller()
-        made.wait_ready()
+    with controlled(Topology.model_validate(document)) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ import pytest
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.fabric.topology import parse_topology
 
-from .conftest import EXACT
+from .conftest import EXACT, controlled
 from .floods import BROADCAST, FLOOD, FLOODED, PROBES, flood
 from .packets import COUNT_BROADCASTS, SEND_BROADCASTS, reaches
 from .prepared_host import Host, host_of_its_own
@@ -35,9 +35,7 @@ SHORT_S, SHORT_FRAMES = 0.5, 10_000
 
 @pytest.fixture(scope="module")
 def flooded() -> Iterator[Lab]:
-    with Lab.create(parse_topology(FLOODED)) as lab:
-        lab.start_controller()
-        lab.wait_ready()
+    with controlled(parse_topology(FLOODED)) as lab:
         yield lab
 
 

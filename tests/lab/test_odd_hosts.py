@@ -17,7 +17,7 @@ from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology, parse_topology
 from tests.problem_texts import problem_texts
 
-from .conftest import EXACT, WaitUntil
+from .conftest import EXACT, WaitUntil, controlled
 from .outages import busy_nic, felt
 from .packets import flawless_streams
 
@@ -157,9 +157,7 @@ KINDS: dict[str, tuple[Callable[[Lab], AbstractContextManager[None]], str]] = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab.create(five()) as made:
-        made.start_controller()
-        made.wait_ready()
+    with controlled(five()) as made:
         yield made
 
 

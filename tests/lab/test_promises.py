@@ -104,9 +104,7 @@ def test_a_fat_tree_of_cheap_switches_carries_what_one_big_switch_does() -> None
     to .04 of 2.5 s, so the window is longer.
     """
     clients = {"n1": "n3", "n2": "n4"}
-    with Lab.create(vbft(2, 2, 2)) as lab:
-        lab.start_controller()
-        lab.wait_ready()
+    with controlled(vbft(2, 2, 2)) as lab:
         runs = [
             IperfRun(lab, server, [client], streams=8, seconds=8.0, first_port=port)
             for port, (client, server) in enumerate(clients.items(), 5201)
