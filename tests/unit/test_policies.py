@@ -17,7 +17,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.model import Policy
 from tests.unit.commands import Ended, ri2n
 from tests.unit.fake_hosts import FakeChannel, cluster_of
-from tests.unit.test_job_control import FakeStore
+from tests.unit.job_rows import FakeStore
 
 ALICE = Asker(20001, "alice")
 ADD = ("policy", "add", "gold", "--policy", "exclusive", "--min-rate", "10M")
