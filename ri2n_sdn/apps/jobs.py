@@ -31,6 +31,7 @@ from ri2n_sdn.jobs.declaration import (
     write_answer,
     write_order,
 )
+from ri2n_sdn.jobs.event_share import EventShare
 from ri2n_sdn.jobs.history import Record, ended
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
@@ -76,6 +77,7 @@ class JobsApp(OSKenApp):
         self._readings: dict[str, Reading] = {}
         # The connections of hosts that wait for it, and since when.
         self._met: dict[str, tuple[Channel, float]] = {}
+        self._events = EventShare()
         # What the last decision was made of. It is made again when one of them has changed.
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
@@ -152,6 +154,7 @@ class JobsApp(OSKenApp):
         due = []
         members, state = self.cluster.members, self.cluster.jobs
         state.nudges.keep(members.keys())
+        self._events.keep(members.keys())
         by_host: tuple[dict[str, Any], ...] = (self._read, self._readings, state.declared)
         for of_host in (*by_host, state.faults):
             for name in of_host.keys() - members.keys():
@@ -326,12 +329,23 @@ class JobsApp(OSKenApp):
         before = self.cluster.jobs.agreement.jobs
         for key, job in agreement.jobs.items():
             if key not in before:
-                self.cluster.note(
+                self._note(
+                    job.hosts,
                     f"job {key} of {job.user} has begun on {', '.join(job.hosts)}: "
-                    f"{job.policy.kind}"
+                    f"{job.policy.kind}",
                 )
             elif before[key].policy != job.policy:
-                self.cluster.note(f"job {key} of {job.user} is {job.policy.kind} now")
+                self._note(job.hosts, f"job {key} of {job.user} is {job.policy.kind} now")
+
+    def _note(self, hosts: Sequence[str], text: str) -> None:
+        """Tell operators of an event of a job on these hosts (cluster.lock is held).
+
+        It counts for the first host. What is beyond the host's share is counted alone.
+        """
+        if self._events.take(hosts[0] if hosts else "", time.monotonic()):
+            self.cluster.note(text)
+        else:
+            self.cluster.counters["job_events_not_told"] += 1
 
     def _publish(self, of_host: Mapping[str, HostJobs]) -> None:
         """Have the hosts planned whose rows must change, with the messages that they have."""
@@ -362,7 +376,8 @@ class JobsApp(OSKenApp):
                 del self._installed_as[key]
             for key, (what, why) in states.items():
                 if state.states.get(key, ("", ""))[0] != what:
-                    cluster.note(f"job {key}: {what}{': ' if why else ''}{why}")
+                    hosts = state.agreement.jobs[key].hosts
+                    self._note(hosts, f"job {key}: {what}{': ' if why else ''}{why}")
             state.states = states
             notes: dict[str, dict[int, bytes]] = {}
             for host, declarations in state.declared.items():
@@ -454,7 +469,8 @@ class JobsApp(OSKenApp):
             return
         with self.cluster.lock:
             for record in records:
-                self.cluster.note(f"job {record.id} of {record.user} has ended: {record.why}")
+                text = f"job {record.id} of {record.user} has ended: {record.why}"
+                self._note(record.hosts, text)
 
     def _keep(self, now_s: float) -> None:
         """Keep the jobs that there are, and write down those that have ended."""

@@ -1,4 +1,4 @@
-"""How often a host's declarations are read, however often it says that they have changed."""
+"""How much one host can take of the controller's attention and of the operators'."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_sdn.jobs.event_share import MAX_AT_ONCE, EventShare
 from ri2n_sdn.jobs.nudges import MAX_PAUSE_S, Nudges
 
 STEP_S = 1 / 64
@@ -97,3 +98,21 @@ def test_a_host_that_is_forgotten_waits_for_nothing() -> None:
     nudges.began_read("B", 9.0)
     assert nudges.due_in_s("B", 99.0) == math.inf
     assert nudges.nudged("B", 99.0), "the first one since the read"
+
+
+@given(st.lists(st.floats(0, 100), max_size=50), st.integers(1, 40))
+def test_a_host_fills_no_more_than_its_share_of_the_events(times: list[float], each: int) -> None:
+    share, told = EventShare(), 0
+    for time_s in sorted(times):
+        told += sum(share.take("A", time_s) for _ in range(each))
+        assert told <= MAX_AT_ONCE + 2 * time_s, "more than its share"
+        assert share.take("B", 0.0) or len(times) > MAX_AT_ONCE, "another host's share"
+    assert told == each * len(times) or told >= MAX_AT_ONCE, "less than its share"
+
+
+def test_the_share_of_a_host_that_is_forgotten_takes_no_room() -> None:
+    share = EventShare()
+    assert all(share.take("A", 0.0) for _ in range(MAX_AT_ONCE)) and not share.take("A", 0.0)
+    assert share.take("A", 0.5) and not share.take("A", 0.5)
+    share.keep(["B"])
+    assert share.take("A", 0.5)

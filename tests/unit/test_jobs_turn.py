@@ -206,3 +206,17 @@ def test_more_messages_before_the_next_read_wake_nobody_and_the_last_one_is_read
     app.cluster.passive = "another one"
     turn(app)
     assert app._rest_s(time.monotonic()) == 0.5, "who is not in charge reads nothing"
+
+
+def test_a_host_that_begins_and_ends_jobs_without_pause_does_not_push_out_other_events() -> None:
+    host = Host()
+    app = app_of(A=host)
+    app.cluster.note("what operators must see")
+    for number in range(12):
+        host.declared = tuple(declared("A", f"j{number}-{n}", n) for n in range(1, 64))
+        app._read.clear()  # as if its time for a read had come
+        turn(app)
+    texts = [text for _, _, text in app.cluster.events]
+    assert texts[0] == "what operators must see" and 200 < len(texts) < 400
+    assert app.cluster.counters["job_events_not_told"] > 1000
+    assert len(app.cluster.jobs.book.history) == 11 * 63, "the history has all of them"
