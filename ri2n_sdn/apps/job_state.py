@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ri2n_sdn.apps.job_book import JobBook
@@ -58,13 +59,15 @@ class JobState:
             )
         if len(hasty) > _MAX_SHOWN:
             yield Problem("warning", f"{len(hasty) - _MAX_SHOWN} more hosts do, too")
-        lines = [
-            f"{host}: {fault}" for host, faults in sorted(self.faults.items()) for fault in faults
-        ]
-        lines += [
-            f"{host}: job {name}: {why}"
-            for (host, name), why in sorted(self.agreement.refused.items())
-        ]
+        lines = _in_turn(
+            [
+                *((host, fault) for host, faults in self.faults.items() for fault in faults),
+                *(
+                    (host, f"job {name}: {why}")
+                    for (host, name), why in self.agreement.refused.items()
+                ),
+            ]
+        )
         lines += [
             f"refused: {why}"
             for key, why in sorted(self.assignment.refused.items())
@@ -76,3 +79,16 @@ class JobState:
             yield Problem(
                 "warning", f"{len(lines) - _MAX_SHOWN} more problems of jobs", "see the log"
             )
+
+
+def _in_turn(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """`HOST: TEXT` of each line, in order; first one of each host, then the second ones.
+
+    So a host that declares much nonsense does not hide what is wrong at others.
+    """
+    seen: Counter[str] = Counter()
+    order = []
+    for host, text in sorted(lines):
+        order.append((seen[host], host, text))
+        seen[host] += 1
+    return [f"{host}: {text}" for _, host, text in sorted(order)]

@@ -23,11 +23,13 @@ from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared
 from ri2n_sdn.apps.job_book import JobBook, _from_row, _to_row
+from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.client import call, jobs_socket_of
 from ri2n_sdn.discovery.nic_state import NicState
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.jobs.history import MAX_RECORDS, Record, ended
+from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, ReservationRow, RightRow
@@ -307,6 +309,15 @@ def test_a_job_begun_twice_is_the_same_or_refused(api: LocalApi) -> None:
     assert ask(api, "job_begin", job=ORDER)["ok"]
     assert ask(api, "job_begin", job=ORDER)["again"]
     assert "already" in ask(api, "job_begin", job={**ORDER, "policy": "shared"})["error"]
+
+
+def test_a_host_that_declares_much_nonsense_hides_no_other_hosts_problem() -> None:
+    state = JobState()
+    state.faults = {"A": tuple(f"fault {n}" for n in range(63)), "Z": ("odd", "odder")}
+    state.agreement = Agreement(refused={("B", "j1"): "not his"})
+    texts = [problem.text for problem in state.problems(0.0)]
+    assert texts[:5] == ["A: fault 0", "B: job j1: not his", "Z: odd", "A: fault 1", "Z: odder"]
+    assert texts[-1] == "46 more problems of jobs" and len(texts) == 21
 
 
 class MeetingStore(FakeStore):
