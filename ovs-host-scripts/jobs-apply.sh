@@ -154,10 +154,8 @@ declarations() {
         echo "flow add cookie=$JOB_COOKIE${JOB_HASH[$id]},table=$DECLARATIONS,priority=$class," \
             "in_port=LOCAL,reg6=$class,actions=note:${JOB_HEX[$id]}"
     done
-    # To 03:00:00:52:49:4a, EtherType 0x88b5, "JOBS"; the source says nothing.
     echo "packet-out in_port=LOCAL,packet=$NUDGE,actions=CONTROLLER"
 }
-readonly NUDGE=03000052494a02524a00000088b54a4f4253
 
 # ---- cgroups
 

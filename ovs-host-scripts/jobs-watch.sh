@@ -9,6 +9,11 @@
 readonly MOST_PAUSE_S=30
 declare -A ORDER_TEXT=() # what was carried out, by the job's id
 declare -A ORDER_NOT_BEFORE_S=() ORDER_PAUSE_S=()
+# Why the last try of an order failed, by the job's id: the note for the controller, in hex.
+# FAILED_TOLD is what the bridge holds of them, as far as is known.
+declare -A ORDER_FAILED=()
+readonly MOST_FAILED=64 MOST_WHY=200
+FAILED_TOLD=unknown
 REPAIR_NOT_BEFORE_S=0 REPAIR_PAUSE_S=1
 
 # Call it once a second. Nothing that goes wrong ends host-watch.
@@ -20,7 +25,10 @@ watch_jobs() {
         return 0
     load_jobs
     if [[ ${#JOB_IDS[@]} -gt 0 || ${#LEFT[@]} -gt 0 ]]; then repair_jobs; fi
-    if [[ ${#JOB_IDS[@]} -gt 0 || $rows == *reg7=* ]]; then carry_out_orders "$rows"; fi
+    if [[ ${#JOB_IDS[@]} -gt 0 || ${#ORDER_FAILED[@]} -gt 0 || $rows == *reg7=* ]]; then
+        carry_out_orders "$rows"
+    fi
+    tell_failed
 }
 
 # ---- repairs
@@ -84,6 +92,9 @@ carry_out_orders() { # carry_out_orders ROWS
     done <<<"$1"
     # A controller that is not there, or has only begun, has given no order up.
     [[ $unreadable == no ]] || return 0
+    for id in "${!ORDER_FAILED[@]}"; do
+        [[ -n ${ordered[$id]-} ]] || unset "ORDER_FAILED[$id]"
+    done
     for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
         [[ -z ${ordered[$id]-} ]] || continue
         json_value source "${JOB_TEXT[$id]}"
@@ -101,30 +112,86 @@ has_canary() {
 
 # carry_out ID TEXT: begin the job of an order, or change it. What failed is tried again later.
 carry_out() {
-    local id=$1 change=()
+    local id=$1 said change=()
     [[ ${ORDER_TEXT[$id]-} != "$2" || -z ${JOB_CLASS[$id]-} ]] || return 0
     if [[ ${ORDER_TEXT[$id]-} == "$2" || -z ${ORDER_TEXT[$id]-} ]]; then
         ((EPOCHSECONDS >= ${ORDER_NOT_BEFORE_S[$id]:-0})) || return 0
     fi
     if [[ -n ${JOB_CLASS[$id]-} ]]; then
         json_value source "${JOB_TEXT[$id]}"
-        if [[ $VALUE == host ]]; then # the host's job manager has said the same
+        if [[ $VALUE == host ]]; then
             ORDER_TEXT[$id]=$2
+            note_failed "$id" "this host's job manager has begun a job with this id"
             return 0
         fi
         change=(--change)
     fi
     echo "jobs: the controller orders job $id"
-    if job_script job-begin --order "${ORDER_ARGUMENTS[@]}" ${change[@]+"${change[@]}"}; then
+    if said=$(job_script job-begin --order "${ORDER_ARGUMENTS[@]}" ${change[@]+"${change[@]}"} \
+        2>&1); then
         ORDER_TEXT[$id]=$2 ORDER_PAUSE_S[$id]=1
+        unset "ORDER_FAILED[$id]"
     else
         unset "ORDER_TEXT[$id]"
+        note_failed "$id" "$said"
         ORDER_NOT_BEFORE_S[$id]=$((EPOCHSECONDS + ${ORDER_PAUSE_S[$id]:-1}))
         ORDER_PAUSE_S[$id]=$((2 * ${ORDER_PAUSE_S[$id]:-1}))
         ((ORDER_PAUSE_S[$id] <= MOST_PAUSE_S)) || ORDER_PAUSE_S[$id]=$MOST_PAUSE_S
     fi
+    [[ -z $said ]] || printf '%s\n' "$said" >&2
     # No more is remembered than a host can have orders.
     if ((${#ORDER_PAUSE_S[@]} > 1000)); then ORDER_PAUSE_S=() ORDER_NOT_BEFORE_S=(); fi
+}
+
+# note_failed ID SAID: remember why an order could not be carried out, which is the last line of
+# what job-begin said. The controller takes MOST_WHY characters of printable ASCII.
+note_failed() {
+    local LC_ALL=C why=${2##*$'\n'}
+    why=${why#job-begin: }
+    why=${why:-job-begin has failed}
+    why=${why//[^ -~]/?}
+    why=${why:0:MOST_WHY}
+    why=${why//\\/\\\\}
+    to_hex "{\"v\":1,\"id\":\"$1\",\"failed\":true,\"why\":\"${why//\"/\\\"}\"}"
+    ORDER_FAILED[$1]=$HEX
+}
+
+# Have a row in the bridge for each order that failed, and no other. A row goes when ovs-vswitchd
+# ends, and one may be there that a killed host-watch has left.
+tell_failed() {
+    local id line there number=0 wanted='' rows=''
+    local -a held=()
+    for id in "${!ORDER_FAILED[@]}"; do
+        ((number < MOST_FAILED)) || break
+        wanted+="$number ${ORDER_FAILED[$id]}"$'\n'
+        rows+="flow add cookie=${FAILED_COOKIE}000000000000,table=$DECLARATIONS,"
+        rows+="priority=$((1000 + number)),in_port=LOCAL,reg6=0,reg7=$number,"
+        rows+="actions=note:${ORDER_FAILED[$id]}"$'\n'
+        number=$((number + 1))
+    done
+    [[ -n $wanted || $FAILED_TOLD != "$wanted" ]] || return 0
+    FAILED_TOLD=unknown
+    there=$(ofctl --timeout=2 --no-names --no-stats dump-flows "$BRIDGE" \
+        "cookie=${FAILED_COOKIE}000000000000/0xffff000000000000,table=$DECLARATIONS" \
+        2>/dev/null) || return 0
+    while read -r line; do
+        [[ $line =~ priority=([0-9]+),.*\ actions=note:([0-9a-f.]+)$ ]] || continue
+        number=$((BASH_REMATCH[1] - 1000)) line=${BASH_REMATCH[2]}
+        while [[ $line == *.00 ]]; do line=${line%.00}; done
+        ((number >= 0)) || number=$MOST_FAILED # none of ours, so all are made anew
+        held[number]="$number $line"
+    done <<<"$there"
+    there=''
+    [[ ${#held[@]} -eq 0 ]] || printf -v there '%s\n' "${held[@]}"
+    if [[ $there != "$wanted" ]]; then
+        {
+            echo "flow delete cookie=${FAILED_COOKIE}000000000000/0xffff000000000000," \
+                "table=$DECLARATIONS"
+            printf '%s' "$rows"
+            echo "packet-out in_port=LOCAL,packet=$NUDGE,actions=CONTROLLER"
+        } | ofctl --timeout=2 bundle "$BRIDGE" - >/dev/null 2>&1 || return 0
+    fi
+    FAILED_TOLD=$wanted
 }
 
 # The scripts check everything that an order says.

@@ -12,7 +12,11 @@
 
 readonly JOB_LOCK_WAIT_S=60 MAX_CLASS=63 MAX_NOTE_BYTES=16384 MAX_RATE_BPS=1000000000000000
 # shellcheck disable=SC2034 # the scripts that read this file use them
-readonly JOB_COOKIE=0x524a DECLARATIONS=248 ANSWERS=247
+readonly JOB_COOKIE=0x524a FAILED_COOKIE=0x524b DECLARATIONS=248 ANSWERS=247
+# The frame that makes the controller look: to 03:00:00:52:49:4a, EtherType 0x88b5, "JOBS"; the
+# source says nothing.
+# shellcheck disable=SC2034 # jobs-apply.sh and jobs-watch.sh send it
+readonly NUDGE=03000052494a02524a00000088b54a4f4253
 
 readonly JOB_ID_WORD='[A-Za-z0-9][A-Za-z0-9._:-]{0,63}'
 readonly HOST_WORD='[A-Za-z0-9][A-Za-z0-9_.-]{0,62}'

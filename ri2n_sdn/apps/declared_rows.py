@@ -1,4 +1,4 @@
-"""The rows by which a host declares its jobs, and the frame that says that they have changed."""
+"""The rows in which a host speaks of its jobs, and the frame that says that they have changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.pipeline.layout import (
     COOKIE_DECLARED,
-    COOKIE_MASK,
+    COOKIE_FAILED,
+    COOKIE_SAID_MASK,
     ETH_RI2N,
     JOBS_CHANGED,
     JOBS_CHANGED_TO,
@@ -23,14 +24,16 @@ from ri2n_sdn.pipeline.layout import (
     Table,
 )
 
-__all__ = ["Reading", "declared_request", "is_jobs_changed", "read_declared"]
+__all__ = ["Reading", "declared_request", "is_jobs_changed", "read_declared", "read_failed"]
 
 _APPLY, _EXPERIMENTER, _NICIRA, _NOTE = 4, 0xFFFF, 0x2320, 8
+# So many rows about orders that a host cannot carry out are read, as many as it has orders.
+_MAX_FAILED = 64
 _CHANGED = mac_bytes(JOBS_CHANGED_TO), struct.pack("!H", ETH_RI2N) + JOBS_CHANGED
 
 
 def declared_request(channel: Channel) -> Any:
-    """A request for the rows by which a host declares its jobs."""
+    """A request for the rows in which a host declares jobs, or says which orders it cannot do."""
     return parser.OFPFlowDescStatsRequest(
         channel.datapath,
         0,
@@ -38,22 +41,41 @@ def declared_request(channel: Channel) -> Any:
         ofp.OFPP_ANY,
         ofp.OFPG_ANY,
         COOKIE_DECLARED << 48,
-        COOKIE_MASK,
+        COOKIE_SAID_MASK,
         parser.OFPMatch(),
     )
 
 
 def read_declared(bodies: Iterable[bytes]) -> list[bytes]:
-    """The texts of the first MAX_CLASS rows in a reply that hold one.
+    """The texts of the first MAX_CLASS rows in a reply that declare a job.
 
     A host has no more classes, so more rows are a mistake or an attack, and are not looked at.
     Raises ValueError when the reply is malformed.
     """
-    return list(islice((text for body in bodies for text in _texts(body)), MAX_CLASS))
+    declared = (text for cookie, text in _notes(bodies) if cookie != COOKIE_FAILED)
+    return list(islice(declared, MAX_CLASS))
 
 
-def _texts(body: bytes) -> Iterator[bytes]:
+def read_failed(bodies: Iterable[bytes]) -> list[bytes]:
+    """The texts of the first rows in a reply about orders that the host cannot carry out.
+
+    Raises ValueError when the reply is malformed.
+    """
+    failed = (text for cookie, text in _notes(bodies) if cookie == COOKIE_FAILED)
+    return list(islice(failed, _MAX_FAILED))
+
+
+def _notes(bodies: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The upper 16 bits of the cookie of each row that holds a text, and the text.
+
+    There may be no more than of both kinds together; further rows are not looked at.
+    """
+    return islice((note for body in bodies for note in _notes_in(body)), MAX_CLASS + _MAX_FAILED)
+
+
+def _notes_in(body: bytes) -> Iterator[tuple[int, bytes]]:
     for entry in split_entries(body, 32):
+        (cookie,) = struct.unpack_from("!H", entry, 16)
         offset = 24
         for _ in ("match", "statistics"):
             if offset + 4 > len(entry):
@@ -64,7 +86,7 @@ def _texts(body: bytes) -> Iterator[bytes]:
                 if action == _EXPERIMENTER and len(raw) > 10:
                     vendor, subtype = struct.unpack_from("!IH", raw, 4)
                     if (vendor, subtype) == (_NICIRA, _NOTE):
-                        yield raw[10:].rstrip(b"\0")
+                        yield cookie, raw[10:].rstrip(b"\0")
 
 
 @dataclass(frozen=True)
@@ -97,16 +119,17 @@ class Reading:
         """Whether each request has its answer or has failed."""
         return all(future.done() for future in self.futures)
 
-    def result(self) -> tuple[list[bytes], frozenset[int]]:
-        """The texts that are declared, and the cookies of the messages that are gone.
+    def result(self) -> tuple[list[bytes], list[bytes], frozenset[int]]:
+        """The texts that declare jobs, those of failed orders, and the cookies of gone messages.
 
         Raises whatever a request or a malformed reply raises.
         """
-        texts = read_declared(_bodies(self.declared))
+        bodies = list(_bodies(self.declared))
+        declared, failed = read_declared(bodies), read_failed(bodies)
         if self.messages is None:
-            return texts, frozenset()
+            return declared, failed, frozenset()
         there = {row.cookie for body in _bodies(self.messages) for row in read_flow_counters(body)}
-        return texts, self.believed - there
+        return declared, failed, self.believed - there
 
 
 def _bodies(future: Future[list[Any]]) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ class JobState:
     * `agreement`, `assignment`: the jobs and their paths. `of_host`: what follows for the rows,
       `channels`: for the helpers.
     * `states`: of each job, "installed", "waiting" or "refused", and why.
+    * `failed`: by host, the orders that it cannot carry out, and why in its own words.
     * `nudges`: hosts that said that their jobs have changed, and when each is read again.
     * `key`: the secret from which those of isolated jobs are made.
     """
@@ -42,11 +43,34 @@ class JobState:
     of_host: Mapping[str, HostJobs] = field(default_factory=dict)
     channels: Channels = field(default_factory=dict)
     states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     nudges: Nudges = field(default_factory=Nudges)
 
     def rules(self, host: str) -> HostJobs:
         """What a host's rows must hold about jobs."""
         return self.of_host.get(host, NO_JOBS)
+
+    def failures(self, key: str) -> dict[str, str]:
+        """Why hosts cannot carry out an order, by host. What they say of other jobs is nothing."""
+        order = self.book.orders.get(key)
+        said = {host: self.failed.get(host, {}).get(key) for host in order.hosts} if order else {}
+        return {host: why for host, why in said.items() if why is not None}
+
+    def state_of(self, key: str) -> tuple[str, str]:
+        """(state, why) of a job, for people.
+
+        The words of a host end the line, so that no host can speak for another one.
+        """
+        what, why = self.states.get(key, ("waiting", "no host has begun it yet"))
+        failures = self.failures(key)
+        if not failures or what == "refused":
+            return what, why
+        host = min(failures)
+        begun = host in self.agreement.classes.get(key, ())
+        line = f"{host} cannot {'change' if begun else 'begin'} it: {failures[host]}"
+        if len(failures) > 1:
+            return what, f"{len(failures)} hosts cannot carry out the order; {line}"
+        return what, line
 
     def problems(self, now_s: float) -> Iterator[Problem]:
         """What is wrong with jobs, and whose fault it is. `now_s` is on the monotonic clock."""
@@ -65,6 +89,11 @@ class JobState:
                 *(
                     (host, f"job {name}: {why}")
                     for (host, name), why in self.agreement.refused.items()
+                ),
+                *(
+                    (host, f"cannot carry out the order of job {key}: {why}")
+                    for key in sorted({key for failed in self.failed.values() for key in failed})
+                    for host, why in self.failures(key).items()
                 ),
             ]
         )

@@ -28,6 +28,7 @@ from ri2n_sdn.jobs.declaration import (
     Answer,
     Declaration,
     read_declaration,
+    read_failure,
     write_answer,
     write_order,
 )
@@ -156,7 +157,7 @@ class JobsApp(OSKenApp):
         state.nudges.keep(members.keys())
         self._events.keep(members.keys())
         by_host: tuple[dict[str, Any], ...] = (self._read, self._readings, state.declared)
-        for of_host in (*by_host, state.faults):
+        for of_host in (*by_host, state.faults, state.failed):
             for name in of_host.keys() - members.keys():
                 del of_host[name]
         again_s = max(_AGAIN_S, 0.02 * len(members))
@@ -197,7 +198,7 @@ class JobsApp(OSKenApp):
         declarations: list[Declaration] = []
         faults: list[str] = []
         try:
-            texts, gone = reading.result()
+            texts, failed_texts, gone = reading.result()
         except Exception as error:
             # Whatever a reply holds, it is this host's fault alone.
             _LOG.debug("%s: its jobs cannot be read: %s", name, printable(repr(error)))
@@ -207,6 +208,13 @@ class JobsApp(OSKenApp):
         for text in texts:
             try:
                 declarations.append(read_declaration(name, text))
+            except BadInput as error:
+                faults.append(printable(str(error)))
+        failed: dict[str, str] = {}
+        for text in failed_texts:
+            try:
+                failure = read_failure(name, text)
+                failed[failure.id] = failure.why
             except BadInput as error:
                 faults.append(printable(str(error)))
         with self.cluster.lock:
@@ -220,6 +228,7 @@ class JobsApp(OSKenApp):
             )
             state.declared[name] = tuple(declarations)
             state.faults[name] = tuple(faults)
+            state.failed[name] = failed
             self._renew(member, gone)
 
     def _renew(self, member: Member, gone: frozenset[int]) -> None:

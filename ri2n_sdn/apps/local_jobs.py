@@ -210,7 +210,7 @@ def _all(cluster: Cluster) -> dict[str, Job]:
 
 def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
     """A job for an answer (cluster.lock is held, or the job has just been ordered)."""
-    what, why = cluster.jobs.states.get(key, ("waiting", "no host has begun it yet"))
+    what, why = cluster.jobs.state_of(key)
     return {
         "id": key,
         "user": job.user,
@@ -222,6 +222,7 @@ def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
         "source": job.source,
         "state": what,
         "why": why,
+        "failed": cluster.jobs.failures(key),
         "lanes": [
             lane_text(cluster.jobs.assignment.fabric, lane)
             for lane in sorted(cluster.jobs.assignment.lanes.get(key, ()))

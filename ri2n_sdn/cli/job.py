@@ -212,9 +212,11 @@ def show(
         f"{time_text(job['begin_s'])}, ends at {time_text(job['end_s'])}",
         highlight=False,
     )
-    for host in job["hosts"]:
+    for host in sorted({*job["hosts"], *job["failed"]}):
         number = job["classes"].get(host)
         text = f"class {number}" if number is not None else "has not begun it"
+        if host in job["failed"]:
+            text += f", and cannot carry out the order: {job['failed'][host]}"
         out.print(f"{host}: {text}", highlight=False)
     if not job["paths"]:
         out.print("its packets go as everybody's", highlight=False)

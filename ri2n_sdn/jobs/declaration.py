@@ -19,15 +19,19 @@ from ri2n_sdn.jobs.model import MAX_CLASS, Job, PathTable, Policy
 from ri2n_sdn.jobs.text import job_id, parse_service, service_text, shown
 
 __all__ = [
+    "MAX_FAILURE",
     "MAX_NOTE_BYTES",
     "STATES",
     "Answer",
     "Declaration",
+    "Failure",
     "read_answer",
     "read_declaration",
+    "read_failure",
     "read_order",
     "write_answer",
     "write_declaration",
+    "write_failure",
     "write_order",
 ]
 
@@ -36,6 +40,9 @@ MAX_NOTE_BYTES = 16384
 
 MAX_WHY = 400
 """The largest number of characters of an answer's line."""
+
+MAX_FAILURE = 200
+"""The largest number of characters of a host's line about an order that it cannot carry out."""
 
 STATES = ("installed", "waiting", "refused")
 """What the controller answers to a declaration."""
@@ -57,6 +64,15 @@ class Answer:
     id: str
     state: str
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An order that one host cannot carry out, and why, in one line of printable ASCII."""
+
+    host: str
+    id: str
+    why: str
 
 
 ModelT = TypeVar("ModelT", bound=StrictModel)
@@ -105,6 +121,13 @@ class _Answer(StrictModel):
     why: Annotated[str, Field(max_length=4 * MAX_WHY)] = ""
 
 
+class _Failure(StrictModel):
+    v: Annotated[int, Field(ge=1, le=1)]
+    id: _Text
+    failed: Literal[True]
+    why: Annotated[str, Field(min_length=1, max_length=MAX_FAILURE)]
+
+
 def read_declaration(host: str, note: bytes) -> Declaration:
     """The job that a host declares in the note of a row of table 248.
 
@@ -123,6 +146,27 @@ def read_declaration(host: str, note: bytes) -> Declaration:
 def write_declaration(declaration: Declaration) -> bytes:
     """The note of a declaration, without padding. Raises BadInput when it is too long."""
     return _written({**_document(declaration.job), "class": declaration.number}, declaration.job.id)
+
+
+def read_failure(host: str, note: bytes) -> Failure:
+    """What a host says in the note of a row of table 248 about an order that it cannot carry out.
+
+    Raises BadInput with one line that begins with the host's name and the key that is wrong.
+    """
+    try:
+        read = _validated(_Failure, note)
+        job_id(read.id)
+        if not (read.why.isascii() and read.why.isprintable()):
+            raise BadInput("why: must be one line of printable ASCII")
+        return Failure(host, read.id, read.why)
+    except BadInput as error:
+        raise BadInput(f"failed order of {host}: {error}") from None
+
+
+def write_failure(failure: Failure) -> bytes:
+    """The note about an order that a host cannot carry out, without padding."""
+    document = {"v": 1, "id": failure.id, "failed": True, "why": failure.why}
+    return _written(document, failure.id)
 
 
 def read_order(note: bytes) -> Job:

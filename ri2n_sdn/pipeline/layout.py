@@ -12,12 +12,14 @@ __all__ = [
     "ANNOUNCED_TO",
     "CLASS_MACS",
     "COOKIE_DECLARED",
+    "COOKIE_FAILED",
     "COOKIE_FOLLOWED",
     "COOKIE_LEARNED",
     "COOKIE_MASK",
     "COOKIE_OURS",
     "COOKIE_PLACED",
     "COOKIE_PLACED_MASK",
+    "COOKIE_SAID_MASK",
     "COOKIE_STARTUP",
     "ETH_ARP",
     "ETH_IPV4",
@@ -55,6 +57,13 @@ At priority 100 it has one row for each address of the host.
 """
 COOKIE_DECLARED = 0x524A
 """The upper 16 bits of the cookies of rows by which a host declares its jobs (jobs.declaration)."""
+COOKIE_FAILED = 0x524B
+"""The upper 16 bits of the cookies of rows by which a host says which orders it cannot carry out.
+
+They differ from COOKIE_DECLARED in the lowest bit only (COOKIE_SAID_MASK).
+"""
+COOKIE_SAID_MASK = 0xFFFE << 48
+"""The bits that the cookies of all rows share by which a host says something of its jobs."""
 COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
 """The cookie of rows that place a connection. Its lower 32 bits are the path (`path_register`)."""
 COOKIE_PLACED_MASK = 0xFFFFFFFF << 32

@@ -13,6 +13,7 @@ __all__ = [
     "answers",
     "class_mac",
     "declare",
+    "fail",
     "job",
     "nudge",
     "orders",
@@ -70,6 +71,18 @@ def _declaration(document: dict[str, Any] | bytes, number: int = 0) -> str:
         f"table=248,cookie={cookie:#x},priority={place},in_port=LOCAL,reg6={place},"
         f"actions=note:{'.'.join(f'{byte:02x}' for byte in text)}"
     )
+
+
+def fail(sandbox: Sandbox, host: str, document: dict[str, Any] | bytes, number: int = 0) -> None:
+    """Say that a host cannot carry out an order, as `host-watch` does, in its row of a number."""
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    sandbox.ovs.run(
+        "ovs-ofctl",
+        *("-O", "OpenFlow15", "add-flow", host),
+        f"table=248,cookie={0x524B << 48:#x},priority={1000 + number},in_port=LOCAL,reg6=0,"
+        f"reg7={number},actions=note:{text.hex('.')}",
+    )
+    nudge(sandbox, host)
 
 
 def withdraw(sandbox: Sandbox, host: str, number: int) -> None:

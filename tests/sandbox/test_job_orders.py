@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
+from tests.problem_texts import problem_texts
 from tests.unit.commands import ri2n
 
-from .declarations import declare, orders, withdraw_all
+from .declarations import declare, fail, orders, withdraw_all
 from .frames import await_problems, wait_until
 
 HOSTS = "AB"
@@ -104,3 +105,68 @@ def test_a_named_policy_survives_a_new_start_and_its_job_survives_the_name(
     for kept in (job_now, reserved):
         assert (kept["policy"], kept["max_rate_bps"]) == ("exclusive", 800_000_000)
     assert job_now["lanes"] == lanes
+
+
+ORDER = ("job", "begin", "o1", "--hosts", "A,B", "--user", "20001")
+FAILED: dict[str, Any] = {"v": 1, "id": "o1", "failed": True, "why": "no class is left"}
+
+
+def test_an_order_that_a_host_cannot_carry_out_is_seen_until_it_can(sandbox: Sandbox) -> None:
+    command(sandbox, *ORDER)
+    fail(sandbox, "B", FAILED)
+    line = "B cannot begin it: no class is left"
+    wait_until(lambda: shown(sandbox, "o1")["why"] == line, lambda: str(shown(sandbox, "o1")))
+    assert line in command(sandbox, "job", "ls")
+    assert "B: has not begun it, and cannot carry out the order" in command(
+        sandbox, "job", "show", "o1"
+    )
+    problem = "B: cannot carry out the order of job o1: no class is left"
+    assert problem in problem_texts(sandbox.ask("status"))
+    # The other host begins it: the job waits for B, whose reason is there still.
+    carry_out(sandbox, "o1", {"A": 5})
+    wait_until(lambda: shown(sandbox, "o1")["classes"] == {"A": 5}, "A is not in the job")
+    assert (shown(sandbox, "o1")["state"], shown(sandbox, "o1")["why"]) == ("waiting", line)
+    start_anew(sandbox)
+    wait_until(lambda: shown(sandbox, "o1")["why"] == line, lambda: str(shown(sandbox, "o1")))
+    withdraw_all(sandbox, "B")
+    carry_out(sandbox, "o1", {"B": 6})
+    await_state(sandbox, "o1")
+    assert shown(sandbox, "o1")["failed"] == {} and not problem_texts(sandbox.ask("status"))
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        (b"\xff\xfe", "failed order of A: the note is not UTF-8 text"),
+        (b"[" * 500, "failed order of A: the note is not JSON: Expecting value"),
+        ({**FAILED, "why": "x" * 201}, "failed order of A: why: String should have at most 200"),
+        ({**FAILED, "why": "\x1b[2J"}, "failed order of A: why: must be one line of printable"),
+        ({**FAILED, "id": "a\nb"}, "failed order of A: id: 'a\\nb' must be"),
+        ({**FAILED, "class": 3}, "failed order of A: unknown key 'class'"),
+    ],
+    ids=["no text", "nested", "long", "control", "id", "key"],
+)
+def test_a_row_that_makes_no_sense_is_a_line_in_status_and_harms_no_order(
+    sandbox: Sandbox, document: dict[str, Any] | bytes, fault: str
+) -> None:
+    command(sandbox, *ORDER)
+    fail(sandbox, "A", document)
+    fail(sandbox, "A", {**FAILED, "id": "of-another", "why": "it is not mine"}, 1)
+    fail(sandbox, "A", FAILED, 2)
+    wait_until(
+        lambda: any(fault in text for text in problem_texts(sandbox.ask("status"))),
+        lambda: str(problem_texts(sandbox.ask("status"))),
+    )
+    wait_until(
+        lambda: shown(sandbox, "o1")["failed"] == {"A": "no class is left"},
+        lambda: str(shown(sandbox, "o1")),
+    )
+    assert not any("it is not mine" in text for text in problem_texts(sandbox.ask("status")))
+
+
+def test_a_host_with_more_such_rows_than_orders_has_the_first_read(sandbox: Sandbox) -> None:
+    command(sandbox, *ORDER)
+    for number in range(70):
+        fail(sandbox, "A", {**FAILED, "id": f"x{number}"}, number)
+    carry_out(sandbox, "o1", {"A": 1, "B": 1})
+    await_state(sandbox, "o1")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ri2n_lab.cluster import ovs
-from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.pipeline.layout import COOKIE_FAILED, COOKIE_MASK, Table
 
 from .frames import wait_until
 from .marked_host import (
@@ -54,6 +54,8 @@ def declared(host: MarkedHost) -> dict[str, dict[str, Any]]:
     found = {}
     for priority, note in host.rows(248):
         job = json.loads(note)
+        if "failed" in job:  # an order that could not be carried out
+            continue
         assert job["class"] == priority
         found[job["id"]] = job
     return found
@@ -413,6 +415,7 @@ def watch(host: MarkedHost, tmp_path: Path) -> Iterator[MarkedHost]:
     process.communicate()
     for table in (247, Table.CANARY):
         host.ofctl("del-flows", BRIDGE, f"table={table:d}")
+    host.ofctl("del-flows", BRIDGE, f"table=248,cookie={COOKIE_FAILED << 48:#x}/{COOKIE_MASK:#x}")
 
 
 def give_order(host: MarkedHost, number: int, order: dict[str, Any] | str) -> None:

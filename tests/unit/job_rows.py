@@ -20,8 +20,8 @@ from ri2n_sdn.store.rows import (
 __all__ = ["FakeStore", "described"]
 
 
-def described(*notes: bytes) -> bytes:
-    """Rows with these notes, as a switch describes them."""
+def described(*notes: bytes, cookie: int = 0x524A) -> bytes:
+    """Rows with these notes, as a switch describes them. `cookie` is the upper part of theirs."""
     body = b""
     for note in notes:
         action = struct.pack("!HHIH", 0xFFFF, 10 + len(note), 0x2320, 8) + note
@@ -29,7 +29,7 @@ def described(*notes: bytes) -> bytes:
         action = struct.pack("!HH", 0xFFFF, len(action)) + action[4:]
         rest = struct.pack("!HH4x", 1, 4) + struct.pack("!HH4x", 0, 4)
         rest += struct.pack("!HH4x", 4, 8 + len(action)) + action
-        body += struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, 0) + rest
+        body += struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, cookie << 48) + rest
     return body
 
 

@@ -21,7 +21,7 @@ from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared
+from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared, read_failed
 from ri2n_sdn.apps.job_book import JobBook, _from_row, _to_row
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.local_api import LocalApi
@@ -53,16 +53,24 @@ def job(name: str = "j1", **more: Any) -> Job:
 @given(st.lists(st.binary(min_size=1, max_size=200).map(lambda b: b.rstrip(b"\0") + b"x")))
 def test_notes_of_rows_are_read_without_their_padding(notes: list[bytes]) -> None:
     assert read_declared([described(*notes)]) == notes[:63]
-    one_by_one = (described(note) for note in notes)
-    assert read_declared(one_by_one) == notes[:63]
-    assert len(list(one_by_one)) == max(0, len(notes) - 64), "what is too much is not looked at"
+    assert read_failed([described(*notes, cookie=0x524B)]) == notes[:64]
+    both = [described(*notes[:63]), described(b"failed", cookie=0x524B)]
+    assert (read_declared(both), read_failed(both)) == (notes[:63], [b"failed"])
+
+
+@pytest.mark.parametrize("read", [read_declared, read_failed])
+def test_of_too_many_rows_the_rest_is_not_looked_at(read: Callable[[Any], list[bytes]]) -> None:
+    bodies = (described(b"%d" % number) for number in range(500))
+    read(bodies)
+    assert len(list(bodies)) >= 500 - 63 - 64
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
 def test_rows_that_make_no_sense_are_refused(noise: bytes, cut: int) -> None:
     for body in (noise, described(b'{"v":1}')[:cut] + noise):
-        with suppress(ValueError):
-            read_declared([body])
+        for read in (read_declared, read_failed):
+            with suppress(ValueError):
+                read([body])
 
 
 def test_only_the_hosts_own_message_says_that_jobs_have_changed() -> None:

@@ -11,14 +11,18 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.declaration import (
+    MAX_FAILURE,
     MAX_NOTE_BYTES,
     Answer,
     Declaration,
+    Failure,
     read_answer,
     read_declaration,
+    read_failure,
     read_order,
     write_answer,
     write_declaration,
+    write_failure,
     write_order,
 )
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Service
@@ -39,6 +43,7 @@ FULL: dict[str, object] = {
     "end_s": 1790003600,
     "source": "host",
 }
+FAILED: dict[str, object] = {"v": 1, "id": "slurm-14", "failed": True, "why": "no class is left"}
 JOB = Job(
     "slurm-14",
     "alice",
@@ -202,21 +207,57 @@ def test_any_values_of_keys_are_read_or_refused(changes: dict[str, object]) -> N
     _reads_or_refuses(json.dumps({**FULL, **changes}).encode())
 
 
+@given(st.dictionaries(st.sampled_from(["v", "id", "failed", "why", "x\n"]), VALUES, max_size=5))
+def test_any_values_of_a_failed_order_are_read_or_refused(changes: dict[str, object]) -> None:
+    _reads_or_refuses(json.dumps({**FAILED, **changes}).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"v": 2}, "v: Input should be less than or equal to 1"),
+        ({"id": "a b"}, "id: 'a b' must be"),
+        ({"failed": False}, "failed: Input should be True"),
+        ({"why": ""}, "why: String should have at least 1 character"),
+        ({"why": "x" * 201}, "why: String should have at most 200 characters"),
+        ({"why": "a\nb"}, "why: must be one line of printable ASCII"),
+        ({"why": "\x1b[2J"}, "why: must be one line of printable ASCII"),
+        ({"why": "\u202etxet"}, "why: must be one line of printable ASCII"),
+        ({"why": ["full"]}, "why: Input should be a valid string"),
+        ({"class": 1}, "unknown key 'class'"),
+    ],
+)
+def test_a_failed_order_is_read_strictly(changes: dict[str, object], line: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_failure("n1", json.dumps({**FAILED, **changes}).encode())
+    assert str(caught.value).startswith(f"failed order of n1: {line}")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 300
+
+
+def test_a_failed_order_is_written_and_read() -> None:
+    failure = Failure("n1", "slurm-14", "x" * MAX_FAILURE)
+    assert read_failure("n1", write_failure(failure) + bytes(5)) == failure
+
+
 @given(st.data())
 def test_any_changed_byte_is_read_or_refused(data: st.DataObject) -> None:
-    raw = bytearray(note())
+    raw = bytearray(data.draw(st.sampled_from([note(), json.dumps(FAILED).encode()])))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     _reads_or_refuses(bytes(raw))
 
 
 def _reads_or_refuses(raw: bytes) -> None:
-    for read in (lambda raw: read_declaration("n1", raw), read_order, read_answer):
+    of_host = (lambda raw: read_declaration("n1", raw), lambda raw: read_failure("n1", raw))
+    for read in (*of_host, read_order, read_answer):
         try:
             found = read(raw)
         except BadInput as error:
             assert str(error).isprintable() and len(str(error)) < 400
             continue
+        if isinstance(found, Failure):
+            assert read_failure("n1", write_failure(found)) == found
+            assert found.why.isprintable() and found.why.isascii()
         if isinstance(found, Declaration):
             assert read_declaration("n1", write_declaration(found)) == found
 
