@@ -17,6 +17,8 @@ readonly CLASS_BITS=0xff000000 OTHER_BITS=0x00ffffff
 readonly REMEMBERED=262144 REMEMBERED_S=150 # TCP repeats a segment after at most 120 s
 readonly HTB_HANDLE=524a
 
+VANISHED=' ' # jobs whose adopted cgroup has gone
+
 # Where the tree of cgroup2 is mounted. nft names its paths from /sys/fs/cgroup.
 find_cgroup2() {
     local where kind
@@ -32,11 +34,18 @@ find_cgroup2() {
 }
 
 # group_of ID: set GROUP to the cgroup of a job's class, from the root of the tree, and add its
-# depth to DEPTHS.
+# depth to DEPTHS. Fails where no packet can be matched: the job is marked by user, or its cgroup is
+# not named yet or has gone.
 group_of() {
     local slashes
-    GROUP=${JOB_CGROUP[$1]#"$CGROUP_MOUNT/"}
-    GROUP=${GROUP%/*}
+    if [[ -n ${JOB_CGROUP[$1]} ]]; then
+        GROUP=${JOB_CGROUP[$1]#"$CGROUP_MOUNT/"}
+        GROUP=${GROUP%/*}
+    elif [[ ${JOB_ADOPTED[$1]} == /* && $VANISHED != *" $1 "* ]]; then
+        GROUP=${JOB_ADOPTED[$1]#"$CGROUP_MOUNT/"}
+    else
+        return 1
+    fi
     slashes=${GROUP//[!\/]/}
     [[ " $DEPTHS " == *" $((${#slashes} + 1)) "* ]] || DEPTHS+=" $((${#slashes} + 1))"
 }
@@ -76,11 +85,10 @@ marking_rules() {
         echo "add rule $N class_$class $tcp4 update @seen4 { $key4 : $kept_mark } accept"
         echo "add rule $N class_$class $tcp6 update @seen6 { $key6 : $kept_mark }"
         kept+="${kept:+, }$kept_mark : goto class_$class"
-        if [[ -n ${JOB_CGROUP[$id]} ]]; then
-            group_of "$id"
+        if group_of "$id"; then
             groups+="${groups:+, }\"$CGROUP_PREFIX$GROUP\" : goto mark_$class"
             marks+="${marks:+, }0x${hex}000000 : goto class_$class"
-        else
+        elif [[ -z ${JOB_ADOPTED[$id]} ]]; then
             users+="${users:+, }${JOB_UID[$id]} : goto class_$class"
         fi
     done
@@ -119,10 +127,16 @@ group_rules() {
         "add chain $T out { type filter hook output priority 300; policy accept; }" \
         "add chain $T through { type filter hook forward priority 300; policy accept; }"
     for id in "${JOB_IDS[@]}"; do
-        [[ -n ${JOB_CGROUP[$id]} ]] || continue
-        printf 'add chain %s mark_%d\n' "$T" "${JOB_CLASS[$id]}"
+        group_of "$id" || continue
+        class=${JOB_CLASS[$id]}
+        echo "add chain $T mark_$class"
+        # A job manager's daemons may be in a cgroup that was adopted (slurmstepd is). They run as
+        # root, their packets are not the job's, and an isolated job must not cut them off from
+        # their controller.
+        [[ -z ${JOB_ADOPTED[$id]} || ${JOB_UID[$id]} == 0 ]] ||
+            echo "add rule $T mark_$class meta skuid 0 accept"
         printf 'add rule %s mark_%d meta mark set meta mark | 0x%02x000000\n' \
-            "$T" "${JOB_CLASS[$id]}" "${JOB_CLASS[$id]}"
+            "$T" "$class" "$class"
     done
     echo "add element $T groups { $groups }"
     echo "add rule $T out oifname != \"$BRIDGE\" accept"
@@ -168,6 +182,52 @@ make_cgroups() {
         [[ -z ${JOB_CGROUP[$id]} || -d ${JOB_CGROUP[$id]} ]] ||
             mkdir -p "${JOB_CGROUP[$id]}" || return 1
     done
+}
+
+# Set VANISHED to the jobs whose adopted cgroup has gone: its owner has removed it, and will soon
+# end the job. nft cannot load the path of a cgroup that is not there.
+find_vanished() {
+    local id
+    VANISHED=' '
+    for id in "${JOB_IDS[@]}"; do
+        [[ ${JOB_ADOPTED[$id]} == /* && ! -d ${JOB_ADOPTED[$id]} ]] || continue
+        VANISHED+="$id "
+    done
+}
+
+# overlaps ID PATH: whether the cgroup at PATH is in that of another job than ID, or the other way
+# round; OVERLAP says so. A packet can have one class only.
+overlaps() {
+    local id other
+    [[ $2 == /* ]] || return 1
+    for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
+        other=${JOB_ADOPTED[$id]:-${JOB_CGROUP[$id]%/*}}
+        [[ $id != "$1" && $other == /* ]] || continue
+        [[ $2/ == "$other"/* || $other/ == "$2"/* ]] || continue
+        OVERLAP="--cgroup-path $2: job $id has the cgroup $other"
+        return 0
+    done
+    return 1
+}
+
+# Load the firewall's rules, by way of the file TEXT. A cgroup that is not ours may go at any time, also between a look and
+# the load. Then the rules of all other jobs must hold all the same.
+load_rules() { # load_rules TEXT
+    local before='' id
+    find_vanished
+    while [[ $VANISHED != "$before" ]]; do
+        before=$VANISHED
+        marking_rules 2>/dev/null >"$1" || { WHY="cannot write $1" && return 1; }
+        if attempt nft -f - <"$1"; then
+            for id in $VANISHED; do
+                warn "the cgroup of job $id has gone, and nothing of it is marked:" \
+                    "${JOB_ADOPTED[$id]}"
+            done
+            return 0
+        fi
+        find_vanished
+    done
+    return 1
 }
 
 # remove_cgroup FOLDER: processes that are still in it go to the root of the tree.
@@ -263,13 +323,13 @@ make_jobs() {
     fi
     # A file in memory costs no process, as a pipe would.
     if [[ ${#JOB_IDS[@]} -eq 0 ]]; then
-        no_marking_rules 2>/dev/null >"$text"
+        no_marking_rules 2>/dev/null >"$text" || { WHY="cannot write $text" && return 1; }
+        attempt nft -f - <"$text" || return 1
     else
         find_cgroup2 || true
         make_cgroups 2>/dev/null || { WHY="cannot make a cgroup" && return 1; }
-        marking_rules 2>/dev/null >"$text"
-    fi || { WHY="cannot write $text" && return 1; }
-    attempt nft -f - <"$text" || return 1
+        load_rules "$text" || return 1
+    fi
     for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
         [[ -z ${JOB_MAX_RATE[$id]} ]] || limited+="${JOB_CLASS[$id]} "
     done

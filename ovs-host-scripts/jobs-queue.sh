@@ -16,22 +16,24 @@
 # each asker is told to do it alone (`own`) as soon as it has the lock.
 
 readonly MOST_ASKED=64 # at once; the others' turn comes next
-readonly ASKED_LINES=12 ASK_AGE_US=120000000
+readonly ASKED_LINES=13 ASK_AGE_US=120000000
 
 # What is asked for, by number: the file, the asker, and what it says.
 ASK_FILE=() ASK_PID=() ASK_KIND=() ASK_ID=() ASK_UID=() ASK_USER=() ASK_CGROUP=() ASK_MAX_RATE=()
 ASK_TEXT=() ASK_HEX=() # with @ for the class
-ASK_ANSWER=() MY_ASK=''
+ASK_ADOPTED=() ASK_ANSWER=() MY_ASK=''
 
 # ---- the asker
 
-# ask begin|end [UID USER CGROUP MAX_RATE TEXT HEX]. CGROUP, TEXT and HEX have a @ for the class.
+# ask begin|end [UID USER CGROUP MAX_RATE TEXT HEX ADOPTED]. CGROUP, TEXT and HEX have a @ for the
+# class.
 ask() {
     own_run_dir
     MY_ASK=$RUN_DIR/ask/${EPOCHREALTIME/[.,]/}.$$.$ID
     {
         exec 9<>"$MY_ASK" &&
-            printf '%s\n' "$1" "$ID" "${2-}" "${3-}" "${4-}" "${5-}" "${6-}" "${7-}" . >&9
+            printf '%s\n' "$1" "$ID" "${2-}" "${3-}" "${4-}" "${5-}" "${6-}" "${7-}" \
+                "${8-}" . >&9
     } 2>/dev/null || fail "cannot write $MY_ASK"
 }
 
@@ -79,7 +81,7 @@ read_asked() { # read_asked FILE...
     local file pid time_us number=0 now_us=${EPOCHREALTIME/[.,]/}
     local -a said
     ASK_FILE=() ASK_PID=() ASK_KIND=() ASK_ID=() ASK_UID=() ASK_USER=() ASK_CGROUP=()
-    ASK_MAX_RATE=() ASK_TEXT=() ASK_HEX=() ASK_ANSWER=()
+    ASK_MAX_RATE=() ASK_TEXT=() ASK_HEX=() ASK_ADOPTED=() ASK_ANSWER=()
     for file in "$@"; do
         pid=${file##*/}
         time_us=${pid%%.*}
@@ -91,16 +93,17 @@ read_asked() { # read_asked FILE...
             # It may be about to open the file.
             [[ -d /proc/$pid ]] && ((now_us - time_us < ASK_AGE_US)) || TRASH+=("$file")
             continue
-        elif [[ -n ${said[9]-} ]]; then
+        elif [[ -n ${said[10]-} ]]; then
             TRASH+=("$file")
             continue
         fi
         # Without its last line, it is still being written.
-        [[ ${said[8]-} == . && ${said[0]} =~ ^(begin|end)$ ]] || continue
+        [[ ${said[9]-} == . && ${said[0]} =~ ^(begin|end)$ ]] || continue
         ((number < MOST_ASKED)) || continue
         ASK_FILE+=("$file") ASK_PID+=("$pid") ASK_KIND+=("${said[0]}") ASK_ID+=("${said[1]}")
         ASK_UID+=("${said[2]}") ASK_USER+=("${said[3]}") ASK_CGROUP+=("${said[4]}")
         ASK_MAX_RATE+=("${said[5]}") ASK_TEXT+=("${said[6]}") ASK_HEX+=("${said[7]}")
+        ASK_ADOPTED+=("${said[8]}")
         number=$((number + 1))
     done
 }
@@ -149,15 +152,20 @@ make_room() {
 
 # Give a new job its class.
 take_begin() { # take_begin NUMBER
-    local id=${ASK_ID[$1]} uid=${ASK_UID[$1]} cgroup=${ASK_CGROUP[$1]} class hex left why
+    local id=${ASK_ID[$1]} uid=${ASK_UID[$1]} cgroup=${ASK_CGROUP[$1]} class left why
+    local adopted=${ASK_ADOPTED[$1]}
     if [[ -n ${JOB_CLASS[$id]-} ]]; then
         ASK_ANSWER[$1]=own
         return
     fi
     # A user's packets can have one class only. Processes in another job's cgroup have that job's.
-    if [[ -z $cgroup && -n ${UID_JOB[$uid]-} ]]; then
+    if [[ -z $cgroup$adopted && -n ${UID_JOB[$uid]-} ]]; then
         ASK_ANSWER[$1]="no 2 --user ${ASK_USER[$1]}: job ${UID_JOB[$uid]} of this user runs here:"
         ASK_ANSWER[$1]+=" --cgroup tells two jobs apart"
+        return
+    fi
+    if overlaps "$id" "$adopted"; then
+        ASK_ANSWER[$1]="no 2 $OVERLAP"
         return
     fi
     if ! free_class; then
@@ -170,8 +178,9 @@ take_begin() { # take_begin NUMBER
     fi
     class=$FREE_CLASS
     TAKEN[class]=yes
-    [[ -n $cgroup ]] || UID_JOB[$uid]=$id
+    [[ -n $cgroup$adopted ]] || UID_JOB[$uid]=$id
     JOB_CLASS[$id]=$class JOB_UID[$id]=$uid JOB_MAX_RATE[$id]=${ASK_MAX_RATE[$1]}
+    JOB_ADOPTED[$id]=$adopted
     JOB_CGROUP[$id]=${cgroup/@/$class} JOB_TEXT[$id]=${ASK_TEXT[$1]/@/$class}
     to_hex "$class"
     JOB_HEX[$id]=${ASK_HEX[$1]/@/$HEX}
@@ -191,7 +200,7 @@ take_end() { # take_end NUMBER
         JOB_IDS=(${kept[@]+"${kept[@]}"})
         LEFT+=("gone/job.$id ${JOB_CLASS[$id]} ${JOB_CGROUP[$id]}")
         LEFT_CLASSES+=("${JOB_CLASS[$id]}")
-        [[ -n ${JOB_CGROUP[$id]} ]] || unset "UID_JOB[${JOB_UID[$id]}]"
+        [[ -n ${JOB_CGROUP[$id]}${JOB_ADOPTED[$id]} ]] || unset "UID_JOB[${JOB_UID[$id]}]"
         unset "JOB_CLASS[$id]"
         gone+=("$RUN_DIR/job.$id")
         ended+=("$1")

@@ -26,11 +26,12 @@ readonly PATH_NAME="(vlan:[0-9]{1,4}|$PATH_WORD(/[0-9]{1,4}|:$PATH_WORD)?)"
 
 # What the options of job-begin, job-end and job-ls say.
 ID='' JOB_USER='' HOSTS='' POLICY='' PATHS='' TABLES=() SERVICES=() MIN_RATE='' MAX_RATE=''
-UNTIL='' BEGIN='' BY_CGROUP=no WAIT='' ORDER=no RUN_DIR='' CGROUP_ROOT=''
+UNTIL='' BEGIN='' BY_CGROUP=no CGROUP_PATH='' WAIT='' ORDER=no RUN_DIR='' CGROUP_ROOT=''
 
-# What the files say, by the job's id. JOB_FILE is the prefix of the file's name.
+# What the files say, by the job's id. JOB_CGROUP is a cgroup that we make and remove. JOB_ADOPTED
+# is one of somebody else, which we never empty or remove, or `later` while nobody has named it.
 declare -A JOB_CLASS=() JOB_UID=() JOB_SERIAL=() JOB_CGROUP=() JOB_MAX_RATE=() JOB_TEXT=()
-declare -A JOB_HASH=() JOB_HEX=()
+declare -A JOB_HASH=() JOB_HEX=() JOB_ADOPTED=()
 declare -A UID_JOB=() # the job of each user that is marked by uid
 JOB_IDS=() # in order of classes
 LEFT=() LEFT_CLASSES=() # "FILE CLASS CGROUP" and the class of each file in new and gone
@@ -72,6 +73,7 @@ job_option() { # job_option NAME VALUE
     max-rate) MAX_RATE=$2 ;;
     until) UNTIL=$2 ;;
     begin) BEGIN=$2 ;;
+    cgroup-path) CGROUP_PATH=$2 ;;
     wait) WAIT=$2 ;;
     config) read_host_config "$2" ;;
     bridge) BRIDGE=$2 ;;
@@ -160,7 +162,7 @@ load_jobs() {
     local file id
     local -a by_class=()
     JOB_IDS=() LEFT=() LEFT_CLASSES=() JOB_CLASS=() JOB_UID=() JOB_SERIAL=() JOB_CGROUP=()
-    JOB_MAX_RATE=() JOB_TEXT=() JOB_HASH=() JOB_HEX=() UID_JOB=() TAKEN=()
+    JOB_MAX_RATE=() JOB_TEXT=() JOB_HASH=() JOB_HEX=() JOB_ADOPTED=() UID_JOB=() TAKEN=()
     for file in "$RUN_DIR"/{new,gone}/job.* "$RUN_DIR"/job.*; do
         [[ -f $file ]] || continue
         id=${file##*/job.}
@@ -168,7 +170,8 @@ load_jobs() {
         TAKEN[${JOB_CLASS[$id]}]=yes
         if [[ $file == "$RUN_DIR/job.$id" ]]; then
             by_class[${JOB_CLASS[$id]}]=$id
-            [[ -n ${JOB_CGROUP[$id]} || -z ${JOB_UID[$id]} ]] || UID_JOB[${JOB_UID[$id]}]=$id
+            [[ -n ${JOB_CGROUP[$id]}${JOB_ADOPTED[$id]} || -z ${JOB_UID[$id]} ]] ||
+                UID_JOB[${JOB_UID[$id]}]=$id
         else
             LEFT+=("${file#"$RUN_DIR/"} ${JOB_CLASS[$id]} ${JOB_CGROUP[$id]}")
             LEFT_CLASSES+=("${JOB_CLASS[$id]}")
@@ -181,7 +184,7 @@ load_jobs() {
 read_job() { # read_job ID FILE
     local line lines=()
     JOB_CLASS[$1]=0 JOB_UID[$1]='' JOB_SERIAL[$1]=0 JOB_CGROUP[$1]='' JOB_MAX_RATE[$1]=''
-    JOB_TEXT[$1]='' JOB_HASH[$1]='' JOB_HEX[$1]=''
+    JOB_TEXT[$1]='' JOB_HASH[$1]='' JOB_HEX[$1]='' JOB_ADOPTED[$1]=''
     mapfile -t lines <"$2" || true # all at once: `read` asks the kernel twice per line
     for line in ${lines[@]+"${lines[@]}"}; do
         case $line in
@@ -189,6 +192,7 @@ read_job() { # read_job ID FILE
         uid=*) JOB_UID[$1]=${line#*=} ;;
         serial=*) JOB_SERIAL[$1]=${line#*=} ;;
         cgroup=*) JOB_CGROUP[$1]=${line#*=} ;;
+        adopted=*) JOB_ADOPTED[$1]=${line#*=} ;;
         max_rate_bps=*) JOB_MAX_RATE[$1]=${line#*=} ;;
         declaration=*) JOB_TEXT[$1]=${line#*=} ;;
         hash=*) JOB_HASH[$1]=${line#*=} ;;
@@ -201,7 +205,8 @@ read_job() { # read_job ID FILE
 write_job() {
     local id=$2
     printf '%s\n' "class=${JOB_CLASS[$id]}" "uid=${JOB_UID[$id]}" "serial=${JOB_SERIAL[$id]}" \
-        "cgroup=${JOB_CGROUP[$id]}" "max_rate_bps=${JOB_MAX_RATE[$id]}" \
+        "cgroup=${JOB_CGROUP[$id]}" "adopted=${JOB_ADOPTED[$id]}" \
+        "max_rate_bps=${JOB_MAX_RATE[$id]}" \
         "declaration=${JOB_TEXT[$id]}" "hash=${JOB_HASH[$id]}" "hex=${JOB_HEX[$id]}" \
         >"$1"
 }

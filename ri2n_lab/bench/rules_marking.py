@@ -23,7 +23,7 @@ for job in "$@"; do
     id=job-${job%:*}
     JOB_IDS+=("$id")
     JOB_CLASS[$id]=${job%:*} JOB_UID[$id]=${job#*:} JOB_SERIAL[$id]=${job%:*}
-    JOB_CGROUP[$id]='' JOB_MAX_RATE[$id]=''
+    JOB_CGROUP[$id]='' JOB_ADOPTED[$id]='' JOB_MAX_RATE[$id]=''
 done
 if [[ ${#JOB_IDS[@]} -gt 0 ]]; then marking_rules; else no_marking_rules; fi
 """
