@@ -9,7 +9,9 @@ readonly MAX_OPTION_BYTES=1024
 # A declaration is at most 16 KiB, so it cannot name more hosts than this.
 readonly MAX_HOSTS=4096
 # Slurm ends a prolog or epilog that hangs, and drains the node. So nothing here may hang.
-readonly CALL_LIMIT_S=8
+readonly CALL_LIMIT_S=8 ASK_LIMIT_S=2
+# Slurm lets processes end after their time limit (KillWait), and then the epilog ends the job.
+readonly END_SLACK_S=60
 
 # ri2n.conf, in the order of the file that comes with the scripts
 # shellcheck disable=SC2034 # the scripts that read this file use it
@@ -62,7 +64,8 @@ set_key() {
         wish_to_arguments "$value" && DEFAULT_POLICY=$value
         ;;
     mark-by)
-        fits "$value" '^(auto|cgroup|uid)$' "must be auto, cgroup or uid" && MARK_BY=$value
+        fits "$value" '^(auto|cgroup|slurm-cgroup|uid)$' \
+            "must be auto, cgroup, slurm-cgroup or uid" && MARK_BY=$value
         ;;
     id-prefix)
         fits "$value" '^[a-z][a-z0-9_-]{0,30}$' "must be lower-case letters, digits, - and _" &&
@@ -211,14 +214,58 @@ call() {
     return "$status"
 }
 
-# Whether jobs are marked by cgroup. Where the unified tree is all there is, Slurm keeps its own
-# cgroups in it, and a process cannot be in two of them.
-marks_by_cgroup() {
-    case $MARK_BY in
-    cgroup) true ;;
-    uid) false ;;
-    *) [[ $(stat -f -c %T /sys/fs/cgroup 2>/dev/null) != cgroup2fs ]] ;;
-    esac
+# Set MARKS to how the packets of jobs are known. Where the unified tree is all there is, Slurm
+# keeps its own cgroups in it, and a process cannot be in two of them. So a job has Slurm's there.
+# shellcheck disable=SC2034 # the scripts that read this file use it
+find_marks() {
+    MARKS=$MARK_BY
+    [[ $MARK_BY == auto ]] || return 0
+    MARKS=cgroup
+    [[ $(stat -f -c %T /sys/fs/cgroup 2>/dev/null) != cgroup2fs ]] || MARKS=slurm-cgroup
+}
+
+# save_call ID ARGUMENT...: note how job-begin was called, for adopt and reconcile, which call it
+# again with a change. The first line is the file ri2n.conf. No argument has a line's end in it.
+save_call() {
+    local folder=$STATE_DIR/$1
+    shift
+    { printf '%s\n' "$(config_file)" "$@" >"$folder/.begun" &&
+        mv -f "$folder/.begun" "$folder/begun"; } 2>/dev/null
+}
+
+# read_call FOLDER: set CALLED_CONFIG, CALLED to what save_call noted, without --until, and
+# CALLED_UNTIL to the time of --until.
+# shellcheck disable=SC2034 # the scripts that read this file use them
+read_call() {
+    local lines place
+    CALLED=() CALLED_UNTIL='' CALLED_CONFIG=''
+    mapfile -t lines 2>/dev/null <"$1/begun" && ((${#lines[@]})) || return 1
+    CALLED_CONFIG=${lines[0]}
+    for ((place = 1; place < ${#lines[@]}; place++)); do
+        if [[ ${lines[place]} == --until ]]; then
+            place=$((place + 1))
+            CALLED_UNTIL=${lines[place]-}
+        else
+            CALLED+=("${lines[place]}")
+        fi
+    done
+}
+
+# Print the number of each job that slurmctld has, and the end of its time limit in seconds since
+# 1970. The end of a job without a limit is a word. Fails when slurmctld does not answer soon.
+ask_slurm() { # ask_slurm WHICH...: options of squeue that choose jobs
+    SLURM_TIME_FORMAT=%s timeout --kill-after=1 "$ASK_LIMIT_S" squeue --noheader \
+        --format '%A %e' "$@" 2>/dev/null </dev/null
+}
+
+# until_of END_S: set UNTIL to job-begin's option for a time limit that ends then. A job without a
+# limit, or one of which nothing is known, has no end. So has one whose limit is over: the clock of
+# slurmctld's host may be another one, and a wrong end is no reason to refuse a job.
+# shellcheck disable=SC2034 # the scripts that read this file use it
+until_of() {
+    UNTIL=()
+    [[ $1 =~ ^[0-9]{1,10}$ ]] && ((10#$1 > EPOCHSECONDS)) || return 0
+    UNTIL=(--until $((10#$1 + END_SLACK_S)))
 }
 
 # The folder of all jobs, for root alone: its links say where the plugin moves tasks.
@@ -229,7 +276,7 @@ make_state_dir() {
 
 # forget ID: remove the folder of a job.
 forget() {
-    rm -f "$STATE_DIR/$1/cgroup" "$STATE_DIR/$1/refused" "$STATE_DIR/$1/node"
+    rm -f "$STATE_DIR/$1"/{cgroup,refused,node,begun,.begun,adopt,adopted,adopt-failed}
     [[ ! -d $STATE_DIR/$1 ]] || rmdir "$STATE_DIR/$1"
 }
 

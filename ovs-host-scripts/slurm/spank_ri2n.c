@@ -4,7 +4,8 @@
  * On the submitting machine it checks the option and hands it to the prolog, which finds it in its
  * variable SPANK_RI2N. On the nodes it moves each task of a job into the cgroup that the prolog
  * has made for the job, before the task gives up root and starts the user's program. What a task
- * starts stays in the cgroup, and what it sends belongs to the job.
+ * starts stays in the cgroup, and what it sends belongs to the job. Where Slurm itself has a cgroup
+ * of the unified tree for the job, no task is moved, and the plugin lets that cgroup be marked.
  *
  * Build: gcc -shared -fPIC -O2 -Wall -Wextra -o spank_ri2n.so spank_ri2n.c
  * Line of plugstack.conf: required /PATH/spank_ri2n.so [state-dir=/run/ri2n/slurm]
@@ -15,12 +16,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <slurm/spank.h>
@@ -369,21 +373,85 @@ static bool is_refused(const char *folder, uint32_t job, char *reason, size_t si
     return true;
 }
 
-/* Whether Slurm itself tracks this process by a cgroup of the unified tree. Such a process must
- * stay where it is: Slurm would not find it to end it, and its limits would not hold. */
-static bool is_tracked(uint32_t job)
+/* Whether Slurm itself tracks this process by a cgroup of the unified tree; with the path of the
+ * cgroup of the whole job, from the root of the tree. Such a process must stay where it is: Slurm
+ * would not find it to end it, and its limits would not hold. */
+static bool is_tracked(uint32_t job, char *path, size_t size)
 {
     char line[PATH_MAX], own[32];
-    bool found = false;
+    char *found = NULL;
     FILE *file = fopen("/proc/self/cgroup", "re");
 
     if (!file)
         return false;
     snprintf(own, sizeof(own), "/job_%u/", job);
     while (!found && fgets(line, sizeof(line), file))
-        found = !strncmp(line, "0::", 3) && strstr(line, own);
+        found = strncmp(line, "0::", 3) ? NULL : strstr(line, own);
     fclose(file);
-    return found;
+    if (!found)
+        return false;
+    found[strlen(own) - 1] = 0;
+    return (size_t)snprintf(path, size, "%s", line + 3) < size;
+}
+
+/* Run a program of ours to its end, with nothing of the task's environment. It ends soon by itself.
+ * Returns whether it has succeeded. */
+static bool run(const char *program, const char *first, const char *second)
+{
+    char *const words[] = {(char *)program, (char *)first, (char *)second, NULL};
+    char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none, usual;
+    int error, status = 0;
+    pid_t child;
+
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGCHLD);
+    sigaddset(&usual, SIGPIPE);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none); /* slurmstepd blocks signals */
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawn_file_actions_init(&files);
+    for (int number = 0; number < 3; number++)
+        posix_spawn_file_actions_addopen(&files, number, "/dev/null", O_RDWR, 0);
+    error = posix_spawn(&child, program, &files, &attributes, words, environment);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+    if (error)
+        return false;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return false;
+    return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* Let Slurm's own cgroup of the job be marked, where the prolog has asked for that by a link to the
+ * program that does it. Returns whether it has asked. */
+static bool adopt(const char *folder, uint32_t job)
+{
+    char own[PATH_MAX], program[PATH_MAX], done[PATH_MAX], now[PATH_MAX];
+    char cgroup[PATH_MAX] = "/sys/fs/cgroup";
+    size_t mount = strlen(cgroup);
+    ssize_t length;
+
+    if ((size_t)snprintf(own, sizeof(own), "%s/%u", folder, job) >= sizeof(own) ||
+        (size_t)snprintf(program, sizeof(program), "%s/adopt", own) >= sizeof(program) ||
+        (size_t)snprintf(done, sizeof(done), "%s/adopted", own) >= sizeof(done) ||
+        access(program, F_OK))
+        return false;
+    if (!is_tracked(job, cgroup + mount, sizeof(cgroup) - mount)) {
+        slurm_error("ri2n: job %u runs on the common paths: Slurm has no cgroup for it in the "
+                    "unified tree; set `mark-by cgroup` in ri2n.conf", job);
+        return true;
+    }
+    length = readlink(done, now, sizeof(now) - 1);
+    now[length > 0 ? length : 0] = 0;
+    if (strcmp(now, cgroup) && !run(program, own, cgroup)) /* once for all tasks and steps */
+        slurm_error("ri2n: job %u runs on the common paths: syslog of this node says why", job);
+    return true;
 }
 
 /* As root, in each task of a job: batch script, steps of srun, daemons of mpirun. A task that
@@ -391,7 +459,7 @@ static bool is_tracked(uint32_t job)
 int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
 {
     const char *folder = state_dir(count, words);
-    char path[PATH_MAX], text[MAX_REASON_BYTES];
+    char path[PATH_MAX], own[PATH_MAX], text[MAX_REASON_BYTES];
     uint32_t job = 0;
     int file;
 
@@ -401,6 +469,8 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
         slurm_error("ri2n: job %u is refused: %s", job, text);
         return -1; /* only a negative number keeps Slurm from starting the task */
     }
+    if (adopt(folder, job))
+        return ESPANK_SUCCESS;
     snprintf(path, sizeof(path), "%s/%u/cgroup/cgroup.procs", folder, job);
     file = open(path, O_WRONLY | O_CLOEXEC);
     if (file < 0) {
@@ -408,9 +478,9 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
             slurm_error("ri2n: job %u runs on the common paths: %s: %m", job, path);
         return ESPANK_SUCCESS;
     }
-    if (is_tracked(job)) {
+    if (is_tracked(job, own, sizeof(own))) {
         slurm_error("ri2n: job %u runs on the common paths: Slurm's own cgroups are in the unified "
-                    "tree; set `mark-by uid` in ri2n.conf", job);
+                    "tree; set `mark-by slurm-cgroup` in ri2n.conf", job);
     } else {
         int length = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from ri2n_lab.cluster.run import run
 from ri2n_sdn.errors import NotAvailable
 
-__all__ = ["GOING_STATES", "Node", "SlurmCluster", "check_slurm"]
+__all__ = ["GOING_STATES", "Node", "SlurmCluster", "check_slurm", "unified_tree"]
 
 PROGRAMS = {
     "slurmctld": "slurmctld",
@@ -34,6 +34,7 @@ ENTER = Path(__file__).with_name("slurm-node")
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 START_WAIT_S = 120.0
 KILL_WAIT_S = 30.0
+HOLD_TRIES = 100
 GOING_STATES = frozenset({"", "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"})
 """The states of jobs of which one cannot say that they have ended."""
 
@@ -79,8 +80,8 @@ TmpFS={folder}/tmp/%n
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=FORCE:4
 """
-# Slurm's plugin for the unified tree does not run where other trees are mounted, too. This one
-# needs the freezer alone, which can be mounted on both kinds of machine.
+# Slurm's plugin for the unified tree does not run where other trees are mounted, too. The one for
+# the first version needs the freezer alone, which can be mounted on both kinds of machine.
 CGROUP_CONF = """\
 CgroupPlugin=cgroup/v1
 CgroupMountpoint={folder}/cgroup
@@ -89,6 +90,17 @@ ConstrainCores=no
 ConstrainRAMSpace=no
 ConstrainDevices=no
 """
+# IgnoreSystemd: the namespaces have none. No controller is needed, since nothing is constrained.
+ONE_TREE_CONF = """\
+CgroupPlugin=cgroup/v2
+IgnoreSystemd=yes
+CgroupMountpoint=/sys/fs/cgroup
+CgroupAutomount=no
+ConstrainCores=no
+ConstrainRAMSpace=no
+ConstrainDevices=no
+"""
+ONE_TREE = Path(__file__).with_name("one-tree.c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,14 @@ class _Daemon:
 
     process: subprocess.Popen[bytes]
     mounts: int
+
+
+def unified_tree() -> Path:
+    """Where the unified tree of cgroups is mounted; NotAvailable when it is nowhere."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        if line.split()[2] == "cgroup2":
+            return Path(line.split()[1])
+    raise NotAvailable("the unified tree of cgroups is not mounted")
 
 
 def check_slurm() -> None:
@@ -142,6 +162,9 @@ class SlurmCluster:
       `{folder}` in them is the cluster's folder.
     * `node_files` are the texts of ri2n.conf, by node. `etc_files` are further files beside
       slurm.conf, by name.
+    * `one_tree`: the nodes see the unified tree of cgroups alone, and Slurm keeps its own cgroups
+      in it, as on a Debian 12 without changes. The kernel's other trees are hidden from slurmd by
+      a library that gcc builds.
     """
 
     head: Node
@@ -151,6 +174,7 @@ class SlurmCluster:
     plugins: str = ""
     node_files: Mapping[str, str] = field(default_factory=dict)
     etc_files: Mapping[str, str] = field(default_factory=dict)
+    one_tree: bool = False
 
     def __post_init__(self) -> None:
         check_slurm()
@@ -184,6 +208,8 @@ class SlurmCluster:
         Raises NotAvailable, with the end of the logs, when that takes too long.
         """
         self._write_files()
+        if self.one_tree:
+            self._hold_slice()
         self._start_munged()
         self.start_slurmctld()
         for node in self.nodes:
@@ -209,6 +235,8 @@ class SlurmCluster:
                 # Only in a namespace of its own the freezer is mounted.
                 self._enter(self.head, ["find", f"{self.folder}/cgroup/freezer/slurm_{node.name}",
                     "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"], check=False)  # fmt: skip
+        if self.one_tree:
+            self._drop_slice()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_slurmctld(self) -> None:
@@ -351,8 +379,38 @@ class SlurmCluster:
         }
         extra = self.settings.replace("{folder}", str(folder))
         (etc / "slurm.conf").write_text(SLURM_CONF.format(extra=extra, **values))
-        (etc / "cgroup.conf").write_text(CGROUP_CONF.format(folder=folder))
+        cgroup_conf = ONE_TREE_CONF if self.one_tree else CGROUP_CONF.format(folder=folder)
+        (etc / "cgroup.conf").write_text(cgroup_conf)
         (etc / "plugstack.conf").write_text(self.plugins.replace("{folder}", str(folder)) + "\n")
+
+    def scope(self, name: str) -> Path:
+        """The cgroup of all jobs of a node, with `one_tree`, as this machine sees it."""
+        return unified_tree() / "system.slice" / f"{name}_slurmstepd.scope"
+
+    def _holder(self) -> Path:
+        """A cgroup by which no other cluster removes system.slice while this one needs it."""
+        return unified_tree() / "system.slice" / f"{self.folder.name}.hold"
+
+    def _hold_slice(self) -> None:
+        """Make what Slurm's plugin cgroup/v2 finds on a machine with systemd and no other tree."""
+        library = self.folder / "one-tree.so"
+        gcc = shutil.which("gcc")
+        if gcc is None:
+            raise NotAvailable("gcc is missing: apt install gcc libc6-dev")
+        run([gcc, "-shared", "-fPIC", "-O2", "-Wall", "-o", str(library), str(ONE_TREE), "-ldl"])
+        for _ in range(HOLD_TRIES):
+            with suppress(FileNotFoundError):  # another cluster has just removed the slice
+                self._holder().mkdir(parents=True, exist_ok=True)
+                return
+        raise NotAvailable(f"{self._holder()} cannot be made")
+
+    def _drop_slice(self) -> None:
+        """Remove the nodes' cgroups, and the slice where nobody else has one in it."""
+        for top in (*(self.scope(node.name) for node in self.nodes), self._holder()):
+            for path in sorted(top.glob("**/"), reverse=True):
+                path.rmdir()
+        with suppress(OSError):
+            self._holder().parent.rmdir()
 
     def _start_munged(self) -> None:
         munge = self.folder / "munge"

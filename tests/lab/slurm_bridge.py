@@ -13,7 +13,6 @@ from ri2n_lab.cluster.namespaces import add_namespaces, remove_namespaces
 from ri2n_lab.cluster.run import ip_batch
 from ri2n_lab.cluster.state import locked
 from ri2n_lab.traffic.slurm import Node, SlurmCluster
-from ri2n_sdn.errors import NotAvailable
 
 from .conftest import TOPOLOGIES
 
@@ -32,14 +31,6 @@ def build_plugin(folder: Path) -> Path:
         check=True,
     )
     return program
-
-
-def unified_tree() -> Path:
-    """Where the unified tree of cgroups is mounted; NotAvailable when it is nowhere."""
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        if line.split()[2] == "cgroup2":
-            return Path(line.split()[1])
-    raise NotAvailable("the unified tree of cgroups is not mounted")
 
 
 @contextmanager
@@ -71,7 +62,12 @@ def bridged(count: int) -> Iterator[tuple[Node, list[Node]]]:
 
 @contextmanager
 def slurm_of(
-    head: Node, nodes: list[Node], node_files: Mapping[str, str], plugin: Path, settings: str = ""
+    head: Node,
+    nodes: list[Node],
+    node_files: Mapping[str, str],
+    plugin: Path,
+    settings: str = "",
+    one_tree: bool = False,
 ) -> Iterator[SlurmCluster]:
     """A running cluster with RI2N's prolog, epilog and plugin from this checkout."""
     scripts = SCRIPTS / "slurm"
@@ -82,6 +78,7 @@ def slurm_of(
         settings=f"Prolog={scripts}/prolog\nEpilog={scripts}/epilog\n{settings}",
         plugins="required {folder}/spank_ri2n.so state-dir={folder}/state",
         node_files=node_files,
+        one_tree=one_tree,
     )
     shutil.copy(plugin, cluster.folder / "spank_ri2n.so")
     with cluster:

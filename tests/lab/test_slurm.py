@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import pytest
 
 from ri2n_lab.traffic.mpi import PYTHON, check_mpi
-from ri2n_lab.traffic.slurm import GOING_STATES, SlurmCluster, check_slurm
+from ri2n_lab.traffic.slurm import GOING_STATES, SlurmCluster, check_slurm, unified_tree
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.slurm_topology import slurm_tree, write_conf
 
 from ..unit.fake_jobs import FakeJobs
 from .conftest import await_true
-from .slurm_bridge import SCRIPTS, bridged, build_plugin, slurm_of, unified_tree
+from .slurm_bridge import SCRIPTS, bridged, build_plugin, slurm_of
 
 WISH = "--ri2n=policy=exclusive,min-rate=400M"
 OPTIONS = ["--ntasks-per-node=1", "-N2"]

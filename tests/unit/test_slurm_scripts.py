@@ -28,6 +28,8 @@ class Site:
         self.fake = FakeJobs(folder / "scripts")
         self.log = folder / "log"
         self.state = folder / "state"
+        # squeue fails at once. Without the file it would wait for one.
+        (folder / "slurm.conf").write_text("no configuration\n")
         self.configure()
 
     def configure(self, more: str = "", mark_by: str = "cgroup") -> None:
@@ -149,7 +151,7 @@ def test_marked_by_uid_there_is_no_cgroup(site: Site) -> None:
 def test_a_wrong_way_of_marking_is_named(site: Site) -> None:
     site.configure(mark_by="cgroups")
     assert site.prolog() == 0
-    assert "mark-by: must be auto, cgroup or uid" in site.told() and site.begins() == []
+    assert "mark-by: must be auto, cgroup, slurm-cgroup or uid" in site.told() and site.begins() == []
 
 
 # ---- Trouble
