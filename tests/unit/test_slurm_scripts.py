@@ -151,7 +151,9 @@ def test_marked_by_uid_there_is_no_cgroup(site: Site) -> None:
 def test_a_wrong_way_of_marking_is_named(site: Site) -> None:
     site.configure(mark_by="cgroups")
     assert site.prolog() == 0
-    assert "mark-by: must be auto, cgroup, slurm-cgroup or uid" in site.told() and site.begins() == []
+    assert (
+        "mark-by: must be auto, cgroup, slurm-cgroup or uid" in site.told() and site.begins() == []
+    )
 
 
 # ---- Trouble
