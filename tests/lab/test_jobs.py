@@ -269,6 +269,16 @@ def test_a_socket_closed_with_data_queued_and_a_child_stay_on_the_jobs_path(fres
     assert nics_with(seen, "A", 6001) == nics_with(seen, "B", 6001)
 
 
+def test_a_job_that_begins_again_at_once_has_its_answer_before_an_audit(fresh: Lab) -> None:
+    """Each job-begin deletes the answer to the job before, which is the same as its own."""
+    job = ("--id", "again", "--user", str(ALICE), "--hosts", "A", "--wait", "5")
+    for _ in range(20):
+        done = script(fresh, "A", "job-begin", *job)
+        assert done.returncode == 0, done.stderr
+        done = script(fresh, "A", "job-end", "--id", "again")
+        assert done.returncode == 0, done.stderr
+
+
 def mac(lab: Lab, host: str, device: str) -> str:
     """The MAC address of a host's device."""
     return lab.exec(host, ["cat", f"/sys/class/net/{device}/address"]).stdout.strip()
