@@ -34,6 +34,7 @@ from ri2n_sdn.jobs.declaration import (
 )
 from ri2n_sdn.jobs.event_share import EventShare
 from ri2n_sdn.jobs.history import Record, ended
+from ri2n_sdn.jobs.history import kept as records_kept
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.reservations import at, needed, soon
@@ -58,6 +59,8 @@ _GONE_S = 300.0
 # s after its last frame.
 _ANNOUNCE_S = 60.0
 _MAX_ORDERS_PER_HOST = 64
+# So many records of ended jobs wait for a store that is away.
+_MAX_UNWRITTEN = 1000
 
 
 class JobsApp(OSKenApp):
@@ -82,6 +85,7 @@ class JobsApp(OSKenApp):
         # What the last decision was made of. It is made again when one of them has changed.
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
+        self._unwritten: tuple[Record, ...] = ()
         self._loaded, self._loaded_s = False, 0.0
         # The walls of hosts whose addresses the switches were told, and when.
         self._announced: dict[str, tuple[Enclosure, float]] = {}
@@ -99,8 +103,8 @@ class JobsApp(OSKenApp):
         now_s = time.monotonic()
         with cluster.lock:
             if cluster.passive is not None:
-                # Another controller changes the book.
-                self._loaded, self._basis = False, ()
+                # Another controller changes the book, and writes down what has ended.
+                self._loaded, self._basis, self._unwritten = False, (), ()
                 cluster.jobs.nudges.keep(())
                 return
             due = self._due(now_s)
@@ -156,8 +160,8 @@ class JobsApp(OSKenApp):
         members, state = self.cluster.members, self.cluster.jobs
         state.nudges.keep(members.keys())
         self._events.keep(members.keys())
-        by_host: tuple[dict[str, Any], ...] = (self._read, self._readings, state.declared)
-        for of_host in (*by_host, state.faults, state.failed):
+        by_host: list[dict[str, Any]] = [self._read, self._readings, state.declared, state.faults]
+        for of_host in (*by_host, state.failed):
             for name in of_host.keys() - members.keys():
                 del of_host[name]
         again_s = max(_AGAIN_S, 0.02 * len(members))
@@ -467,19 +471,23 @@ class JobsApp(OSKenApp):
         ]
         self._end(over)
 
-    def _end(self, records: Sequence[Record]) -> None:
-        """Write down that jobs have ended. All are one change of the store, which takes a while."""
+    def _end(self, records: Sequence[Record]) -> bool:
+        """Write down that jobs have ended, and return whether that could be done.
+
+        All are one change of the store, which takes a while.
+        """
         if not records:
-            return
+            return True
         try:
             self.cluster.jobs.book.end(*records)
         except Ri2nError as error:
             self._fault(str(error))
-            return
+            return False
         with self.cluster.lock:
             for record in records:
                 text = f"job {record.id} of {record.user} has ended: {record.why}"
                 self._note(record.hosts, text)
+        return True
 
     def _keep(self, now_s: float) -> None:
         """Keep the jobs that there are, and write down those that have ended."""
@@ -498,7 +506,11 @@ class JobsApp(OSKenApp):
             del self._seen[key]
             if job.source == "host":
                 over.append(ended(replace(job, id=key), now_s, "its hosts have ended it"))
-        self._end(over)
+        # Some ended while the store was away. An order that has the id of one now goes on.
+        waiting = [each for each in self._unwritten if each.id not in state.book.orders]
+        self._unwritten = records_kept(waiting, over, _MAX_UNWRITTEN)
+        if self._end(self._unwritten):
+            self._unwritten = ()
         for key, job in jobs.items():
             # Hosts end a job one after the other; the record shall name all of them.
             before = self._seen.get(key)

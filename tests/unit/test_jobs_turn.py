@@ -163,6 +163,26 @@ def test_a_host_that_comes_and_goes_keeps_no_job_that_it_has_taken_back(
     assert store.writes == 8 + 7, "what ends together is written together"
 
 
+def test_a_job_that_ends_while_the_store_is_away_is_written_down_later() -> None:
+    store = FakeStore()
+    host = Host(declared("A", "a"))
+    app = app_of(store, A=host)
+    turn(app)
+    store.refuses = True
+    for number in range(2100 // 60):
+        host.declared = tuple(declared("A", f"j{number}-{n}", n) for n in range(1, 61))
+        app._read.clear()  # as if its time for a read had come
+        turn(app)
+    assert "jobs are not kept" in app.cluster.faults and store.state().jobs.keys() == {"a"}
+    assert len(app._unwritten) == 1000, "what waits is bounded"
+    store.refuses = False
+    turn(app)
+    turn(app)
+    assert not app._unwritten and not app.cluster.faults
+    assert len(app.cluster.jobs.book.history) == len(store.state().history) == 1000
+    assert len(store.state().jobs) == 60
+
+
 def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FakeStore()
     JobBook(store).keep({"b": (declared("B", "b").job, "installed", "")})
