@@ -62,7 +62,8 @@ are_right() {
     for id in "${JOB_IDS[@]}"; do
         wanted+="$JOB_COOKIE${JOB_HASH[$id]} ${JOB_CLASS[$id]}"$'\n'
         # Nothing is marked of a job whose cgroup its owner has removed.
-        [[ -z ${JOB_CGROUP[$id]} && (${JOB_ADOPTED[$id]} != /* || ! -d ${JOB_ADOPTED[$id]}) ]] || by_group=yes
+        [[ -z ${JOB_CGROUP[$id]} ]] || by_group=yes
+        [[ ${JOB_ADOPTED[$id]} != /* || ! -d ${JOB_ADOPTED[$id]} ]] || by_group=yes
     done
     while read -r line; do
         [[ $line =~ cookie=(${JOB_COOKIE}[0-9a-f]{12}),.*priority=([0-9]+) ]] || continue

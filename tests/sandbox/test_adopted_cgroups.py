@@ -273,9 +273,9 @@ def test_the_end_leaves_the_cgroup_and_its_processes(host: MarkedHost, scope: Sc
     assert procs.read_text().split() == [str(process.pid)]
     assert host.left()["rows"] == [] and class_in(host, scope.task(1)) is None
     # What a killed script has left is tidied in the same way.
-    (host.run_dir / "new.slurm-1").write_text(f"class=3\nuid={USER}\nadopted={path}\n")
+    (host.run_dir / "new" / "job.slurm-1").write_text(f"class=3\nuid={USER}\nadopted={path}\n")
     host.script("job-begin", "--repair")
-    assert "new.slurm-1" not in host.files()
+    assert "new/job.slurm-1" not in host.files()
     assert procs.read_text().split() == [str(process.pid)]
     process.kill()
     process.wait()
@@ -371,7 +371,7 @@ def test_host_watch_marks_an_adopted_cgroup_again_and_never_empties_it(
         assert class_in(host, scope.task(2)) == 2
         scope.remove(scope.folder / "job_1")
         host.run("nft", "flush", "ruleset")
-        wait_until(lambda: "adopted_2" in str(host.left()["rules"]), "not marked again")
+        wait_until(lambda: "mark_2" in str(host.left()["rules"]), "not marked again")
         assert class_in(host, scope.task(2)) == 2
         assert watch.poll() is None
     finally:
