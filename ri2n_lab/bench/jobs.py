@@ -18,8 +18,10 @@ from typing import Any
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.jobs_exchange import START_S, Exchange, choose_congestion_control
+from ri2n_lab.bench.jobs_meter import LimitMeter
 from ri2n_lab.bench.jobs_plan import (
     FIGURES,
+    MAX_RATE,
     NO_POLICY,
     USERS,
     Case,
@@ -161,7 +163,13 @@ class _Bench:
         words = f"{words}{f', {exchange}' if exchange else ''}, {repeat}/{self.settings.repeat}"
         self.progress.say(f"{self.topology.name} {words}")
         self.lab.wait_ready(READY_S)
-        found = self._together(case, exchange)
+        limited = [sender for sender, _ in pairs_of(places(case, self.topology)["two"])]
+        meter = LimitMeter(self.lab, limited if case.policy == MAX_RATE else ())
+        with meter.running():
+            found = self._together(case, exchange)
+        if meter.fullest_bps:
+            fullest = max(meter.fullest_bps.values()) / promised_bps(self.topology)
+            found["two"]["second_of_max_rate"] = round(fullest, 4)
         blanks: Json = dict.fromkeys(names(FIGURES))
         self._add([{**keys[job], "repeat": repeat, **blanks, **found[job]} for job in case.sending])
 
@@ -270,7 +278,7 @@ class _Bench:
         return {
             "goodput_bps": round(sum(goodputs_bps.values())),
             "retransmits": result.retransmits,
-            **kept(case, job, promised_bps(self.topology), goodputs_bps, run.fullest_bps),
+            **kept(case, job, promised_bps(self.topology), goodputs_bps),
         }
 
 

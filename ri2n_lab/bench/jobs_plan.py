@@ -122,15 +122,12 @@ def cases(policies: Sequence[str], topology: Topology, *, with_cost: bool = Fals
     """Each job alone without a policy, then both at once with each policy.
 
     With `isolated`, the same once more on hosts apart, where the topology has enough of them.
-    `with_cost`: before both, also job one alone with the policy, which is the policy's price. With
-    a max_rate job two is alone with it, too: then nobody else's queue is behind its limit.
+    `with_cost`: before both, also job one alone with the policy, which is the policy's price.
     """
     found = []
     for case in _of_policies(policies, topology):
         if with_cost and case.policy != NO_POLICY:
             found.append(replace(case, sending=("one",)))
-        if case.policy == MAX_RATE:
-            found.append(replace(case, sending=("two",)))
         found.append(case)
     return found
 
@@ -207,29 +204,17 @@ def wishes(policy: str, topology: Topology) -> dict[str, tuple[str, ...]]:
     }
 
 
-def kept(
-    case: Case,
-    job: str,
-    rate_bps: int,
-    goodputs_bps: Mapping[Pair, float],
-    fullest_bps: Mapping[Pair, float],
-) -> Json:
-    """How far a promised rate was kept: figures of a row, None where there is none.
+def kept(case: Case, job: str, rate_bps: int, goodputs_bps: Mapping[Pair, float]) -> Json:
+    """How far a promised rate was kept in the whole window: figures of a row, None without any.
 
-    A rate is each host's, on the wire; each host sends to one other. `goodputs_bps` are those of
-    the window, `fullest_bps` those of its fullest second, as receivers count them. A receiver that
-    waits for a lost segment gets all that came after it at once, and a queue that another job has
-    filled passes on later what was sent before: so beside others a full second may be one of the
-    receiver, and not of the sender. Alone it is the sender's.
+    A rate is each host's, on the wire; each host sends to one other, which had so much goodput.
     """
     shares = [goodput_bps / GOODPUT_RATIO / rate_bps for goodput_bps in goodputs_bps.values()]
-    fullest = [goodput_bps / GOODPUT_RATIO / rate_bps for goodput_bps in fullest_bps.values()]
     least = case.policy == MIN_RATE and job == "one"
     most = case.policy == MAX_RATE and job == "two"
     return {
         "of_min_rate": round(min(shares), 4) if least else None,
         "of_max_rate": round(max(shares), 4) if most else None,
-        "second_of_max_rate": round(max(fullest), 4) if most and fullest else None,
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 
 from ri2n_lab.bench.drawing import Bar
 from ri2n_lab.bench.figure import spread, spread_text
@@ -16,6 +17,15 @@ from ri2n_lab.bench.report_rows import JobsRow, figures_of
 
 __all__ = ["EXCHANGES_EXPLAINED", "EXPLAINED", "body", "exchange_matrix", "matrix"]
 
+# (figure, what it is, when the promise is broken). The bounds are those of the tests of jobs.
+PROMISES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
+    ("of_min_rate", "The slowest host with a min_rate has", lambda share: share < 0.97),
+    (
+        "second_of_max_rate",
+        "In its fullest second, the fastest host with a max_rate sends",
+        lambda share: share > 1.02,
+    ),
+)
 EXPLAINED = (
     "Two users' jobs send from the same hosts to the same hosts: job one a TCP stream for each "
     "pair of hosts, job two several. `exclusive`: job one has a path of its own. `min_rate`: job "
@@ -28,7 +38,7 @@ EXCHANGES_EXPLAINED = (
     "Job one exchanges messages by MPI on all of its hosts: `is` is all-to-all, as in IS of the "
     "NAS Parallel Benchmarks, `cg` is with the next rank and the last one, as in CG and MG. Job "
     "two sends TCP streams from half of the same hosts to the others, as before. In real time, on "
-    "the userspace datapath; the links are slow, so that they and not the CPUs are what is short."
+    "the userspace datapath, and over slow links, so that they are what is short."
 )
 
 
@@ -41,7 +51,9 @@ def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
         f"{explained} Of alone: what the job gets, of what it gets when the other does not send "
         "and there is no policy"
         + (
-            ": exchanges per second of job one, goodput of job two, in the same round."
+            ": exchanges per second of job one, goodput of job two, in the same round. CPUs busy: "
+            "how many of the machine's had work in the window, with whatever else ran there. When "
+            "it is all of them, exchanges also wait for a CPU, and small differences mean nothing."
             if exchanges
             else ". Of its min_rate, of its max_rate: frames on the wire at each host."
         )
@@ -88,6 +100,7 @@ def matrix(rows: Sequence[JobsRow]) -> Iterator[str]:
         lines.append(cells)
     yield from table(("", *(cell(f"{topology}, {mode}") for topology, mode in columns)), lines)
     yield from notes.lines()
+    yield from _meaning(rows)
 
 
 def exchange_matrix(rows: Sequence[JobsRow]) -> Iterator[str]:
@@ -118,13 +131,76 @@ def exchange_matrix(rows: Sequence[JobsRow]) -> Iterator[str]:
     heads = (f"{cell(topology)}, {code(exchange)}" for topology, exchange in columns)
     yield from table(("policy of job one", "job two", *heads), lines)
     yield from notes.lines()
+    yield from _exchange_meaning(rows)
     yield from _paper(rows)
+
+
+def _meaning(rows: Sequence[JobsRow]) -> Iterator[str]:
+    """What the table says, in sentences: the least and the most over topologies and modes."""
+    for policy, apart in _policies(rows):
+        if policy == NO_POLICY:
+            continue
+        pairs = [
+            (job, _range(rows, policy, job, apart=apart), _range(rows, NO_POLICY, job, apart=apart))
+            for job in ("one", "two")
+        ]
+        texts = [
+            f"job {job} gets {own} of what it has alone{f' (without a policy {none})' * bool(none)}"
+            for job, own, none in pairs
+            if own
+        ]
+        if texts:
+            yield from prose(f"With {code(policy)} {', and '.join(texts)}.", item=True)
+    for name, words, broken in PROMISES:
+        by_topology: dict[str, list[float]] = {}
+        for row in rows:
+            if (value := row.figure(name)) is not None:
+                by_topology.setdefault(f"{row.topology}, {row.mode}", []).append(value)
+        if by_topology:
+            found = {place: median(values) for place, values in by_topology.items()}
+            bad = [place for place, value in found.items() if broken(value)]
+            text = f"{words} {_ends(found.values())} of it"
+            text += f": **not kept** on {'; '.join(map(cell, bad))}." if bad else ": kept."
+            yield from prose(text, item=True)
+    yield ""
+
+
+def _exchange_meaning(rows: Sequence[JobsRow]) -> Iterator[str]:
+    texts = []
+    for policy in dict.fromkeys(row.policy for row in rows if row.beside):
+        shares = _medians(rows, policy, "one")
+        if shares:
+            words = "without a policy" if policy == NO_POLICY else f"with {code(policy)}"
+            texts.append(f"{_ends(1 / share for share in shares)} times as long as alone {words}")
+    if texts:
+        yield from prose(f"Beside job two an exchange takes {', and '.join(texts)}.")
+
+
+def _medians(rows: Sequence[JobsRow], policy: str, job: str, *, apart: bool = False) -> list[float]:
+    """What a job gets of what it has alone, with a policy beside the other: one for each column."""
+    columns: dict[tuple[str, str, str | None], list[float]] = {}
+    for row in rows:
+        same = (row.policy, row.job, row.apart, row.beside) == (policy, job, apart, True)
+        share = row.figure("of_alone")
+        if same and share:
+            columns.setdefault((row.topology, row.mode, row.exchange), []).append(share)
+    return [median(values) for values in columns.values()]
+
+
+def _range(rows: Sequence[JobsRow], policy: str, job: str, *, apart: bool) -> str:
+    return _ends(_medians(rows, policy, job, apart=apart))
+
+
+def _ends(values: Iterable[float]) -> str:
+    """`0.25 to 1.00`, or `0.25` where both are the same; empty without values."""
+    texts = [f"{value:.2f}" for value in sorted(values)]
+    return " to ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else ""
 
 
 def _policies(rows: Sequence[JobsRow]) -> list[tuple[str, bool]]:
     """(policy, hosts apart) of the lines: isolated, and what it is compared with, come last."""
     found = dict.fromkeys((row.policy, row.apart) for row in rows if row.beside)
-    return sorted(found, key=lambda each: each[1] or each[0] == ISOLATED)
+    return sorted(found, key=lambda each: (each[1], each[0] == ISOLATED))
 
 
 def _both(rows: Sequence[JobsRow]) -> str | None:
@@ -160,9 +236,10 @@ def _paper(rows: Sequence[JobsRow]) -> Iterator[str]:
     yield from prose(
         "The paper chose a user's path by rules in the node, or by a load balancer at the border, "
         "and measured what that costs, with nobody beside. NPB: times as long as without, of its "
-        "programs (class B, 8 or 9 processes). All flows: the TCP or UDP payload that all hosts "
-        "together get through the device. Ours is an exchange with a policy while job two does not "
-        "send."
+        "programs (class B, 8 or 9 processes). All flows: the UDP payload that all of them "
+        "together get through the device. Ours are exchanges of all kinds and topologies, with a "
+        "policy and while job two does not send. Where the job has one of two lanes, that is in "
+        "it; a cost of a few percent would be lost in this machine's noise."
     )
     lines = [
         [

@@ -26,13 +26,12 @@ from ri2n_sdn.errors import NotAvailable
 if TYPE_CHECKING:
     from ri2n_lab.cluster.lab import Lab
 
-__all__ = ["IperfPairs", "fullest_second_bps"]
+__all__ = ["IperfPairs"]
 
 FIRST_PORT = 5301
 INTERVAL_S = "0.5"
 TAIL_S = 2.0  # so that no client has stopped when the window of the last one ends
 END_TIMEOUT_S = 60.0
-TICK_S = 0.05
 
 
 class IperfPairs:
@@ -56,15 +55,13 @@ class IperfPairs:
 
         Runs at the same time need ports of their own, from `first_port` on; `prefix` are words
         before iperf3 at both ends. Raises NotAvailable when iperf3 is missing or a server does not
-        start. `result` fills `fullest_bps`: each pair's goodput in its fullest second of the
-        window.
+        start.
         """
         if shutil.which("iperf3") is None:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
         self._lab, self._pairs = lab, list(pairs)
         self._warmup_s, self._window_s = warmup_s, window_s
         self._first_port, self._prefix = first_port, tuple(prefix)
-        self.fullest_bps: dict[tuple[str, str], float] = {}
         self._children: dict[str, subprocess.Popen[Any]] = {}
         self._length_s = warmup_s + window_s + TAIL_S
         ports = self._ports
@@ -104,9 +101,6 @@ class IperfPairs:
             skip_s = self._warmup_s + last_s - began_s[port]
             rate_bps = window_goodput_bps(reports[f"server-{port}"], skip_s, self._window_s)
             received[pair] = round(rate_bps * self._window_s / 8)
-            fullest_bps = fullest_second_bps(reports[f"server-{port}"], skip_s, self._window_s)
-            if fullest_bps is not None:
-                self.fullest_bps[pair] = fullest_bps
             retransmits += sum(
                 int(interval["sum"].get("retransmits", 0))
                 for interval in reports[f"client-{port}"]["intervals"]
@@ -158,29 +152,3 @@ class IperfPairs:
         if "error" in report:
             raise NotAvailable(f"iperf3 {label} failed: {report['error']}")
         return report
-
-
-def fullest_second_bps(
-    server_report: dict[str, Any], skip_s: float, window_s: float
-) -> float | None:
-    """The largest goodput in bit/s over a second of a server's report.
-
-    A second is as many intervals in a row as last one, all of them in the window. None when the
-    window has no such second.
-    """
-    inside = [
-        interval["sum"]
-        for interval in server_report["intervals"]
-        if skip_s <= interval["sum"]["start"] and interval["sum"]["end"] <= skip_s + window_s
-    ]
-    found = []
-    for first, opening in enumerate(inside):
-        bits = 0.0
-        for entry in inside[first:]:
-            bits += entry["bits_per_second"] * (entry["end"] - entry["start"])
-            length_s = entry["end"] - opening["start"]
-            # A clock's tick may be missing.
-            if length_s > 1 - TICK_S:
-                found.append(bits / length_s)
-                break
-    return max(found, default=None)

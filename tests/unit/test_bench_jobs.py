@@ -14,6 +14,7 @@ from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fair import GOODPUT_RATIO
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.jobs_exchange import PROGRAM, figures
+from ri2n_lab.bench.jobs_meter import fullest_second_bps, read_samples
 from ri2n_lab.bench.jobs_plan import (
     FIGURES,
     POLICIES,
@@ -34,7 +35,6 @@ from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_lab.bench.rows import missing_row
 from ri2n_lab.cli import bench_jobs
 from ri2n_lab.traffic.iperf import NotTogether
-from ri2n_lab.traffic.iperf_pairs import fullest_second_bps
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 from tests.unit.commands import ri2n
@@ -116,10 +116,6 @@ def test_each_job_is_alone_first_and_then_beside_the_other_with_every_policy() -
         Case("none", BOTH),
         Case("exclusive", BOTH),
     ]
-    assert cases(("none", "max_rate"), FIG4_B)[-2:] == [
-        Case("max_rate", ("two",)),
-        Case("max_rate", BOTH),
-    ]
 
 
 def test_with_the_price_of_a_policy_job_one_is_alone_with_it() -> None:
@@ -171,29 +167,30 @@ def test_what_the_jobs_ask_for() -> None:
 def test_promised_rates_are_of_the_worst_host() -> None:
     """A min_rate is of the slowest, a max_rate of the fastest; both are rates on the wire."""
     rates_bps = {("a", "b"): 40e6 * GOODPUT_RATIO, ("c", "d"): 51e6 * GOODPUT_RATIO}
-    seconds_bps = {("a", "b"): 40e6 * GOODPUT_RATIO, ("c", "d"): 52e6 * GOODPUT_RATIO}
-    least = kept(Case("min_rate", BOTH), "one", 50_000_000, rates_bps, seconds_bps)
-    assert least == {"of_min_rate": 0.8, "of_max_rate": None, "second_of_max_rate": None}
-    most = kept(Case("max_rate", BOTH), "two", 50_000_000, rates_bps, seconds_bps)
-    assert most == {"of_min_rate": None, "of_max_rate": 1.02, "second_of_max_rate": 1.04}
+    least = kept(Case("min_rate", BOTH), "one", 50_000_000, rates_bps)
+    assert least == {"of_min_rate": 0.8, "of_max_rate": None}
+    most = kept(Case("max_rate", BOTH), "two", 50_000_000, rates_bps)
+    assert most == {"of_min_rate": None, "of_max_rate": 1.02}
     for policy, job in (("min_rate", "two"), ("max_rate", "one"), ("exclusive", "one")):
-        none = kept(Case(policy, BOTH), job, 50_000_000, rates_bps, seconds_bps)
+        none = kept(Case(policy, BOTH), job, 50_000_000, rates_bps)
         assert set(none.values()) == {None}
 
 
-def test_the_fullest_second_of_a_report() -> None:
-    """Of intervals of half a second; those that are partly outside the window do not count."""
-    rates = [900, 10, 20, 30, 40, 10, 900]
-    report = {
-        "intervals": [
-            {"sum": {"start": place / 2, "end": place / 2 + 0.5, "bits_per_second": rate}}
-            for place, rate in enumerate(rates)
-        ]
-    }
-    assert fullest_second_bps(report, 0.5, 2.5) == pytest.approx(35)
-    assert fullest_second_bps(report, 0.4, 2.7) == pytest.approx(35)
-    assert fullest_second_bps(report, 0.0, 3.0) == pytest.approx(455)
-    assert fullest_second_bps(report, 0.5, 0.5) is None
+def test_the_fullest_second_of_a_limit() -> None:
+    """From the counters of a host's HTB classes, read a bit less often than every half second."""
+    text = "at 9\n"  # before there is a limit
+    sent = (0, 100, 200, 700, 800, 850)
+    for place, count in enumerate(sent):
+        text += f"at {10 + place * 0.52:.2f}\n"
+        text += " Sent 99 bytes 1 pkt (dropped 0)\n"  # of the device that was asked about last
+        text += "class htb 5249:1 root prio 0 rate 1Kbit ceil 1Kbit burst 15Kb cburst 15Kb\n"
+        text += f" Sent {count} bytes 3 pkt (dropped 0, overlimits 0 requeues 0)\n"
+        text += f"class htb 5249:2 root\n Sent {2 * count} bytes 3 pkt (dropped 0)\n"
+    samples = read_samples(text)
+    assert samples == [(10 + place * 0.52, 3 * n) for place, n in enumerate(sent)]
+    assert fullest_second_bps(samples) == pytest.approx(3 * 600 * 8 / 1.04)
+    assert fullest_second_bps(samples[:2]) is None
+    assert read_samples("RTNETLINK answers: no such device\n Sent 5 bytes 1 pkt\n") == []
 
 
 def test_shares_are_of_what_the_same_job_has_alone() -> None:
@@ -336,6 +333,30 @@ def test_table_and_report(tmp_path: Path) -> None:
         ["`isolated`", "0.90 / 0.70"],
     ]
     assert "20.0 (20.0..20.4)" in made["results/jobs-host.md"]
+    text = " ".join(made["results.md"].split())
+    assert (
+        "* With `exclusive` job one gets 0.50 of what it has alone (without a policy 0.10), and "
+        "job two gets 0.50 of what it has alone (without a policy 0.90)." in text
+    )
+    assert "With `isolated` job one gets 0.90 of what it has alone (without a policy 0.80)" in text
+    assert "kept" not in text, "no rate was promised"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("of_min_rate", 0.98, "has 0.98 of it: kept."),
+        ("of_min_rate", 0.96, "has 0.96 of it: **not kept** on b, flow."),
+        ("second_of_max_rate", 1.015, "sends 1.01 of it: kept."),
+        ("second_of_max_rate", 1.03, "sends 1.03 of it: **not kept** on b, flow."),
+    ],
+)
+def test_the_page_says_whether_a_rate_was_kept(
+    name: str, value: float, words: str, tmp_path: Path
+) -> None:
+    found = rows()
+    found[-1] |= {name: value}
+    assert words in " ".join(pages(found, tmp_path)["results.md"].split())
 
 
 def test_table_and_report_of_exchanges(tmp_path: Path) -> None:
@@ -347,6 +368,10 @@ def test_table_and_report_of_exchanges(tmp_path: Path) -> None:
         ["`exclusive`", "does not", "1.03"],
         ["`exclusive`", "sends", "1.20 / 0.60"],
     ]
+    assert (
+        "Beside job two an exchange takes 5.00 times as long as alone without a policy, and 1.20 "
+        "times as long as alone with `exclusive`." in " ".join(page.split())
+    )
     paper = table_after(page, "|  | round trip, ms |")
     assert paper[-2][1:] == ["0.201", "914", "953", "1.25 to 1.43"]
     assert paper[-1] == ["ours, `exclusive`", "-", "-", "-", "1.03"]
