@@ -33,16 +33,28 @@ find_cgroup2() {
     [[ -n $CGROUP_MOUNT ]]
 }
 
-# group_of ID: set GROUP to the cgroup of a job's class, from the root of the tree, and add its
-# depth to DEPTHS. Fails where no packet can be matched: the job is marked by user, or its cgroup is
-# not named yet or has gone.
+# group_of ID: set GROUP to the cgroup of a job's class, from the root of the tree, DEEP to a match
+# that its packets must meet, too, and add its depth to DEPTHS. Fails where no packet can be
+# matched: the job is marked by user, or its cgroup is not named yet or has gone.
+#
+# A job manager's daemons may be in a cgroup that was adopted (slurmstepd is), less deep than the
+# job's own processes. Their packets are not the job's, and an isolated job must not cut them off
+# from their controller. Users do not tell them apart: slurmstepd opens sockets as the job's user.
 group_of() {
-    local slashes
+    local slashes stars
+    DEEP=''
     if [[ -n ${JOB_CGROUP[$1]} ]]; then
         GROUP=${JOB_CGROUP[$1]#"$CGROUP_MOUNT/"}
         GROUP=${GROUP%/*}
     elif [[ ${JOB_ADOPTED[$1]} == /* && $VANISHED != *" $1 "* ]]; then
-        GROUP=${JOB_ADOPTED[$1]#"$CGROUP_MOUNT/"}
+        GROUP=${JOB_ADOPTED[$1]%%/\**}
+        GROUP=${GROUP#"$CGROUP_MOUNT/"}
+        stars=${JOB_ADOPTED[$1]//[!*]/}
+        slashes=${GROUP//[!\/]/}
+        # A socket that is not that deep has no such level, and the match fails. Where it has, the
+        # cgroup on that level is below the one that was adopted.
+        [[ -z $stars ]] || DEEP="socket cgroupv2 level $((${#slashes} + 1 + ${#stars}))"
+        DEEP+=${stars:+" != \"$CGROUP_PREFIX$GROUP\" "}
     else
         return 1
     fi
@@ -130,13 +142,8 @@ group_rules() {
         group_of "$id" || continue
         class=${JOB_CLASS[$id]}
         echo "add chain $T mark_$class"
-        # A job manager's daemons may be in a cgroup that was adopted (slurmstepd is). They run as
-        # root, their packets are not the job's, and an isolated job must not cut them off from
-        # their controller.
-        [[ -z ${JOB_ADOPTED[$id]} || ${JOB_UID[$id]} == 0 ]] ||
-            echo "add rule $T mark_$class meta skuid 0 accept"
-        printf 'add rule %s mark_%d meta mark set meta mark | 0x%02x000000\n' \
-            "$T" "$class" "$class"
+        printf 'add rule %s mark_%d %smeta mark set meta mark | 0x%02x000000\n' \
+            "$T" "$class" "$DEEP" "$class"
     done
     echo "add element $T groups { $groups }"
     echo "add rule $T out oifname != \"$BRIDGE\" accept"
@@ -190,7 +197,7 @@ find_vanished() {
     local id
     VANISHED=' '
     for id in "${JOB_IDS[@]}"; do
-        [[ ${JOB_ADOPTED[$id]} == /* && ! -d ${JOB_ADOPTED[$id]} ]] || continue
+        [[ ${JOB_ADOPTED[$id]} == /* && ! -d ${JOB_ADOPTED[$id]%%/\**} ]] || continue
         VANISHED+="$id "
     done
 }
@@ -198,20 +205,21 @@ find_vanished() {
 # overlaps ID PATH: whether the cgroup at PATH is in that of another job than ID, or the other way
 # round; OVERLAP says so. A packet can have one class only.
 overlaps() {
-    local id other
-    [[ $2 == /* ]] || return 1
+    local id other path=${2%%/\**}
+    [[ $path == /* ]] || return 1
     for id in ${JOB_IDS[@]+"${JOB_IDS[@]}"}; do
         other=${JOB_ADOPTED[$id]:-${JOB_CGROUP[$id]%/*}}
+        other=${other%%/\**}
         [[ $id != "$1" && $other == /* ]] || continue
-        [[ $2/ == "$other"/* || $other/ == "$2"/* ]] || continue
+        [[ $path/ == "$other"/* || $other/ == "$path"/* ]] || continue
         OVERLAP="--cgroup-path $2: job $id has the cgroup $other"
         return 0
     done
     return 1
 }
 
-# Load the firewall's rules, by way of the file TEXT. A cgroup that is not ours may go at any time, also between a look and
-# the load. Then the rules of all other jobs must hold all the same.
+# Load the firewall's rules, by way of the file TEXT. A cgroup that is not ours may go at any time,
+# also between a look and the load. Then the rules of all other jobs must hold all the same.
 load_rules() { # load_rules TEXT
     local before='' id
     find_vanished

@@ -51,7 +51,7 @@ repair_jobs() {
 
 # Whether what this host has is what the files say, as far as can be seen cheaply.
 are_right() {
-    local id rows wanted='' have='' before='' line by_group=no
+    local id group rows wanted='' have='' before='' line by_group=no
     ((${#LEFT[@]} == 0)) || return 1
     [[ ${#JOB_IDS[@]} -gt 0 ]] || return 0
     read_link "$BRIDGE" || return 0 # nothing can be done before the device is back
@@ -63,7 +63,8 @@ are_right() {
         wanted+="$JOB_COOKIE${JOB_HASH[$id]} ${JOB_CLASS[$id]}"$'\n'
         # Nothing is marked of a job whose cgroup its owner has removed.
         [[ -z ${JOB_CGROUP[$id]} ]] || by_group=yes
-        [[ ${JOB_ADOPTED[$id]} != /* || ! -d ${JOB_ADOPTED[$id]} ]] || by_group=yes
+        group=${JOB_ADOPTED[$id]%%/\**}
+        [[ $group != /* || ! -d $group ]] || by_group=yes
     done
     while read -r line; do
         [[ $line =~ cookie=(${JOB_COOKIE}[0-9a-f]{12}),.*priority=([0-9]+) ]] || continue

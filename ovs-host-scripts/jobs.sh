@@ -30,6 +30,7 @@ UNTIL='' BEGIN='' BY_CGROUP=no CGROUP_PATH='' WAIT='' ORDER=no RUN_DIR='' CGROUP
 
 # What the files say, by the job's id. JOB_CGROUP is a cgroup that we make and remove. JOB_ADOPTED
 # is one of somebody else, which we never empty or remove, or `later` while nobody has named it.
+# Each `/*` at its end is a level: only processes at least that deep below it are the job's.
 declare -A JOB_CLASS=() JOB_UID=() JOB_SERIAL=() JOB_CGROUP=() JOB_MAX_RATE=() JOB_TEXT=()
 declare -A JOB_HASH=() JOB_HEX=() JOB_ADOPTED=()
 declare -A UID_JOB=() # the job of each user that is marked by uid

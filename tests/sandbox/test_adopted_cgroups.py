@@ -153,23 +153,31 @@ def test_two_jobs_of_one_user_stay_apart(host: MarkedHost, scope: Scope, family:
 def test_the_managers_own_daemons_are_not_the_job(
     host: MarkedHost, scope: Scope, family: str
 ) -> None:
-    """slurmstepd talks to slurmctld, also where the job is isolated."""
+    """slurmstepd talks to slurmctld and to srun, also where the job is isolated.
+
+    It opens some of its sockets as the job's user.
+    """
     _, peer = ADDRESSES[family]
     path = scope.job(1)
-    adopt(host, "slurm-1", path, "--policy", "isolated")
+    adopt(host, "slurm-1", f"{path}/*/*/*", "--policy", "isolated")
     daemon = str(path / "step_0" / "slurm")
-    assert class_in(host, daemon, uid=0, family=family) is None
+    for uid in (0, USER):
+        assert class_in(host, daemon, uid=uid, family=family) is None
+        assert class_in(host, scope.task(1), uid=uid, family=family) == 1
+    for group in (path, path / "step_0", path / "step_0" / "user"):
+        assert class_in(host, str(group), family=family) is None
+    assert listed(host)["slurm-1"]["cgroup"] == f"{path}/*/*/*"
     _, port = serve(host, peer, namespace=host.peer)
     with host.capture() as capture:
-        inside(host, daemon, 0, PYTHON, "-c", TCP, peer, port)
+        inside(host, daemon, USER, PYTHON, "-c", TCP, peer, port)
         ends = capture.wait(1, lambda frame: frame.dport == int(port) and bool(frame.flags & FIN))
         assert classes(ends) == {None}
-    assert class_in(host, scope.task(1), family=family) == 1
-    # A job of root is root's.
-    host.script("job-end", "--id", "slurm-1")
-    argv = ("--id", "slurm-1", "--user", "0", "--hosts", "A,B", "--cgroup-path", str(path))
-    host.script("job-begin", *argv)
-    assert class_in(host, scope.task(1), uid=0, family=family) == 1
+    # Levels are a part of the path.
+    argv = ("--id", "slurm-1", "--user", str(USER), "--hosts", "A,B", "--policy", "isolated")
+    done = host.script("job-begin", *argv, "--cgroup-path", f"{path}/*", check=False)
+    assert done.returncode == 2 and "another --cgroup-path" in done.stderr
+    adopt(host, "slurm-1", path, "--policy", "isolated", "--change")
+    assert class_in(host, daemon, family=family) == 1
 
 
 def test_a_job_begins_before_its_cgroup_is_there(host: MarkedHost, scope: Scope) -> None:
@@ -244,6 +252,9 @@ def test_bad_paths_are_one_line_and_change_nothing(host: MarkedHost, scope: Scop
         (str(path), "job there has the cgroup"),
         (f"{path}/step_0", "job there has the cgroup"),
         (f"{path}/step_0/user", "job there has the cgroup"),
+        (f"{path}/*/*", "job there has the cgroup"),
+        (f"{mount}/*", "must be below"),
+        (f"{path}/*/slurm", "plain path"),
         (str(made), "job made has the cgroup"),
         (str(made.parent.parent), "job made has the cgroup"),
     ):
@@ -283,7 +294,7 @@ def test_the_end_leaves_the_cgroup_and_its_processes(host: MarkedHost, scope: Sc
 
 def test_a_cgroup_that_has_gone_harms_no_other_job(host: MarkedHost, scope: Scope) -> None:
     one, two = scope.job(1), scope.job(2)
-    adopt(host, "slurm-1", one)
+    adopt(host, "slurm-1", f"{one}/*/*/*")
     adopt(host, "slurm-2", two)
     scope.remove(one)
     argv = ("--user", str(USER), "--hosts", "A,B")
@@ -355,7 +366,7 @@ def test_host_watch_marks_an_adopted_cgroup_again_and_never_empties_it(
     host: MarkedHost, scope: Scope, tmp_path: Path
 ) -> None:
     adopt(host, "slurm-1", scope.job(1))
-    adopt(host, "slurm-2", scope.job(2))
+    adopt(host, "slurm-2", f"{scope.job(2)}/*/*/*")
     config = tmp_path / "host.conf"
     config.write_text(f"bridge {BRIDGE}\ndb {ovs.database(host.folder)}\n")
     log = (tmp_path / "log").open("w+")
