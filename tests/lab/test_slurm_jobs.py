@@ -16,6 +16,9 @@ from .conftest import await_true, kill_controller
 from .slurm_bridge import SCRIPTS
 from .slurm_lab import BOTH, WISH, Site, slurm_lab
 
+END_SLACK_S = 60
+"""How long after its time limit a job is declared to end (common.sh)."""
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -219,3 +222,66 @@ def test_a_job_runs_where_open_vswitch_is_dead_and_is_taken_back_later(site: Sit
         lambda: site.log(site.first),
     )
     site.await_nothing()
+
+
+# ---- Time limits
+
+
+def end_of(site: Site, job: int) -> int:
+    """The end of a job's time limit, as slurmctld has it, in seconds since 1970."""
+    argv = ["squeue", "--noheader", f"--jobs={job}", "--format=%e"]
+    return int(site.slurm.run_as("root", argv, env={"SLURM_TIME_FORMAT": "%s"}).stdout)
+
+
+def test_the_end_of_the_time_limit_is_declared_and_follows_it(site: Site) -> None:
+    job = site.held_job(f"--nodelist={site.first}", "-n1", "--time=30", WISH)
+    before = site.declared(site.first)[f"slurm-{job}"]
+    # Slurm counts the limit anew when the prologs have ended.
+    assert abs(before["end_s"] - END_SLACK_S - end_of(site, job)) <= 30
+    reconcile = [str(SCRIPTS / "slurm" / "reconcile"), "--node", site.first]
+    assert site.slurm.run_on(site.first, reconcile).stdout == ""
+    update = ["scontrol", "update", f"jobid={job}"]
+    site.slurm.run_as("root", [*update, "timelimit=55"])
+    changed = f"job {job}: its time limit has changed\n"
+    assert site.slurm.run_on(site.first, reconcile).stdout == changed
+    after = site.declared(site.first)[f"slurm-{job}"]
+    assert after == {**before, "end_s": end_of(site, job) + END_SLACK_S}
+    assert after["end_s"] > before["end_s"] + 20 * 60
+    assert site.slurm.run_on(site.first, reconcile).stdout == ""
+    partition = ["scontrol", "update", "partitionname=all"]
+    site.slurm.run_as("root", [*partition, "maxtime=unlimited"])
+    try:
+        site.slurm.run_as("root", [*update, "timelimit=unlimited"])
+        assert site.slurm.run_on(site.first, reconcile).stdout == changed
+        del after["end_s"]
+        assert site.declared(site.first)[f"slurm-{job}"] == after
+        unlimited = site.held_job(f"--nodelist={site.first}", "-n1", "--time=unlimited", WISH)
+        assert "end_s" not in site.declared(site.first)[f"slurm-{unlimited}"]
+        assert site.slurm.run_on(site.first, reconcile).stdout == ""
+        site.slurm.run_as("root", ["scontrol", "update", f"jobid={unlimited}", "timelimit=40"])
+        assert f"job {unlimited}: its time" in site.slurm.run_on(site.first, reconcile).stdout
+        limited = site.declared(site.first)[f"slurm-{unlimited}"]
+        assert limited["end_s"] == end_of(site, unlimited) + END_SLACK_S
+    finally:
+        site.slurm.run_as("root", [*partition, "maxtime=60"])
+    for each in (job, unlimited):
+        site.let_go(each)
+    assert {site.await_end(each) for each in (job, unlimited)} == {"COMPLETED"}
+
+
+def test_jobs_of_an_array_have_their_own_ends(site: Site) -> None:
+    """The number of an array is also that of one of its jobs."""
+    script = "echo started; until [[ -e go ]]; do sleep 0.1; done"
+    array = site.slurm.submit(
+        "alice", script, f"--nodelist={site.first}", "-n1", "--array=1-2", "--time=20", WISH
+    )
+    await_true(lambda: len(site.declared(site.first)) == 2, site.slurm.logs)
+    try:
+        ends = [job["end_s"] for job in site.declared(site.first).values()]
+        argv = ["squeue", "--noheader", f"--jobs={array}", "--format=%e"]
+        shown = site.slurm.run_as("root", argv, env={"SLURM_TIME_FORMAT": "%s"}).stdout.split()
+        assert len(shown) == 2
+        assert all(abs(end - END_SLACK_S - int(shown[0])) <= 40 for end in ends)
+    finally:
+        (site.slurm.folder / "work" / "go").touch()
+    site.slurm.wait_idle()
