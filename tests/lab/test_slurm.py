@@ -138,7 +138,7 @@ def test_srun_puts_every_task_into_the_jobs_cgroup(site: Site) -> None:
         begin = next(call for call in fake.calls if call.startswith("job-begin"))
         job = re.search(r"--id (slurm-\d+) --user 20001 --hosts (\S+) ", begin)
         assert job is not None and job[2] == ",".join(sorted(site.fakes))
-        assert "--policy exclusive --min-rate 400M --cgroup" in begin
+        assert re.search("--policy exclusive --min-rate 400M --until [0-9]+ --cgroup$", begin)
         assert group.endswith(f"/{name}/job_{job[1]}")
     site.slurm.wait_idle()
     for name, fake in site.fakes.items():

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -407,3 +408,80 @@ def test_wrong_words_are_refused(site: Site) -> None:
     for words in (["--bot"], ["--node"], ["--config", "/nonexistent"]):
         done = site.run("reconcile", *words)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, words
+
+
+# ---- Slurm's own cgroup of a job, and time limits
+
+SOON_S = 4102444800  # in the year 2100
+
+
+def adopt(site: Site, cgroup: str = "/sys/fs/cgroup/x/job_14") -> int:
+    """Call what the prolog has left for the plugin, as the plugin does."""
+    program = site.state / "14" / "adopt"
+    argv = [str(program), str(site.state / "14"), cgroup]
+    return subprocess.run(
+        argv, env={"PATH": "/usr/bin:/bin"}, timeout=WAIT_S, check=False
+    ).returncode
+
+
+def test_a_job_adopts_slurms_cgroup_after_the_prolog(site: Site) -> None:
+    site.configure(CLOSED, mark_by="slurm-cgroup")
+    assert site.prolog(SLURM_JOB_END_TIME=str(SOON_S)) == 0
+    begin = "job-begin --id slurm-14 --user 20001 --hosts n1,n2 --policy exclusive --min-rate 400M"
+    end = f"--until {SOON_S + 60}"
+    assert site.begins() == [f"{begin} {end} --cgroup-path later --wait 5"]
+    assert not (site.state / "14" / "cgroup").exists()
+    # All tasks of a step at the same time.
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: adopt(site), range(8))) == [0] * 8
+    change = f"{end} --change --cgroup-path /sys/fs/cgroup/x/job_14/*/*/*"
+    assert site.begins()[1:] == [f"{begin} --cgroup-path later {change}"]
+    assert (site.state / "14" / "adopted").readlink() == Path("/sys/fs/cgroup/x/job_14")
+    # The job is started again, and Slurm's cgroup is another one.
+    assert site.prolog(SLURM_JOB_END_TIME=str(SOON_S)) == 0
+    assert adopt(site) == 0 and len(site.begins()) == 4
+    assert site.run("epilog", **JOB).returncode == 0
+    assert not (site.state / "14").exists() and site.told() == ""
+
+
+def test_a_cgroup_that_cannot_be_adopted_is_tried_once_for_all_tasks(site: Site) -> None:
+    site.configure(mark_by="slurm-cgroup")
+    assert site.prolog() == 0
+    site.fake.answer(1, REASON)
+    assert [adopt(site) for _ in range(3)] == [1, 1, 1]
+    assert len(site.begins()) == 2
+    assert site.told().count("\n") == 1
+    assert f"adopt: job 14: {REASON}; the job runs on the common paths" in site.told()
+    site.fake.answer(0)
+    then_s = time.time() - 31  # a later step tries again
+    os.utime(site.state / "14" / "adopt-failed", (then_s, then_s))
+    assert adopt(site) == 0 and len(site.begins()) == 3
+    assert site.run("epilog", **JOB).returncode == 0
+    assert not (site.state / "14").exists()
+
+
+def test_a_job_that_has_not_begun_has_nothing_to_adopt(site: Site) -> None:
+    site.configure(mark_by="slurm-cgroup")
+    site.fake.answer(1, REASON)
+    assert site.prolog() == 0
+    assert [path.name for path in (site.state / "14").iterdir()] == ["node"]
+
+
+@pytest.mark.parametrize("end", ["", "0", "1790000000", "Unknown", "N/A", "-1", "9" * 12, "1;x"])
+def test_an_end_that_is_none_or_over_is_not_declared(site: Site, end: str) -> None:
+    """An empty end is asked for, and nobody answers here."""
+    site.configure(CLOSED)
+    assert site.prolog(SLURM_JOB_END_TIME=end) == 0
+    assert site.begins()[0].endswith(" --min-rate 400M --cgroup --wait 5") and site.told() == ""
+
+
+def test_a_prolog_that_runs_again_says_the_same_end(site: Site) -> None:
+    assert site.prolog(SLURM_JOB_END_TIME=str(SOON_S)) == 0
+    assert site.prolog(SLURM_JOB_END_TIME=str(SOON_S + 1)) == 0
+    assert len(set(site.begins())) == 1
+    begun = site.state / "14" / "begun"
+    begun.write_text(begun.read_text().replace(str(SOON_S + 60), "1790000000"))
+    assert site.prolog(SLURM_JOB_END_TIME=str(SOON_S + 1)) == 0
+    assert f"--until {SOON_S + 61} " in site.begins()[-1]
+    calls = [call.split()[0] for call in site.fake.calls]
+    assert calls == ["job-begin", "job-begin", "job-end", "job-begin"]
