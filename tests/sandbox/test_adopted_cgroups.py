@@ -85,10 +85,13 @@ def scope(host: MarkedHost) -> Iterator[Scope]:
     top = mount / f"{host.host}.slice"
     made = Scope(mount, top / "slurmstepd.scope")
     made.folder.mkdir(parents=True)
-    yield made
-    host.script("job-end", "--all")
-    assert made.folder.is_dir()
-    made.remove(top)
+    try:
+        yield made
+        host.script("job-end", "--all")
+        assert made.folder.is_dir()
+    finally:
+        (top / "cgroup.kill").write_text("1")  # what a test that failed has left
+        made.remove(top)
 
 
 def adopt(host: MarkedHost, job: str, path: Path | str, *args: str) -> None:
