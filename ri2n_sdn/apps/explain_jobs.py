@@ -7,6 +7,7 @@ from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.moves import move_of
 from ri2n_sdn.pipeline.explain import JobView, Pair
 from ri2n_sdn.pipeline.job_plan import tables_of
 from ri2n_sdn.pipeline.jobs import class_slots
@@ -46,7 +47,9 @@ def with_jobs(cluster: Cluster, pair: Pair, packets: Packets | None) -> Pair:
     if packets is None or pair.target not in pair.fabric.hosts:
         return replace(pair, jobs=view)
     job = state.agreement.jobs[packets.job]
-    name = f"job {packets.job} of {job.user} ({job.policy.kind})"
+    move = move_of(job, state.book.moves)
+    by = f", moved by {move.by}" if move is not None else ""
+    name = f"job {packets.job} of {job.user} ({job.policy.kind}{by})"
     if packets.job in state.assignment.refused:
         refusal = state.assignment.refused[packets.job]
         return replace(pair, jobs=replace(view, text=f"{name} was refused: {refusal}"))

@@ -14,11 +14,13 @@ from typing import Any, Protocol, TypeVar
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.history import Record, kept
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
+from ri2n_sdn.jobs.moves import Move
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import (
     Change,
     HistoryRow,
     JobRow,
+    MoveRow,
     PolicyRow,
     Put,
     Remove,
@@ -39,8 +41,8 @@ MAX_POLICIES = 1024
 # Fields that are not kept: the reservations say anew within which one a job is.
 _DERIVED = frozenset({"within"})
 
-RowT = TypeVar("RowT", JobRow, ReservationRow, RightRow, HistoryRow)
-ValueT = TypeVar("ValueT", Job, Reservation, Right, Record)
+RowT = TypeVar("RowT", JobRow, MoveRow, ReservationRow, RightRow, HistoryRow)
+ValueT = TypeVar("ValueT", Job, Move, Reservation, Right, Record)
 
 
 class Storage(Protocol):
@@ -80,6 +82,7 @@ class JobBook:
         self.reservations: Mapping[str, Reservation] = {}
         self.rights: Mapping[str, Right] = {}
         self.policies: Mapping[str, Policy] = {}
+        self.moves: Mapping[str, Move] = {}
         self.history: Sequence[Record] = ()
         self.version = 0
         self.identity = ""
@@ -99,6 +102,7 @@ class JobBook:
                 row.id: _from_row(Reservation, row) for row in state.reservations.values()
             }
             self.rights = {row.user: _from_row(Right, row) for row in state.rights.values()}
+            self.moves = {row.id: _from_row(Move, row) for row in state.moves.values()}
             self.policies = {row.name: _policy(row.rules) for row in state.policies.values()}
             self.history = kept((), [_from_row(Record, row) for row in state.history])
             self.identity = state.identity
@@ -141,9 +145,13 @@ class JobBook:
                 Put(row) for key, row in rows.items() if self._kept.get(key) != row
             ]
             changes += [Remove(row) for key, row in self._kept.items() if key not in rows]
+            # A move ends with its job.
+            over = [key for key in self.moves if key not in rows]
+            changes += [Remove(_to_row(MoveRow, self.moves[key])) for key in over]
             if changes:
                 self._write(*changes)
                 self._kept = rows
+                self.moves = {key: move for key, move in self.moves.items() if key not in over}
 
     def add_order(self, job: Job) -> None:
         """Begin a job by order. Raises BadInput when there are too many, NotAvailable."""
@@ -176,6 +184,22 @@ class JobBook:
             self._kept = {key: row for key, row in self._kept.items() if key not in names}
             self.orders = {key: order for key, order in self.orders.items() if key not in names}
             self.history = history
+            self.version += 1
+
+    def put_move(self, move: Move) -> None:
+        """Give a job of hosts another policy. It ends with the job. Raises NotAvailable."""
+        with self._lock:
+            self._write(Put(_to_row(MoveRow, move)))
+            self.moves = {**self.moves, move.id: move}
+            self.version += 1
+
+    def remove_move(self, name: str) -> None:
+        """Give a job the policy that its hosts declare. Raises BadInput, NotAvailable."""
+        with self._lock:
+            if name not in self.moves:
+                raise BadInput(f"{name}: it has the policy that its hosts declare")
+            self._write(Remove(_to_row(MoveRow, self.moves[name])))
+            self.moves = {key: move for key, move in self.moves.items() if key != name}
             self.version += 1
 
     def put_reservation(self, reservation: Reservation) -> None:

@@ -12,6 +12,7 @@ from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import Agreement
+from ri2n_sdn.jobs.model import Policy
 from ri2n_sdn.jobs.nudges import Nudges
 from ri2n_sdn.pipeline.job_plan import Channels
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
@@ -49,6 +50,15 @@ class JobState:
     def rules(self, host: str) -> HostJobs:
         """What a host's rows must hold about jobs."""
         return self.of_host.get(host, NO_JOBS)
+
+    def declared_policy(self, key: str) -> Policy | None:
+        """The policy of a job as its hosts declare it; None when none of them does."""
+        numbers = self.agreement.classes.get(key, {})
+        for host, number in numbers.items():
+            for each in self.declared.get(host, ()):
+                if each.number == number and each.job.id == key.partition("@")[0]:
+                    return each.job.policy
+        return None
 
     def failures(self, key: str) -> dict[str, str]:
         """Why hosts cannot carry out an order, by host. What they say of other jobs is nothing."""

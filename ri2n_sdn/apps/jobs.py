@@ -37,6 +37,7 @@ from ri2n_sdn.jobs.history import Record, ended
 from ri2n_sdn.jobs.history import kept as records_kept
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
+from ri2n_sdn.jobs.moves import moved
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
@@ -288,7 +289,7 @@ class JobsApp(OSKenApp):
         if not every and not reserved and state.agreement == Agreement():
             self._basis = basis
             return
-        agreement = agree(every, state.book.orders, state.agreement)
+        agreement = moved(agree(every, state.book.orders, state.agreement), state.book.moves)
         jobs = at((replace(job, id=key) for key, job in agreement.jobs.items()), reserved, now_s)
         # The decision must not depend on itself: it is made from all paths.
         plain = replace(fabric, reserved=None)
@@ -298,7 +299,7 @@ class JobsApp(OSKenApp):
         of_host = plan_jobs(decided, agreement, assignment, state.key, channels)
         with cluster.lock:
             self._note_changes(agreement)
-            moved = assignment.lanes != state.assignment.lanes
+            changed = assignment.lanes != state.assignment.lanes
             state.agreement, state.assignment = agreement, assignment
             if state.channels != channels:
                 state.channels = channels
@@ -306,7 +307,7 @@ class JobsApp(OSKenApp):
             # Before the rows: switches must know these addresses when a frame goes to them.
             self._announce(fabric, of_host, time.monotonic())
             self._publish(of_host)
-            if moved:
+            if changed:
                 cluster.topology_changed()
                 fabric = cluster.fabric()
         self._basis = (fabric, *basis[1:])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.local_policies import (
@@ -25,11 +25,12 @@ from ri2n_sdn.apps.local_policies import (
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
-from ri2n_sdn.jobs.check import check_reservation
+from ri2n_sdn.jobs.check import check_policy, check_reservation
 from ri2n_sdn.jobs.declaration import read_order
 from ri2n_sdn.jobs.history import ended, matching
 from ri2n_sdn.jobs.lanes import lane_text
-from ri2n_sdn.jobs.model import Job, Reservation
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
+from ri2n_sdn.jobs.moves import Move, move_of
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
 from ri2n_sdn.jobs.text import job_id
 from ri2n_sdn.pipeline.job_plan import tables_of
@@ -134,31 +135,74 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, A
 
 
 def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
-    """Give an ordered job another policy while it runs. Its packets change over without a loss."""
+    """Give a job another policy while it runs. Its packets change over without a loss.
+
+    An order becomes another order. Of a job that hosts have begun, the controller keeps the move
+    (`ri2n_sdn.jobs.moves`), and `back` undoes it.
+    """
     name = _name(request)
     book, now_s = cluster.jobs.book, time.time()
-    job = book.orders.get(name)
-    if job is None:
-        if name in cluster.jobs.agreement.jobs:
-            raise BadInput(
-                f"{name}: it was begun on its hosts; run job-begin --change --id {name} there"
-            )
+    back = request.get("back", False)
+    if type(back) is not bool:
+        raise BadInput("back: must be true or false")
+    with cluster.lock:
+        job = book.orders.get(name) or cluster.jobs.agreement.jobs.get(name)
+        declared = cluster.jobs.declared_policy(name)
+    if job is None or (job.source == "order" and name not in book.orders):
         raise BadInput(f"{name}: no such job")
     asker.check_owner(job.user, job.uid, name)
-    asked = request.get("job")
-    if not isinstance(asked, dict):
-        raise BadInput("job: must be an object")
-    fixed = {"id": job.id, "user": job.user, "uid": job.uid, "hosts": list(job.hosts)}
-    if fixed.keys() & asked.keys():
-        raise BadInput(f"job: {', '.join(sorted(fixed.keys() & asked.keys()))} cannot be changed")
-    wanted = replace(_job({**asked, **fixed}, now_s, book), begin_s=job.begin_s, end_s=job.end_s)
+    if back:
+        if "job" in request:
+            raise BadInput("back: says which policy it is, so there can be no other")
+        if job.source == "order":
+            raise BadInput(f"{name}: it is an order, so it has no other policy to go back to")
+        if declared is None or name not in book.moves:
+            raise BadInput(f"{name}: it has the policy that its hosts declare")
+        wanted = replace(job, policy=declared)
+    else:
+        wanted = replace(job, policy=_moved_policy(job, declared, request.get("job"), now_s, book))
+    if job.source == "host" and job.end_s is not None and job.end_s <= now_s:
+        wanted = replace(wanted, end_s=None)  # it goes on, nobody knows for how long
     with cluster.lock:
         others = [other for key, other in _all(cluster).items() if key != name]
-    _check_room(cluster, asker, wanted, others, now_s)
-    book.add_order(wanted)
+    # The job manager has given the user what the hosts declare, so no right is needed for it.
+    _check_room(cluster, ROOT if back else asker, wanted, others, now_s)
+    if job.source == "order":
+        book.add_order(wanted)
+    elif back:
+        book.remove_move(name)
+    else:
+        moved_s = max(now_s, job.begin_s)
+        book.put_move(Move(name, job.uid, wanted.policy, asker.name, moved_s))
     cluster.wake.jobs.set()
     with cluster.lock:
+        cluster.note(f"job {name} of {job.user}: {asker.name} has moved it{' back' * back}")
         return {"job": _document(cluster, name, wanted)}
+
+
+def _moved_policy(
+    job: Job, declared: Policy | None, asked: object, now_s: float, book: JobBook
+) -> Policy:
+    """The policy that a request wants for a job that runs. Raises BadInput."""
+    if not isinstance(asked, dict):
+        raise BadInput("job: must be an object")
+    fixed = {"user": job.user, "uid": job.uid, "hosts": list(job.hosts)}
+    fixed["id"] = job.id.partition("@")[0]
+    if fixed.keys() & asked.keys():
+        raise BadInput(f"job: {', '.join(sorted(fixed.keys() & asked.keys()))} cannot be changed")
+    policy = _job({**asked, **fixed}, now_s, book).policy
+    if job.source == "order":
+        return policy
+    # Hosts hold a job to its max_rate, by what they declare.
+    rate_bps = declared.max_rate_bps if declared is not None else job.policy.max_rate_bps
+    if policy.max_rate_bps not in (None, rate_bps):
+        raise BadInput(
+            f"max_rate_bps: the hosts of {job.id} hold it to its rate; run job-begin --change "
+            f"--id {fixed['id']} there"
+        )
+    policy = replace(policy, max_rate_bps=rate_bps)
+    check_policy(policy)
+    return policy
 
 
 def _list(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +211,7 @@ def _list(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
 
 
 def _show(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
-    """One job, with its class on each host and its paths from each host to the others."""
+    """One job, with its class on each host, and as `routes` its paths from each to the others."""
     name = _name(request)
     with cluster.lock:
         job = _all(cluster).get(name)
@@ -223,10 +267,24 @@ def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
         "state": what,
         "why": why,
         "failed": cluster.jobs.failures(key),
+        "moved": _moved(cluster, job),
         "lanes": [
             lane_text(cluster.jobs.assignment.fabric, lane)
             for lane in sorted(cluster.jobs.assignment.lanes.get(key, ()))
         ],
+    }
+
+
+def _moved(cluster: Cluster, job: Job) -> dict[str, Any] | None:
+    """Who has moved a job of hosts, when, and what its hosts declare; None when nobody has."""
+    move = move_of(job, cluster.jobs.book.moves)
+    if move is None:
+        return None
+    declared = cluster.jobs.declared_policy(job.id)
+    return {
+        "by": move.by,
+        "at_s": move.moved_s,
+        "declared": policy_document(declared) if declared is not None else None,
     }
 
 
@@ -251,7 +309,7 @@ def _details(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
                             "alive": path.alive,
                         }
                     )
-    return {"classes": dict(state.agreement.classes.get(key, {})), "paths": paths}
+    return {"classes": dict(state.agreement.classes.get(key, {})), "routes": paths}
 
 
 # Reservations

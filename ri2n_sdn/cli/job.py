@@ -146,6 +146,9 @@ def move(
     service: ServiceOption = None,
     min_rate: MinRateOption = None,
     max_rate: MaxRateOption = None,
+    back: Annotated[
+        bool, typer.Option("--back", help="To the policy that the job's hosts declare.")
+    ] = False,
     socket: SocketOption = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
@@ -154,8 +157,14 @@ def move(
 
     Without --policy and --named, its policy is `paths`.
     """
-    wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
-    answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
+    if back:
+        options = (named, policy, paths, table, service, min_rate, max_rate)
+        if any(value not in (None, []) for value in options):
+            raise BadInput("--back: says which policy it is: omit the other options")
+        answer = call(jobs_socket(socket, lab), "job_move", id=name, back=True)["job"]
+    else:
+        wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
+        answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
     if as_json:
         print_json(answer)
     else:
@@ -212,19 +221,24 @@ def show(
         f"{time_text(job['begin_s'])}, ends at {time_text(job['end_s'])}",
         highlight=False,
     )
+    if job["moved"]:
+        declared = job["moved"]["declared"]
+        text = f"moved by {job['moved']['by']} at {time_text(job['moved']['at_s'])}; its hosts "
+        text += f"declare {policy_text(declared) if declared else 'nothing'} "
+        out.print(f"{text}(`ri2n job move {job['id']} --back`)", highlight=False)
     for host in sorted({*job["hosts"], *job["failed"]}):
         number = job["classes"].get(host)
         text = f"class {number}" if number is not None else "has not begun it"
         if host in job["failed"]:
             text += f", and cannot carry out the order: {job['failed'][host]}"
         out.print(f"{host}: {text}", highlight=False)
-    if not job["paths"]:
+    if not job["routes"]:
         out.print("its packets go as everybody's", highlight=False)
         return
     shown = Table()
     for heading in ("from", "to", "DSCP", "own NIC", "peer's NIC", "network", "VLAN", "alive"):
         shown.add_column(heading)
-    for path in job["paths"]:
+    for path in job["routes"]:
         shown.add_row(
             path["src"],
             path["dst"],

@@ -52,6 +52,7 @@ _FIELDS = {
     "Network": "networks",
     "Links": "links",
     "Job": "jobs",
+    "Move": "moves",
     "Reservation": "reservations",
     "Policy": "policies",
     "Right": "rights",

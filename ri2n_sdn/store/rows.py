@@ -13,6 +13,7 @@ __all__ = [
     "HostRow",
     "JobRow",
     "LinksRow",
+    "MoveRow",
     "NetworkRow",
     "PolicyRow",
     "Put",
@@ -109,6 +110,17 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveRow:
+    """Another policy for a job of hosts, by whom, and since when (Unix time)."""
+
+    id: str
+    uid: int
+    rules: Rules = Rules()
+    by: str = ""
+    moved_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationRow:
     """A reservation of hosts, and of a rate between them, for some time (Unix times)."""
 
@@ -160,6 +172,7 @@ Row: TypeAlias = (
     | NetworkRow
     | LinksRow
     | JobRow
+    | MoveRow
     | ReservationRow
     | PolicyRow
     | RightRow
@@ -188,9 +201,10 @@ Change: TypeAlias = Put | Remove
 class State:
     """All rows at one moment.
 
-    Hosts, networks and policies are by name, jobs and reservations by id, rights by user, links by
-    pair of hosts. `history` is in the order of its rows' ends. `cluster` is None in an empty store.
-    `identity` is the UUID of the cluster's row: two controllers with one store have the same.
+    Hosts, networks and policies are by name, jobs, moves and reservations by id, rights by user,
+    links by pair of hosts. `history` is in the order of its rows' ends. `cluster` is None in an
+    empty store. `identity` is the UUID of the cluster's row: two controllers with one store have
+    the same.
     """
 
     cluster: ClusterRow | None = None
@@ -199,6 +213,7 @@ class State:
     networks: Mapping[str, NetworkRow] = field(default_factory=dict)
     links: Mapping[tuple[str, str], LinksRow] = field(default_factory=dict)
     jobs: Mapping[str, JobRow] = field(default_factory=dict)
+    moves: Mapping[str, MoveRow] = field(default_factory=dict)
     reservations: Mapping[str, ReservationRow] = field(default_factory=dict)
     policies: Mapping[str, PolicyRow] = field(default_factory=dict)
     rights: Mapping[str, RightRow] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from ri2n_sdn.store.rows import (
     HostRow,
     JobRow,
     LinksRow,
+    MoveRow,
     NetworkRow,
     PolicyRow,
     ReservationRow,
@@ -137,7 +138,7 @@ class Table(Generic[RowT]):
             raise ValueError(f"a row of {self.name} cannot be read: {error!r}") from None
 
 
-_WITH_RULES = (JobRow, ReservationRow, PolicyRow, HistoryRow)
+_WITH_RULES = (JobRow, MoveRow, ReservationRow, PolicyRow, HistoryRow)
 _JOB: dict[str, _Codec] = {"id": _TEXT, "user": _TEXT, "uid": _NUMBER, "hosts": _TUPLE}
 
 TABLES: tuple[Table[Any], ...] = (
@@ -167,6 +168,12 @@ TABLES: tuple[Table[Any], ...] = (
             **{"begin_s": _NUMBER, "end_s": _OPTIONAL},
             **{"source": _TEXT, "state": _TEXT, "why": _TEXT},
         },
+    ),
+    Table(
+        "Move",
+        MoveRow,
+        ("id",),
+        {"id": _TEXT, "uid": _NUMBER, "by": _TEXT, "moved_s": _NUMBER},
     ),
     Table(
         "Reservation",

@@ -12,7 +12,7 @@ from ri2n_lab.cluster.sandbox import Sandbox
 from tests.problem_texts import problem_texts
 from tests.unit.commands import ri2n
 
-from .declarations import declare, fail, orders, withdraw_all
+from .declarations import declare, fail, job, orders, withdraw_all
 from .frames import await_problems, wait_until
 
 HOSTS = "AB"
@@ -170,3 +170,45 @@ def test_a_host_with_more_such_rows_than_orders_has_the_first_read(sandbox: Sand
         fail(sandbox, "A", {**FAILED, "id": f"x{number}"}, number)
     carry_out(sandbox, "o1", {"A": 1, "B": 1})
     await_state(sandbox, "o1")
+
+
+def test_a_job_of_hosts_is_moved_until_it_ends_or_is_moved_back(sandbox: Sandbox) -> None:
+    for number, host in enumerate(HOSTS, 1):
+        declare(sandbox, host, job("h1", number, HOSTS, "exclusive"))
+    await_state(sandbox, "h1")
+    (lane,) = shown(sandbox, "h1")["lanes"]
+    network = next(str(n["id"]) for n in sandbox.ask("status")["networks"] if n["id"] != lane)
+    command(sandbox, "job", "move", "h1", "--paths", network)
+
+    def is_moved() -> bool:
+        document = shown(sandbox, "h1")
+        used = {each["network"] for each in document["routes"]}
+        return document["state"] == "installed" and used == {network} and not document["lanes"]
+
+    wait_until(is_moved, lambda: str(shown(sandbox, "h1")), 60)
+    text = command(sandbox, "job", "show", "h1")
+    assert f"paths; {network}, begun by its hosts" in text and "its hosts declare exclusive" in text
+    why = command(sandbox, "explain", "A", "B", "--job", "h1")
+    assert "h1 of alice (paths, moved by root) use 1 of 3 paths" in why, why
+    start_anew(sandbox)
+    wait_until(is_moved, lambda: str(shown(sandbox, "h1")), 60)
+    counters = sandbox.ask("status")["counters"]
+    assert (counters.get("flow_mods", 0), counters.get("group_mods", 0)) == (0, 0), counters
+    command(sandbox, "job", "move", "h1", "--back")
+    wait_until(
+        lambda: shown(sandbox, "h1")["lanes"] and not shown(sandbox, "h1")["moved"],
+        lambda: str(shown(sandbox, "h1")),
+        60,
+    )
+    await_state(sandbox, "h1")
+    assert shown(sandbox, "h1")["policy"] == "exclusive"
+    # A move ends with the job: the next one with the same id has what its hosts declare.
+    command(sandbox, "job", "move", "h1", "--paths", network)
+    wait_until(is_moved, lambda: str(shown(sandbox, "h1")), 60)
+    for host in HOSTS:
+        withdraw_all(sandbox, host)
+    wait_until(lambda: not sandbox.ask("job_list")["jobs"], "the job has not ended")
+    for number, host in enumerate(HOSTS, 1):
+        declare(sandbox, host, job("h1", number, HOSTS, "exclusive"))
+    await_state(sandbox, "h1")
+    assert shown(sandbox, "h1")["policy"] == "exclusive" and not shown(sandbox, "h1")["moved"]

@@ -415,7 +415,7 @@ def test_an_order_reaches_its_hosts_and_ends(sandbox: Sandbox) -> None:
         declare(sandbox, host, document | {"class": number, "source": "order"})
     await_installed(sandbox, "o1")
     shown = sandbox.ask("job_show", id="o1")["job"]
-    assert shown["classes"] == {"A": 4, "B": 9} and shown["paths"]
+    assert shown["classes"] == {"A": 4, "B": 9} and shown["routes"]
     used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 4))
     assert len(used) == 1 and used == networks_used(sandbox, "B", flows(sandbox, "B", "A", 9))
     sandbox.ask("job_end", id="o1")

@@ -25,6 +25,7 @@ from ri2n_sdn.store.rows import (
     HostRow,
     JobRow,
     LinksRow,
+    MoveRow,
     NetworkRow,
     PolicyRow,
     Put,
@@ -52,6 +53,7 @@ ROWS: list[Row] = [
     LinksRow("A", "B", {"1/2/0": 3, "2/1/12": 0}),
     ReservationRow("r1", "bob", ("n1",), 5.0, 6.0, 10**9, RULES),
     PolicyRow("fast", RULES),
+    MoveRow("j1", 20001, RULES, "root", 4.5),
     RightRow("alice", frozenset({"paths", "shared"}), None, 4, True),
     HistoryRow("j0", "alice", 20001, ("n1",), RULES, 1.0, 2.0, "ended"),
 ]
@@ -87,7 +89,7 @@ def own(tmp_path: Path) -> Iterator[OwnServer]:
 
 def everything(state: State) -> list[Row]:
     tables = (state.jobs, state.hosts, state.networks, state.links)
-    more = (state.reservations, state.policies, state.rights)
+    more = (state.moves, state.reservations, state.policies, state.rights)
     return [*(row for table in (*tables, *more) for row in table.values()), *state.history]
 
 

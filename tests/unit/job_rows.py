@@ -10,6 +10,7 @@ from ri2n_sdn.store.rows import (
     Change,
     HistoryRow,
     JobRow,
+    MoveRow,
     PolicyRow,
     Put,
     ReservationRow,
@@ -66,6 +67,7 @@ class FakeStore:
             jobs={row.id: row for row in of(JobRow)},
             reservations={row.id: row for row in of(ReservationRow)},
             rights={row.user: row for row in of(RightRow)},
+            moves={row.id: row for row in of(MoveRow)},
             policies={row.name: row for row in of(PolicyRow)},
             history=tuple(of(HistoryRow)),
         )

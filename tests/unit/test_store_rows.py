@@ -90,7 +90,7 @@ def test_every_field_is_a_column_of_the_schema() -> None:
         if table.key and table.name != "History":
             assert schema[table.name]["indexes"] == [list(table.key)]
     assert {each.name for each in fields(State)} - {"cluster", "identity"} == {
-        *("hosts", "networks", "links", "jobs"),
+        *("hosts", "networks", "links", "jobs", "moves"),
         *("reservations", "policies", "rights", "history"),
     }
 
