@@ -51,9 +51,9 @@ HOST = HostRow("A", f"{2**64 - 1:016x}", "02:00:00:00:00:01", {1: "eth0"}, {1: "
 ROWS: list[Row] = [
     *(JOB, HOST, NetworkRow("n1", frozenset({"A:1", "B:2"}))),
     LinksRow("A", "B", {"1/2/0": 3, "2/1/12": 0}),
+    MoveRow("j1", 20001, RULES, "root", 4.5),
     ReservationRow("r1", "bob", ("n1",), 5.0, 6.0, 10**9, RULES),
     PolicyRow("fast", RULES),
-    MoveRow("j1", 20001, RULES, "root", 4.5),
     RightRow("alice", frozenset({"paths", "shared"}), None, 4, True),
     HistoryRow("j0", "alice", 20001, ("n1",), RULES, 1.0, 2.0, "ended"),
 ]
