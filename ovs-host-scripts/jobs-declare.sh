@@ -121,17 +121,15 @@ local_user() {
     local text source=files number=no lines=()
     mapfile -t lines 2>/dev/null </etc/nsswitch.conf || true
     for text in ${lines[@]+"${lines[@]}"}; do
-        [[ ! $text =~ ^passwd:[[:space:]]*([^[:space:]]*) ]] || source=${BASH_REMATCH[1]}
+        [[ $text != passwd:* ]] || read -r source _ <<<"${text#passwd:}"
     done
     [[ $source == files ]] || return 1
     [[ ! $JOB_USER =~ ^[0-9]+$ ]] || number=yes
     mapfile -t -n 1000 lines 2>/dev/null </etc/passwd || return 1
     for line in ${lines[@]+"${lines[@]}"}; do
-        if [[ $number == yes ]]; then
-            [[ ! $line =~ ^[^:]+:[^:]*:$JOB_USER: ]] || return 0
-        else
-            [[ $line != "$JOB_USER:"* ]] || return 0
-        fi
+        text=$line
+        [[ $number == no ]] || text=${line#*:*:}
+        [[ $text != "$JOB_USER:"* ]] || return 0
     done
     return 1
 }
@@ -169,10 +167,8 @@ make_declaration() {
 
 # Put DECLARATION into the job's variables.
 set_declaration() {
-    local hash
-    hash=$(sha256sum <<<"$DECLARATION")
-    to_hex "$DECLARATION"
-    JOB_TEXT[$ID]=$DECLARATION JOB_HASH[$ID]=${hash:0:12} JOB_HEX[$ID]=$HEX
+    printf '%s\n' "$DECLARATION" >"$RUN_DIR/.part" && encode "$RUN_DIR/.part" || return 1
+    JOB_TEXT[$ID]=$DECLARATION JOB_HASH[$ID]=${HASHES[0]} JOB_HEX[$ID]=${HEXES[0]}
 }
 
 # first_difference OLD NEW: set DIFFERENCE to the first key that two declarations do not share.
