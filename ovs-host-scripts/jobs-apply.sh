@@ -334,7 +334,9 @@ make_jobs() {
         no_marking_rules 2>/dev/null >"$text" || { WHY="cannot write $text" && return 1; }
         attempt nft -f - <"$text" || return 1
     else
-        find_cgroup2 || true
+        for id in "${JOB_IDS[@]}"; do
+            [[ -z ${JOB_CGROUP[$id]} ]] || { find_cgroup2 || true && break; }
+        done
         make_cgroups 2>/dev/null || { WHY="cannot make a cgroup" && return 1; }
         load_rules "$text" || return 1
     fi
