@@ -48,6 +48,7 @@ waits() { [[ $2 == "$MY_ASK" || /proc/$1/fd/9 -ef $2 ]]; }
 carry_out() {
     local number begun=() ended=() gone=()
     local -A touched=()
+    NEW_CLASSES=() # the answers to jobs that have begun before stay
     load_jobs
     make_room
     for number in "${!ASK_ID[@]}"; do
@@ -204,7 +205,10 @@ keep_begun() {
         WHY="cannot write $RUN_DIR/job.${files[0]##*/job.}"
         return 1
     }
-    [[ $lost == no ]] || { load_jobs && { NO_SWITCH=1 make_jobs || true; }; }
+    [[ $lost == yes ]] || return 0
+    NEW_CLASSES=()
+    load_jobs
+    NO_SWITCH=1 make_jobs || true # the next script does what is left
 }
 
 # Something does not work. So no new job begins. Ended jobs have ended, if that works.
