@@ -96,7 +96,7 @@ end_jobs() {
     folder=$(jobs_dir)
     [[ -d $folder ]] || return 0
     must "$HERE/job-end" --all --bridge "$BRIDGE" ${DB:+--db "$DB"} --run-dir "$folder"
-    try rmdir "$folder"
+    try rmdir "$folder"/{ask,new,gone} "$folder"
 }
 
 # Remove the bridge from the database, and put back the settings that were changed.
