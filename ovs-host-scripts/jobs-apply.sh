@@ -335,7 +335,7 @@ make_jobs() {
         attempt nft -f - <"$text" || return 1
     else
         for id in "${JOB_IDS[@]}"; do
-            [[ -z ${JOB_CGROUP[$id]} ]] || { find_cgroup2 || true && break; }
+            [[ -z ${JOB_CGROUP[$id]}${JOB_ADOPTED[$id]} ]] || { find_cgroup2 || true && break; }
         done
         make_cgroups 2>/dev/null || { WHY="cannot make a cgroup" && return 1; }
         load_rules "$text" || return 1

@@ -149,14 +149,17 @@ carry_out() {
 # note_failed ID SAID: remember why an order could not be carried out, which is the last line of
 # what job-begin said. The controller takes MOST_WHY characters of printable ASCII.
 note_failed() {
-    local LC_ALL=C why=${2##*$'\n'}
+    local LC_ALL=C why=${2##*$'\n'} hex
     why=${why#job-begin: }
     why=${why:-job-begin has failed}
     why=${why//[^ -~]/?}
     why=${why:0:MOST_WHY}
     why=${why//\\/\\\\}
-    to_hex "{\"v\":1,\"id\":\"$1\",\"failed\":true,\"why\":\"${why//\"/\\\"}\"}"
-    ORDER_FAILED[$1]=$HEX
+    why="{\"v\":1,\"id\":\"$1\",\"failed\":true,\"why\":\"${why//\"/\\\"}\"}"
+    hex=$(od -An -v -tx1 -w4096 <<<"$why")
+    hex=${hex# }
+    hex=${hex% 0a} # the end of the line
+    ORDER_FAILED[$1]=${hex// /.}
 }
 
 # Have a row in the bridge for each order that failed, and no other. A row goes when ovs-vswitchd
