@@ -77,6 +77,33 @@ SERVER = program("""
         print(count, flush=True)
 """)
 
+# 2.5 s of as much as goes. TCP hands over super-packets, up to 64 KB at once.
+FLOODS = {
+    "udp": """
+        sender = socket.socket(family, socket.SOCK_DGRAM)
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            sender.sendto(b"x" * 1000, (address, int(sys.argv[2])))
+    """,
+    "tcp": """
+        sender = socket.socket(family, socket.SOCK_STREAM)
+        sender.connect((address, int(sys.argv[2])))
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            sender.sendall(b"x" * 65536)
+    """,
+}
+
+# Takes all that comes, as fast as it comes.
+SINK = program("""
+    server = socket.create_server((address, 0), family=family)
+    print(server.getsockname()[1], flush=True)
+    connection, _ = server.accept()
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(1 << 20):
+            pass
+""")
+
 
 def serve(
     host: MarkedHost, address: str, *argv: str, namespace: str | None = None, uid: int = 0
@@ -349,24 +376,27 @@ def test_after_the_job_no_packet_has_a_class(host: MarkedHost) -> None:
         assert classes(frames[5:]) == {2}
 
 
-def test_no_second_has_more_than_the_rate(host: MarkedHost) -> None:
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_no_second_has_more_than_the_rate(host: MarkedHost, kind: str) -> None:
     """The job's packets have their rate and no more; others pass beside them."""
     _, peer = ADDRESSES["-4"]
     rate_bps = 8_000_000
     host.begin("job", USER, "--max-rate", "8M")
-    flood = program("""
-        sender = socket.socket(family, socket.SOCK_DGRAM)
-        end = time.monotonic() + 2.5
-        while time.monotonic() < end:
-            sender.sendto(b"x" * 1000, (address, int(sys.argv[2])))
-    """)
+    # BBR would space the packets out by itself.
+    host.run("ip", "route", "replace", peer, "dev", BRIDGE, "congctl", "cubic")
+    port = "1009"
+    if kind == "tcp":
+        sink = host.start(sys.executable, "-c", SINK, peer, namespace=host.peer)
+        assert sink.stdout is not None
+        port = sink.stdout.readline().strip()
+    flood = program(FLOODS[kind])
     with host.capture_device() as capture:
-        process = host.start(sys.executable, "-c", flood, peer, "1009", uid=USER)
+        process = host.start(sys.executable, "-c", flood, peer, port, uid=USER)
         while process.poll() is None:
             capture.read()
         host.python(UDP, peer, uid=OTHER)
         capture.wait(5, lambda frame: frame.dport == 9)
-        frames = [frame for frame in capture.frames if frame.dport == 1009]
+        frames = [frame for frame in capture.frames if frame.dport == int(port)]
     assert classes(frames) == {1}
     assert 8 * sum(frame.size for frame in frames) > rate_bps
     first, in_window, most = 0, 0, 0
