@@ -56,6 +56,7 @@ _FIELDS = {
     "Reservation": "reservations",
     "Policy": "policies",
     "Right": "rights",
+    "Token": "tokens",
 }
 
 

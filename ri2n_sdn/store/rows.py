@@ -23,6 +23,7 @@ __all__ = [
     "Row",
     "Rules",
     "State",
+    "TokenRow",
 ]
 
 
@@ -166,6 +167,22 @@ class HistoryRow:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token of the web process: the SHA-256 `hash` of its text in hexadecimal digits.
+
+    `role` is one of apps.web_socket.ROLES. `user` None: it is for no user in particular.
+    `expires_s` None: it does not end by itself.
+    """
+
+    name: str
+    hash: str
+    role: str
+    user: str | None = None
+    created_s: float = 0.0
+    expires_s: float | None = None
+
+
 Row: TypeAlias = (
     ClusterRow
     | HostRow
@@ -177,6 +194,7 @@ Row: TypeAlias = (
     | PolicyRow
     | RightRow
     | HistoryRow
+    | TokenRow
 )
 
 
@@ -201,9 +219,9 @@ Change: TypeAlias = Put | Remove
 class State:
     """All rows at one moment.
 
-    Hosts, networks and policies are by name, jobs, moves and reservations by id, rights by user,
-    links by pair of hosts. `history` is in the order of its rows' ends. `cluster` is None in an
-    empty store. `identity` is the UUID of the cluster's row: two controllers with one store have
+    Hosts, networks, policies and tokens are by name, jobs, moves and reservations by id, rights by
+    user, links by pair of hosts. `history` is in the order of its rows' ends. `cluster` is None in
+    an empty store. `identity` is the UUID of the cluster's row: two controllers with one store have
     the same.
     """
 
@@ -218,3 +236,4 @@ class State:
     policies: Mapping[str, PolicyRow] = field(default_factory=dict)
     rights: Mapping[str, RightRow] = field(default_factory=dict)
     history: tuple[HistoryRow, ...] = ()
+    tokens: Mapping[str, TokenRow] = field(default_factory=dict)

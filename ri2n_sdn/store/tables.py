@@ -24,6 +24,7 @@ from ri2n_sdn.store.rows import (
     RightRow,
     Row,
     Rules,
+    TokenRow,
 )
 
 __all__ = ["NO_DSCP", "TABLES", "Table", "table_of"]
@@ -199,6 +200,15 @@ TABLES: tuple[Table[Any], ...] = (
         HistoryRow,
         ("id", "begin_s", "end_s"),
         {**_JOB, "begin_s": _NUMBER, "end_s": _NUMBER, "why": _TEXT},
+    ),
+    Table(
+        "Token",
+        TokenRow,
+        ("name",),
+        {
+            **{"name": _TEXT, "hash": _TEXT, "role": _TEXT, "user": _OPTIONAL},
+            **{"created_s": _NUMBER, "expires_s": _OPTIONAL},
+        },
     ),
 )
 """All tables of the schema that hold rows of `rows.py`."""

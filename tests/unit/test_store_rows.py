@@ -25,6 +25,7 @@ from ri2n_sdn.store.rows import (
     Row,
     Rules,
     State,
+    TokenRow,
 )
 from ri2n_sdn.store.tables import TABLES, table_of
 
@@ -62,6 +63,15 @@ rows = st.one_of(
     st.builds(ReservationRow, names, names, hosts, times, times, rates, rules),
     st.builds(PolicyRow, names, rules),
     st.builds(RightRow, names, st.frozensets(names), rates, rates, st.booleans()),
+    st.builds(
+        TokenRow,
+        names,
+        names,
+        st.sampled_from(["viewer", "user", "admin"]),
+        st.none() | names,
+        times,
+        st.none() | times,
+    ),
     st.builds(HistoryRow, names, names, st.integers(0, 2**31), hosts, rules, times, times, names),
 )
 
@@ -91,7 +101,7 @@ def test_every_field_is_a_column_of_the_schema() -> None:
             assert schema[table.name]["indexes"] == [list(table.key)]
     assert {each.name for each in fields(State)} - {"cluster", "identity"} == {
         *("hosts", "networks", "links", "jobs", "moves"),
-        *("reservations", "policies", "rights", "history"),
+        *("reservations", "policies", "rights", "history", "tokens"),
     }
 
 
