@@ -1,19 +1,36 @@
-"""Talk to a running controller over its unix socket, with one JSON object per line."""
+"""Talk to a running controller over its unix sockets, with one JSON object per line."""
 
 from __future__ import annotations
 
 import json
 import socket
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["DEFAULT_SOCKET", "call", "jobs_socket_of"]
+__all__ = [
+    "DEFAULT_SOCKET",
+    "MAX_EVENTS",
+    "Watch",
+    "call",
+    "jobs_socket_of",
+    "merge",
+    "web_socket_of",
+]
 
 DEFAULT_SOCKET = Path("/run/ri2n-controller/controller.sock")
 MAX_REPLY_BYTES = 64 << 20
+
+MAX_EVENTS = 200
+"""A merged state keeps so many events, the newest."""
+
+# A controller gives watchers a sign of life every 5 s.
+SILENT_S = 20.0
 
 
 def jobs_socket_of(path: Path) -> Path:
@@ -21,21 +38,147 @@ def jobs_socket_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}-jobs{path.suffix}")
 
 
-def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -> dict[str, Any]:
+def web_socket_of(path: Path) -> Path:
+    """The socket for the web process, beside the controller's own one.
+
+    Each request on it says under `as` for whom it is: `{"user", "uid", "role"}`.
+    """
+    return path.with_name(f"{path.stem}-web{path.suffix}")
+
+
+def call(
+    path: Path,
+    op: str,
+    *,
+    timeout_s: float = 10.0,
+    who: Mapping[str, object] | None = None,
+    **arguments: object,
+) -> dict[str, Any]:
     """Send one request to the controller that listens at `path`, and return its answer.
+
+    `who` is for whom it is, and needed on the socket of `web_socket_of` alone.
 
     Raises NotAvailable when nobody listens, when no answer comes within `timeout_s`, or when the
     answer is not that of a controller. Raises BadInput with the controller's own words when the
     controller refuses the request (an unknown host, an unknown strategy).
     """
-    request = json.dumps({"op": op, **arguments}).encode() + b"\n"
     deadline = time.monotonic() + timeout_s
+    with _asking(path, timeout_s), socket.socket(socket.AF_UNIX) as connection:
+        _send(connection, path, timeout_s, _request(op, who, arguments))
+        line = _read_line(connection, deadline)
+    return _answer(path, line)
+
+
+def merge(state: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The state after a change. Neither argument is changed, and no map in them.
+
+    Both have maps by the names of parts. A change's keys replace those of the part, and a value of
+    None removes the key. Its `events` are appended, and the newest MAX_EVENTS are kept.
+    """
+    result = dict(state)
+    for part, new in changed.items():
+        if part == "events":
+            result[part] = [*state.get(part, ()), *new][-MAX_EVENTS:]
+        else:
+            merged = {**state.get(part, {}), **new}
+            result[part] = {key: value for key, value in merged.items() if value is not None}
+    return result
+
+
+class Watch:
+    """The state of a controller, and each change of it, as they come: an iterator.
+
+    Each item is the whole state, the first one as it is now. The iterator ends when the controller
+    ends the stream, because it starts anew or stops. A context manager, which ends the stream.
+
+        with Watch(path) as watch:
+            for state in watch:
+                print(state["controller"]["strategy"])
+    """
+
+    def __init__(
+        self, path: Path, *, who: Mapping[str, Any] | None = None, silent_s: float = SILENT_S
+    ) -> None:
+        """Watch the controller that listens at `path`.
+
+        `who` is for whom this is, and needed on the socket of `web_socket_of`. A controller that
+        says nothing for `silent_s` has ended. Raises NotAvailable when nobody listens, BadInput
+        when the controller refuses.
+        """
+        self._path, self._silent_s = path, silent_s
+        self._data = bytearray()
+        self._connection = socket.socket(socket.AF_UNIX)
+        try:
+            with _asking(path, silent_s):
+                _send(self._connection, path, silent_s, _request("watch", who, {}))
+                first = _answer(path, self._line() or b"")
+        except BaseException:
+            self._connection.close()
+            raise
+        self.seq = int(first["seq"])
+        """The number of the newest change. Numbers grow, and some may be left out."""
+        self.state: dict[str, Any] = first["state"]
+        """The newest state."""
+        self._begins = True
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the stream. To do it twice is no error."""
+        self._connection.close()
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        """The state after the next change. Raises NotAvailable when the stream breaks off."""
+        if self._begins:
+            self._begins = False
+            return self.state
+        while True:
+            with _asking(self._path, self._silent_s):
+                line = self._line()
+            if line is None:
+                raise StopIteration
+            change = _parsed(self._path, line)
+            try:
+                self.seq, changed = int(change["seq"]), dict(change["changed"])
+            except (KeyError, TypeError, ValueError):
+                raise _stranger(self._path) from None
+            if changed:
+                self.state = merge(self.state, changed)
+                return self.state
+
+    def _line(self) -> bytes | None:
+        """The next line; None at the end of the stream. A part of a line is a broken stream."""
+        while (end := self._data.find(b"\n")) < 0:
+            if len(self._data) > MAX_REPLY_BYTES:
+                raise _stranger(self._path)
+            chunk = self._connection.recv(1 << 16)
+            if not chunk:
+                if self._data:
+                    raise NotAvailable(f"{self._path}: the controller has broken off the stream")
+                return None
+            self._data += chunk
+        line = bytes(self._data[:end])
+        del self._data[: end + 1]
+        return line
+
+
+@contextmanager
+def _asking(path: Path, timeout_s: float) -> Iterator[None]:
+    """Raise NotAvailable, which says what to do, when a socket fails."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(timeout_s)
-            connection.connect(str(path))
-            connection.sendall(request)
-            line = _read_line(connection, deadline)
+        yield
     except TimeoutError:
         raise NotAvailable(f"{path}: the controller did not answer in {timeout_s:g} s") from None
     except (FileNotFoundError, ConnectionRefusedError):
@@ -48,15 +191,44 @@ def call(path: Path, op: str, *, timeout_s: float = 10.0, **arguments: object) -
         ) from None
     except OSError as error:
         raise NotAvailable(f"{path}: {error.strerror or error}") from None
-    try:
-        reply = json.loads(line)
-    except (ValueError, RecursionError):  # json raises ValueError also for bytes that are not UTF-8
-        raise NotAvailable(f"{path}: what listens there is not a RI2N controller") from None
-    if not isinstance(reply, dict) or not isinstance(reply.get("ok"), bool):
-        raise NotAvailable(f"{path}: what listens there is not a RI2N controller")
+
+
+def _request(
+    op: str, who: Mapping[str, object] | None, arguments: Mapping[str, object]
+) -> dict[str, object]:
+    return {"op": op, **arguments, **({} if who is None else {"as": dict(who)})}
+
+
+def _send(
+    connection: socket.socket, path: Path, timeout_s: float, request: Mapping[str, object]
+) -> None:
+    connection.settimeout(timeout_s)
+    connection.connect(str(path))
+    connection.sendall(json.dumps(request).encode() + b"\n")
+
+
+def _answer(path: Path, line: bytes) -> dict[str, Any]:
+    """The controller's answer. Raises BadInput with its own words when it refuses."""
+    reply = _parsed(path, line)
+    if not isinstance(reply.get("ok"), bool):
+        raise _stranger(path)
     if not reply["ok"]:
         raise BadInput(str(reply.get("error", "the controller refused without a reason")))
     return reply
+
+
+def _parsed(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):  # json raises ValueError also for bytes that are not UTF-8
+        raise _stranger(path) from None
+    if not isinstance(document, dict):
+        raise _stranger(path)
+    return document
+
+
+def _stranger(path: Path) -> NotAvailable:
+    return NotAvailable(f"{path}: what listens there is not a RI2N controller")
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:

@@ -52,6 +52,7 @@ class ControllerOptions:
     tls_ca: Path | None = None
     log_level: str = "info"
     memory: MemoryOptions = field(default_factory=MemoryOptions)
+    web_group: str | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +88,7 @@ def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | N
     cluster.jobs.book = JobBook(cluster.memory.store)
     server_apps = listen(options.listen_host, options.listen_port, tls)
     restart = _Restart(options, cluster)
-    api = LocalApi(cluster, restart.check, restart.go)
+    api = LocalApi(cluster, restart.check, restart.go, options.web_group)
     charge = Charge(cluster, options.name, restart.go)
     ConnectionApp.charge = DiscoveryApp.charge = charge
     apps = (

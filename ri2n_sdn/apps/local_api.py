@@ -21,15 +21,19 @@ from ri2n_sdn.apps.asker import ROOT, Asker, asker_of
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.openflow import handler_drops, handler_errors
+from ri2n_sdn.apps.pairs import pair_document, pairs_page
+from ri2n_sdn.apps.parameters import list_parameters, parameter_values, set_parameter
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.slot_groups import slots_in_force
-from ri2n_sdn.client import jobs_socket_of
+from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.watching import Collector, Watcher, Watching, counters_of
+from ri2n_sdn.apps.web_socket import give_to_group, speaker_of
+from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
-from ri2n_sdn.pipeline.plan import pair_group_id
+from ri2n_sdn.weights.strategies import strategy
 
 __all__ = ["LocalApi"]
 
@@ -39,6 +43,9 @@ _IDLE_S = 60.0
 # Users other than root may ask about jobs: each with so many connections at once, and in requests
 # of this length, which is more than the longest job needs.
 _MAX_CONNECTIONS = 8
+# All connections of the web process, and the place where they are counted.
+_MAX_WEB_CONNECTIONS = 64
+_WEB = -1
 _REFUSE_S = 1.0
 _MAX_JOB_REQUEST_BYTES = 1 << 17
 
@@ -47,7 +54,8 @@ class LocalApi:
     """Serves a cluster on a unix socket that only its owner may use.
 
     A second socket beside it (`client.jobs_socket_of`) is for all users, and answers about jobs
-    alone. The kernel says who is at its other end.
+    alone. The kernel says who is at its other end. A third one (`client.web_socket_of`) is for the
+    web process, whose requests say for whom they are. With `web_group`, its members may use it.
 
     `check` and `start_anew` are for the operation `reload`. `check` raises BadInput or NotAvailable
     when a file that a new start reads is wrong. `start_anew` is called after the answer was sent.
@@ -59,9 +67,12 @@ class LocalApi:
         cluster: Cluster,
         check: Callable[[], None] = lambda: None,
         start_anew: Callable[[], None] = lambda: None,
+        web_group: str | None = None,
     ) -> None:
         self._cluster = cluster
         self._check = check
+        self._tokens = Tokens(cluster.memory.store)
+        collector = Collector(cluster, self._tokens.documents, lambda: parameter_values(cluster))
         self._open: Counter[int] = Counter()
         self._open_lock = threading.Lock()
         api = self
@@ -72,7 +83,8 @@ class LocalApi:
             def handle(self) -> None:
                 with contextlib.suppress(OSError):
                     asker = asker_of(self.connection)
-                    with api._place_of(asker) as there_is_one:
+                    web = self.server is api._servers[2]
+                    with api._place_of(_WEB if web else asker.uid) as there_is_one:
                         if there_is_one:
                             self._serve(asker)
                         else:
@@ -84,12 +96,16 @@ class LocalApi:
 
             def _serve(self, asker: Asker) -> None:
                 leases = local_vlans.Leases()
-                everything = self.server is api._servers[0]
+                everything = self.server is not api._servers[1]
+                web = self.server is api._servers[2]
                 try:
                     with contextlib.suppress(OSError):
                         limit = _MAX_REQUEST_BYTES if everything else _MAX_JOB_REQUEST_BYTES
                         while line := self.rfile.readline(limit):
-                            answer = api.answer(line, leases, asker, everything)
+                            answer = api.answer(line, leases, asker, everything, web)
+                            if isinstance(watcher := answer.get("watcher"), Watcher):
+                                watcher.serve(self.connection)
+                                return
                             self.wfile.write(json.dumps(answer).encode() + b"\n")
                             if answer.get("starts_anew"):
                                 start_anew()
@@ -106,40 +122,58 @@ class LocalApi:
             request_queue_size = 16
 
         self._servers: list[Server] = []
-        self._sockets = (cluster.socket_path, jobs_socket_of(cluster.socket_path))
-        for path, mask in zip(self._sockets, (0o177, 0o111), strict=True):
-            _claim(path)
-            old_mask = os.umask(mask)
-            try:
-                self._servers.append(Server(str(path), Handler))
-            except OSError as error:
-                raise NotAvailable(f"--socket {path}: {error.strerror}") from None
-            finally:
-                os.umask(old_mask)
+        path = cluster.socket_path
+        self._sockets = (path, jobs_socket_of(path), web_socket_of(path))
+        try:
+            for path, mask in zip(self._sockets, (0o177, 0o111, 0o177), strict=True):
+                _claim(path)
+                old_mask = os.umask(mask)
+                try:
+                    self._servers.append(Server(str(path), Handler))
+                except OSError as error:
+                    raise NotAvailable(f"--socket {path}: {error.strerror}") from None
+                finally:
+                    os.umask(old_mask)
+            if web_group is not None:
+                give_to_group(self._sockets[2], web_group)
+        except NotAvailable:
+            self._remove_sockets()
+            raise
+        self._watching = Watching(collector, cluster)
         for server in self._servers:
             threading.Thread(target=server.serve_forever, name="api", daemon=True).start()
 
     @contextlib.contextmanager
-    def _place_of(self, asker: Asker) -> Iterator[bool]:
-        """Whether a user may have one more connection; root may have any number.
+    def _place_of(self, uid: int) -> Iterator[bool]:
+        """Whether a user, or _WEB, may have one more connection; root may have any number.
 
         Each connection is a thread, and the second socket is for everybody.
         """
+        limit = _MAX_WEB_CONNECTIONS if uid == _WEB else _MAX_CONNECTIONS
         with self._open_lock:
-            self._open[asker.uid] += 1
-            granted = asker.uid == 0 or self._open[asker.uid] <= _MAX_CONNECTIONS
+            self._open[uid] += 1
+            granted = uid == 0 or self._open[uid] <= limit
         try:
             yield granted
         finally:
             with self._open_lock:
-                self._open[asker.uid] -= 1
-                if not self._open[asker.uid]:
-                    del self._open[asker.uid]
+                self._open[uid] -= 1
+                if not self._open[uid]:
+                    del self._open[uid]
 
     def close(self) -> None:
         """Stop serving and remove the sockets."""
-        for server, path in zip(self._servers, self._sockets, strict=True):
-            server.shutdown()
+        # A server takes half a second to end, so all of them end at once.
+        ending = [threading.Thread(target=server.shutdown) for server in self._servers]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
+        self._remove_sockets()
+        self._watching.close()
+
+    def _remove_sockets(self) -> None:
+        for server, path in zip(self._servers, self._sockets, strict=False):
             server.server_close()
             path.unlink(missing_ok=True)
 
@@ -149,31 +183,31 @@ class LocalApi:
         leases: local_vlans.Leases | None = None,
         asker: Asker = ROOT,
         everything: bool = True,
+        web: bool = False,
     ) -> dict[str, Any]:
         """The answer to one request: `{"ok": true, ...}` or `{"ok": false, "error": one line}`.
 
         `leases` are the path tables that this connection holds. `asker` is who asks, and
-        `everything` whether about more than jobs.
+        `everything` whether about more than jobs. A request of the `web` process says itself who
+        asks. The answer to `watch` has a `watcher`, which must be served.
         """
         held = leases if leases is not None else local_vlans.Leases()
-        operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "status": self._status,
-            "explain": self._explain,
-            "strategy": self._strategy,
-            "events": self._events,
-            "reload": self._reload,
-            "vlan_table": lambda request: local_vlans.set_table(self._cluster, request, held),
-            "traffic": lambda request: local_vlans.traffic(self._cluster),
-            "vlan_check": lambda request: local_vlans.check(self._cluster),
-        }
-        if not everything:
-            operations = {}
-        operations |= job_operations(self._cluster, asker)
         try:
             request = json.loads(line)
-            if not isinstance(request, dict) or request.get("op") not in operations:
+            if not isinstance(request, dict):
+                raise BadInput("a request must be a JSON object")
+            speaker = speaker_of(request) if web else None
+            if speaker is not None:
+                asker = speaker.asker()
+            elif "as" in request:
+                raise BadInput("as: is for the socket of the web process alone")
+            operations = self._operations(held, asker, everything, web)
+            name = request.get("op")
+            if not isinstance(name, str) or name not in operations:
                 raise BadInput(f"op: must be one of {', '.join(operations)}")
-            return {"ok": True, **operations[request["op"]](request)}
+            if speaker is not None:
+                speaker.check(name)
+            return {"ok": True, **operations[name](request)}
         except (BadInput, NotAvailable) as error:
             # The text may repeat parts of the request, which may hold any character.
             return {
@@ -185,6 +219,33 @@ class LocalApi:
         except Exception as error:
             _LOG.exception("a request failed")
             return {"ok": False, "error": f"internal error: {type(error).__name__}"}
+
+    def _operations(
+        self, leases: local_vlans.Leases, asker: Asker, everything: bool, web: bool
+    ) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """The operations by name, for one who asks."""
+        cluster = self._cluster
+        jobs = job_operations(cluster, asker)
+        if not everything:
+            return jobs
+        return {
+            "status": self._status,
+            "explain": self._explain,
+            "strategy": lambda request: self._strategy(request, asker),
+            "events": self._events,
+            "reload": self._reload,
+            "vlan_table": lambda request: local_vlans.set_table(cluster, request, leases),
+            "traffic": lambda request: local_vlans.traffic(cluster),
+            "vlan_check": lambda request: local_vlans.check(cluster),
+            "watch": lambda request: {"watcher": self._watching.join(tokens=web)},
+            "pairs": lambda request: pairs_page(cluster, request, self._paths),
+            "parameters": lambda request: list_parameters(cluster),
+            "parameters_set": lambda request: set_parameter(cluster, request, asker),
+            "token_add": self._tokens.add,
+            "token_list": lambda request: self._tokens.list(),
+            "token_remove": self._tokens.remove,
+            **jobs,
+        }
 
     def _status(self, request: dict[str, Any]) -> dict[str, Any]:
         """All that is known. A request with `"pairs": false` gets no pairs.
@@ -224,23 +285,9 @@ class LocalApi:
                 ),
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
                 "problems": [asdict(problem) for problem in problems_of(cluster)],
-                "counters": {
-                    **dict(cluster.counters),
-                    "nic_deaths": cluster.wiring.deaths,
-                    **dict(handler_drops),
-                    **{f"handler_errors_{name}": count for name, count in handler_errors.items()},
-                },
+                "counters": counters_of(cluster),
                 "pairs": [
-                    {
-                        "src": sender,
-                        "dst": receiver,
-                        "active": (sender, receiver) in cluster.pair_slots,
-                        "striped": fabric.striped(sender, receiver),
-                        "group": pair_group_id(receiver)
-                        if (sender, receiver) in cluster.pair_slots
-                        else 0,
-                        "paths": self._paths(sender, receiver, fabric),
-                    }
+                    pair_document(cluster, fabric, sender, receiver, self._paths)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)
@@ -354,15 +401,12 @@ class LocalApi:
     def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
         return local_explain.explain(self._cluster, request, self._paths)
 
-    def _strategy(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _strategy(self, request: dict[str, Any], asker: Asker) -> dict[str, Any]:
         name = request.get("name")
         if not isinstance(name, str):
             raise BadInput("name: must be the name of a strategy")
-        with self._cluster.lock:
-            if name != self._cluster.loop.strategy_name:
-                self._cluster.loop.set_strategy(name)
-                self._cluster.note(f"strategy is {name}")
-        self._cluster.wake.telemetry.set()
+        strategy(name)
+        set_parameter(self._cluster, {"name": "strategy", "value": name}, asker)
         return {}
 
     def _reload(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,13 @@ def controller(
     tls_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CA of the hosts' certificates.")
     ] = None,
+    web_group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="The group of the web process, which may use the socket for it. Default: none.",
+        ),
+    ] = None,
 ) -> int:
     """Run the controller until SIGTERM or Ctrl-C.
 
@@ -106,6 +113,7 @@ def controller(
             tls_ca=tls_ca,
             log_level=log_level,
             memory=MemoryOptions(state_dir, store, tls),
+            web_group=web_group,
         )
     )
 

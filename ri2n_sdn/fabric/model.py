@@ -345,8 +345,15 @@ class Fabric:
 
     def unconnected_pairs(self) -> list[tuple[str, str]]:
         """Pairs of hosts that share no network, each once."""
+        return list(self._unconnected_pairs)
+
+    @cached_property
+    def _unconnected_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The same. To find them is work for every pair, and they are asked for again and again."""
         names = sorted(self.hosts)
-        return [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if not self.paths(a, b)]
+        return tuple(
+            (a, b) for i, a in enumerate(names) for b in names[i + 1 :] if not self.paths(a, b)
+        )
 
     def capacities_bps(self) -> dict[str, float]:
         """The rate of every link, by the ids of `Path.links`."""

@@ -100,6 +100,11 @@ class HbSpan:
     def __post_init__(self) -> None:
         self.value_s = self.value_s or self.min_s
 
+    def limit(self, min_s: float, max_s: float) -> None:
+        """Set other limits. The present interval is changed if it is not between them."""
+        self.min_s, self.max_s = min_s, max_s
+        self.value_s = max(min_s, min(self.value_s, max_s))
+
     def step(self, changed: bool, limit_s: float | None = None) -> float:
         """Take one update into account and return the next interval, which is at most `limit_s`."""
         if changed:

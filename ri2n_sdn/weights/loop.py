@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -132,6 +132,17 @@ class WeightLoop:
         self._strategy = strategy(name)
         self._strategy_name = name
         self._share.clear()
+
+    def configure(self, settings: LoopSettings) -> None:
+        """Use other constants from the next step on; strategy and number of slots stay as they are.
+
+        What is remembered of pairs stays, too.
+        """
+        self.settings = replace(
+            settings, strategy=self.settings.strategy, slots=self.settings.slots
+        )
+        self._memory.forget_after_s = settings.forget_after_s
+        self._hbspan.limit(settings.hbspan_min_s, settings.hbspan_max_s)
 
     def adopt(
         self, now_s: float, pair: PairKey, slots: Sequence[PathKey], alive: Collection[PathKey]

@@ -61,7 +61,7 @@ class PairMemory:
     """
 
     def __init__(self, forget_after_s: float) -> None:
-        self._forget_after_s = forget_after_s
+        self.forget_after_s = forget_after_s
         self._given_s: dict[PairKey, float] = {}
         self._layout: list[tuple[PairKey, tuple[PathKey, ...]]] = []
         self._last: IntArray = np.zeros((0, 0, CHANNELS), dtype=np.int64)
@@ -114,7 +114,7 @@ class PairMemory:
             self._given_s[pair.key] = now_s
         rows = list(given)
         if self._structure is not None and len(self._given_s) > len(rows):
-            keep = {key for key, at in self._given_s.items() if now_s - at <= self._forget_after_s}
+            keep = {key for key, at in self._given_s.items() if now_s - at <= self.forget_after_s}
             self._given_s = {key: at for key, at in self._given_s.items() if key in keep}
             present = {pair.key for pair in given}
             rows += [p for p in self._structure.pairs if p.key in keep and p.key not in present]

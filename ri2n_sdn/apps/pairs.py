@@ -1,0 +1,211 @@
+"""The operation `pairs` of the local interface: a page of pairs of hosts, filtered and sorted.
+
+A page of active pairs costs what the active pairs cost, and not the square of the number of hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.model import Fabric, PairKey
+from ri2n_sdn.pipeline.plan import pair_group_id
+
+__all__ = ["MAX_PAIRS", "Pages", "pair_document", "pairs_page"]
+
+MAX_PAIRS = 500
+"""A page has so many pairs at most."""
+
+SORTS = ("rate", "src", "dst")
+
+# So many pairs are described before other threads may have the cluster's lock.
+_BATCH = 20
+_KEYS = {"op", "as", "host", "src", "dst", "active", "sort", "descending", "offset", "limit"}
+
+Pages = Callable[[str, str, Fabric], list[dict[str, Any]]]
+"""Describes the paths of a pair (cluster.lock is held)."""
+
+
+@dataclass(frozen=True)
+class _Question:
+    host: str | None
+    src: str | None
+    dst: str | None
+    active: bool | None
+    sort: str
+    descending: bool
+    offset: int
+    limit: int
+
+
+def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> dict[str, Any]:
+    """The pairs that a request asks for, and how many there are (`total`).
+
+    `host` is either end, `src` and `dst` one of them. `active` asks for pairs with a slot table of
+    their own, or for the others. `sort` is `rate`, `src` (the default) or `dst`. `descending` is
+    true for `rate` and false for names, unless the request says otherwise. By rate, the pairs that
+    are not active come last, in order of names: their rates are next to nothing, and to sort them
+    would cost the square of the number of hosts. `offset` and `limit` choose the page. Raises
+    BadInput for a wrong request, and for the name of a host that is not known.
+    """
+    asked = _question(request)
+    with cluster.lock:
+        fabric = cluster.fabric()
+        active = set(cluster.pair_slots)
+        rates = cluster.measured.rates
+    for name in {asked.host, asked.src, asked.dst} - {None}:
+        if name not in fabric.hosts:
+            raise BadInput(f"{name}: no such host")
+
+    def rate_bps(pair: PairKey) -> float:
+        return sum(path.tx_bps for path in rates.get(pair, {}).values())
+
+    found = [pair for pair in active if _fits(asked, pair) and _joined(fabric, pair)]
+    if asked.sort == "rate":
+        sign = -1 if asked.descending else 1
+        found.sort(key=lambda pair: (sign * rate_bps(pair), pair))
+    else:
+        found.sort(key=_order(asked.sort), reverse=asked.descending)
+    if asked.active is True:
+        page: Sequence[PairKey] = found[asked.offset : asked.offset + asked.limit]
+        total = len(found)
+    else:
+        page, total = _with_inactive(fabric, asked, found, active)
+    return {
+        "pairs": list(_documents(cluster, page, rate_bps, paths)),
+        "total": total,
+        "offset": asked.offset,
+    }
+
+
+def pair_document(
+    cluster: Cluster, fabric: Fabric, sender: str, receiver: str, paths: Pages
+) -> dict[str, Any]:
+    """A pair for an answer (cluster.lock is held)."""
+    active = (sender, receiver) in cluster.pair_slots
+    return {
+        "src": sender,
+        "dst": receiver,
+        "active": active,
+        "striped": fabric.striped(sender, receiver),
+        "group": pair_group_id(receiver) if active else 0,
+        "paths": paths(sender, receiver, fabric),
+    }
+
+
+def _with_inactive(
+    fabric: Fabric, asked: _Question, found: list[PairKey], active: set[PairKey]
+) -> tuple[Sequence[PairKey], int]:
+    """A page of pairs that need not be active, and the number of pairs.
+
+    Names are walked through in order up to the page's end, so no list of all pairs is made.
+    """
+    by_rate = asked.sort == "rate"
+    names = sorted(fabric.hosts, reverse=asked.descending and not by_rate)
+    skipped = active if by_rate or asked.active is False else frozenset[PairKey]()
+    first = found if by_rate and asked.active is None else []
+    rest = (pair for pair in _every(names, asked) if pair not in skipped and _joined(fabric, pair))
+    apart = sum(
+        _fits(asked, pair)
+        for one, other in fabric.unconnected_pairs()
+        for pair in ((one, other), (other, one))
+    )
+    total = _number(len(names), asked) - apart - (len(found) if asked.active is False else 0)
+    page = first[asked.offset : asked.offset + asked.limit]
+    begin = max(0, asked.offset - len(first))
+    return page + list(islice(rest, begin, begin + asked.limit - len(page))), total
+
+
+def _every(names: Sequence[str], asked: _Question) -> Iterator[PairKey]:
+    """All pairs that fit a request, in its order."""
+    outer, inner = (asked.src, asked.dst) if asked.sort != "dst" else (asked.dst, asked.src)
+    for one in (outer,) if outer is not None else names:
+        others: Iterable[str] = (inner,) if inner is not None else names
+        if asked.host is not None and one != asked.host:
+            others = [asked.host] if inner in (None, asked.host) else []
+        for other in others:
+            if one != other:
+                yield (one, other) if asked.sort != "dst" else (other, one)
+
+
+def _number(hosts: int, asked: _Question) -> int:
+    """How many pairs fit, whether or not they have a path."""
+    ends = {asked.src, asked.dst} - {None}
+    if asked.src is not None and asked.dst is not None:
+        fits = asked.src != asked.dst and asked.host in (None, asked.src, asked.dst)
+        return int(fits)
+    if asked.host is None:
+        return (hosts - 1) * (1 if ends else hosts)
+    if not ends:
+        return 2 * (hosts - 1)
+    return hosts - 1 if asked.host in ends else 1
+
+
+def _fits(asked: _Question, pair: PairKey) -> bool:
+    return (
+        (asked.src is None or pair[0] == asked.src)
+        and (asked.dst is None or pair[1] == asked.dst)
+        and (asked.host is None or asked.host in pair)
+    )
+
+
+def _joined(fabric: Fabric, pair: PairKey) -> bool:
+    return fabric.hosts.keys() >= set(pair) and bool(fabric.paths(*pair))
+
+
+def _order(sort: str) -> Callable[[PairKey], PairKey]:
+    return (lambda pair: (pair[1], pair[0])) if sort == "dst" else (lambda pair: pair)
+
+
+def _documents(
+    cluster: Cluster, page: Sequence[PairKey], rate_bps: Callable[[PairKey], float], paths: Pages
+) -> Iterator[dict[str, Any]]:
+    """The pairs of a page. Those whose hosts have gone meanwhile are left out."""
+    for start in range(0, len(page), _BATCH):
+        with cluster.lock:
+            fabric = cluster.fabric()
+            made = [
+                pair_document(cluster, fabric, *pair, paths) | {"tx_bps": rate_bps(pair)}
+                for pair in page[start : start + _BATCH]
+                if _joined(fabric, pair)
+            ]
+        yield from made
+
+
+def _question(request: dict[str, Any]) -> _Question:
+    """The request, checked. Raises BadInput."""
+    for key in request.keys() - _KEYS:
+        raise BadInput(f"unknown key {ascii(key)[:64]}")
+    for key in ("host", "src", "dst"):
+        if request.get(key) is not None and not isinstance(request[key], str):
+            raise BadInput(f"{key}: must be the name of a host")
+    for key in ("active", "descending"):
+        if request.get(key) not in (None, True, False) or type(request.get(key)) is int:
+            raise BadInput(f"{key}: must be true or false")
+    sort = request.get("sort", "src")
+    if sort not in SORTS:
+        raise BadInput(f"sort: must be one of {', '.join(SORTS)}")
+    descending = request.get("descending")
+    if sort == "rate" and descending is False and request.get("active") is not True:
+        raise BadInput("descending: the lowest rates first are for active pairs alone")
+    return _Question(
+        request.get("host"),
+        request.get("src"),
+        request.get("dst"),
+        request.get("active"),
+        sort,
+        sort == "rate" if descending is None else descending,
+        _whole(request, "offset", 0, 0, 10**9),
+        _whole(request, "limit", 100, 1, MAX_PAIRS),
+    )
+
+
+def _whole(request: dict[str, Any], key: str, default: int, low: int, high: int) -> int:
+    value = request.get(key, default)
+    if type(value) is not int or not low <= value <= high:
+        raise BadInput(f"{key}: must be {low} to {high}")
+    return value

@@ -1,0 +1,152 @@
+"""Tokens of the web process: who may do what with one. The store keeps their hashes alone.
+
+A token is a random text of 256 bits, which whoever makes it shows once. So its hash needs no salt,
+and says nothing about it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ri2n_sdn.apps.web_socket import check_role
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.text import shown, user_name
+from ri2n_sdn.store.rows import Change, Put, Remove, State, TokenRow
+
+__all__ = ["MAX_DAYS", "MAX_TOKENS", "Tokens"]
+
+MAX_TOKENS = 1000
+"""At most so many tokens are kept."""
+
+MAX_DAYS = 3650
+"""A token that ends is good for so many days at most."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
+_HASH = re.compile(r"[0-9a-f]{64}\Z")
+_DAY_S = 86_400.0
+_KEYS = {"op", "as", "name", "role", "user", "days", "hash"}
+
+
+class _Storage(Protocol):
+    """Where tokens are kept: `ri2n_sdn.store.Store`."""
+
+    def write(self, *changes: Change) -> None: ...
+    def state(self) -> State: ...
+
+
+class Tokens:
+    """The tokens by name. Without a store they last until the controller ends."""
+
+    def __init__(self, storage: _Storage | None) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._own: Mapping[str, TokenRow] = {}
+        self._made: tuple[Mapping[str, TokenRow], dict[str, dict[str, Any]]] = ({}, {})
+
+    def _rows(self) -> Mapping[str, TokenRow]:
+        return self._own if self._storage is None else self._storage.state().tokens
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        """What the web process needs to know of each token, by name.
+
+        It is the same object while nothing has changed.
+        """
+        rows = self._rows()
+        if rows is not self._made[0]:
+            self._made = (
+                rows,
+                {
+                    name: {
+                        "hash": row.hash,
+                        "role": row.role,
+                        "user": row.user,
+                        "expires_s": row.expires_s,
+                    }
+                    for name, row in rows.items()
+                },
+            )
+        return self._made[1]
+
+    def add(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Keep a new token: `name`, `role`, `hash`, and where wanted `user` and `days`.
+
+        `hash` is the SHA-256 of the token's text in hexadecimal digits. A token with the role
+        `user` needs a `user`, whose jobs it is for. Raises BadInput when something is wrong,
+        NotAvailable when the store does not acknowledge it.
+        """
+        row = _row(request, time.time())
+        with self._lock:
+            rows = self._rows()
+            if row.name in rows:
+                raise BadInput(f"name: there is a token {row.name} already")
+            if any(row.hash == other.hash for other in rows.values()):
+                raise BadInput("hash: there is a token with this hash already")
+            if len(rows) >= MAX_TOKENS:
+                raise BadInput(f"name: there are {MAX_TOKENS} tokens already")
+            self._write(Put(row))
+            if self._storage is None:
+                self._own = {**self._own, row.name: row}
+        return {"token": _listed(row)}
+
+    def list(self) -> dict[str, Any]:
+        """All tokens without their hashes, in order of names."""
+        return {"tokens": [_listed(row) for _, row in sorted(self._rows().items())]}
+
+    def remove(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Remove the token called `name`. Raises BadInput when there is none, NotAvailable."""
+        name = _name(request.get("name"))
+        with self._lock:
+            row = self._rows().get(name)
+            if row is None:
+                raise BadInput(f"{name}: no such token")
+            self._write(Remove(row))
+            self._own = {key: value for key, value in self._own.items() if key != name}
+        return {}
+
+    def _write(self, change: Change) -> None:
+        if self._storage is not None:
+            self._storage.write(change)
+
+
+def _row(request: dict[str, Any], now_s: float) -> TokenRow:
+    """The token that a request describes. Raises BadInput."""
+    for key in request.keys() - _KEYS:
+        raise BadInput(f"unknown key {shown(key)}")
+    name, role = _name(request.get("name")), check_role(request.get("role"))
+    user, days, digest = request.get("user"), request.get("days"), request.get("hash")
+    if user is not None:
+        user = user_name(user) if isinstance(user, str) else ""
+    if user == "":
+        raise BadInput("user: must be the name of a user")
+    if user is None and role == "user":
+        raise BadInput("user: is missing; a token with the role user is for the jobs of one user")
+    if days is not None and (type(days) is not int or not 1 <= days <= MAX_DAYS):
+        raise BadInput(f"days: must be 1 to {MAX_DAYS}")
+    if not isinstance(digest, str) or not _HASH.match(digest):
+        raise BadInput("hash: must be the SHA-256 of the token, 64 hexadecimal digits")
+    return TokenRow(
+        name, digest, role, user, now_s, None if days is None else now_s + days * _DAY_S
+    )
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise BadInput(
+            f"name: {shown(name)} must be 1 to 64 letters, digits and ._@- and begin with a letter "
+            "or digit"
+        )
+    return name
+
+
+def _listed(row: TokenRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "role": row.role,
+        "user": row.user,
+        "created_s": row.created_s,
+        "expires_s": row.expires_s,
+    }

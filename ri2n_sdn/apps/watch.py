@@ -1,0 +1,226 @@
+"""What watchers of the controller see: the whole state as JSON, and how two states differ.
+
+Everything here is pure. `watching.py` collects the facts and sends the lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ri2n_sdn.fabric.model import Fabric, Host
+from ri2n_sdn.fabric.problem import Problem
+from ri2n_sdn.fabric.switches import SwitchGraph
+from ri2n_sdn.vlan.routing import DeadParts
+
+__all__ = ["EVENTS", "MAX_EVENTS", "Event", "Facts", "HostFacts", "State", "difference", "snapshot"]
+
+MAX_EVENTS = 200
+"""A state has so many events at most, the newest."""
+
+EVENTS = "events"
+"""The part of a state that is a list. What a change has under this name is appended."""
+
+State = dict[str, Any]
+"""Maps by the names of the parts, and EVENTS. No value of a map is None."""
+
+Event = tuple[int, float, str]
+"""(number, Unix time, text)."""
+
+# Times and shares that change by themselves do not make a problem another one.
+_GROWING = re.compile(r"\d+(\.\d+)?( s\b|%)")
+_KEY_BYTES = 6
+
+
+class HostFacts(NamedTuple):
+    """What is known of a host beside the fabric. `address` is None while it is away.
+
+    `reports`: its helper has reported lately.
+    """
+
+    address: str | None
+    ovs: str
+    datapath: str
+    reports: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a state is made of, as it was at one moment.
+
+    * `controller`: what is known of the controller itself, by key, without keys that have no value.
+    * `rates`: by host and name of the NIC, (sent, received) in bit/s. A host that is away has none.
+    * `graph`, `networks`, `dead`: the declared switches and cables, the switches of each network
+      that has several, and the dead parts. None and nothing where no cable is declared.
+    * `switches`: the names of the declared switches.
+    * `jobs`, `reservations`, `rights`, `policies`, `tokens`: documents by id, user or name.
+    * `events`: the newest, oldest first.
+    """
+
+    controller: Mapping[str, Any]
+    fabric: Fabric
+    hosts: Mapping[str, HostFacts]
+    rates: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    problems: Sequence[Problem] = ()
+    switches: Sequence[str] = ()
+    graph: SwitchGraph | None = None
+    networks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    dead: DeadParts = field(default_factory=DeadParts)
+    jobs: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    reservations: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    rights: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    tokens: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+
+
+def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
+    """The state that follows from facts. What `last` had from the same facts is taken from there.
+
+    So a state costs little where little has changed. Parts of a state are never changed later.
+    """
+    if last is None:
+        old_facts, old = None, State()
+    else:
+        old_facts, old = last
+    same_fabric = old_facts is not None and old_facts.fabric is facts.fabric
+    same_hosts = same_fabric and old_facts is not None and old_facts.hosts == facts.hosts
+    same_cables = (
+        old_facts is not None and old_facts.graph is facts.graph and old_facts.dead == facts.dead
+    )
+    return {
+        "controller": dict(facts.controller),
+        "hosts": old["hosts"]
+        if same_hosts
+        else {
+            name: _host(host, facts.hosts[name])
+            for name, host in facts.fabric.hosts.items()
+            if name in facts.hosts
+        },
+        "networks": old["networks"] if same_fabric else _networks(facts),
+        "cables": old["cables"] if same_cables else _cables(facts.graph, facts.dead),
+        "switches": old["switches"] if same_cables else _switches(facts),
+        "rates": {
+            host: {nic: list(rates) for nic, rates in nics.items()}
+            for host, nics in facts.rates.items()
+        },
+        "counters": dict(facts.counters),
+        "problems": _problems(facts.problems),
+        "jobs": facts.jobs,
+        "reservations": facts.reservations,
+        "rights": facts.rights,
+        "policies": facts.policies,
+        "tokens": facts.tokens,
+        EVENTS: [
+            {"seq": number, "time_s": time_s, "text": text}
+            for number, time_s, text in facts.events[-MAX_EVENTS:]
+        ],
+    }
+
+
+def difference(before: State, after: State) -> State:
+    """What `client.merge` must change in `before` to get `after`; nothing when they are equal.
+
+    Both have the same parts. A value of None removes a key.
+    """
+    changed = State()
+    for part, now in after.items():
+        then = before[part]
+        if now is then:
+            continue
+        if part == EVENTS:
+            last = then[-1]["seq"] if then else 0
+            new: Any = [event for event in now if event["seq"] > last]
+        else:
+            new = {key: value for key, value in now.items() if then.get(key) != value}
+            new |= dict.fromkeys(then.keys() - now.keys())
+        if new:
+            changed[part] = new
+    return changed
+
+
+def _host(host: Host, facts: HostFacts) -> dict[str, Any]:
+    """A host; values that may change while it is away are None then."""
+    connected = host.connected
+    return {
+        "dpid": f"{host.dpid:016x}",
+        "mac": host.mac,
+        "address": facts.address,
+        "connected": connected,
+        "ovs": facts.ovs,
+        "datapath": facts.datapath or None,
+        "helper": {"running": host.helper_up, "reports": facts.reports}
+        if host.helper and host.may_stripe
+        else None,
+        "nics": {
+            nic.name: {
+                "port": nic.port,
+                "mac": nic.mac,
+                "network": nic.network,
+                "switch": nic.switch,
+                "speed_bps": nic.rate_bps,
+                "up": nic.up if connected else None,
+                "alive": nic.sends and nic.receives if connected else None,
+            }
+            for nic in host.nics
+        },
+    }
+
+
+def _networks(facts: Facts) -> dict[str, Any]:
+    return {
+        name: {
+            "nics": [f"{nic.host}:{nic.name}" for nic in nics],
+            "switches": list(facts.networks.get(name, ())),
+        }
+        for name, nics in facts.fabric.networks.items()
+    }
+
+
+def _cables(graph: SwitchGraph | None, dead: DeadParts) -> dict[str, Any]:
+    """The cables by `SWITCH/PORT-SWITCH/PORT`.
+
+    `alive` is whether everything arrives, in both directions and in every tree.
+    """
+    if graph is None:
+        return {}
+    broken = {link // 2 for _, link in dead.links}
+    return {
+        f"{cable.a}/{cable.a_port}-{cable.b}/{cable.b_port}": {
+            "ends": [cable.a, cable.b],
+            "ports": [cable.a_port, cable.b_port],
+            "rate_bps": cable.rate_bps,
+            "alive": cable.number not in broken,
+        }
+        for cable in graph.cables()
+    }
+
+
+def _switches(facts: Facts) -> dict[str, Any]:
+    network_of = {name: network for network, names in facts.networks.items() for name in names}
+    return {name: {"network": network_of.get(name)} for name in facts.switches}
+
+
+def _problems(problems: Iterable[Problem]) -> dict[str, Any]:
+    """The problems by a key that stays the same as long as it is the same problem, the worst first.
+
+    `rank` is a problem's place in that order.
+    """
+    found: dict[str, Any] = {}
+    for problem in problems:
+        known = _GROWING.sub("", f"{problem.severity}: {problem.text}")
+        digest = hashlib.blake2b(known.encode("utf-8", "replace"), digest_size=_KEY_BYTES)
+        key = digest.hexdigest()
+        while key in found:
+            key += "+"
+        found[key] = {
+            "severity": problem.severity,
+            "text": problem.text,
+            "advice": problem.advice,
+            "rank": len(found),
+        }
+    return found

@@ -1,0 +1,406 @@
+"""Watchers of the controller: collects the facts, and sends each watcher what has changed.
+
+Nobody waits for a watcher. What it has not read yet is kept up to a limit; then it is cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from ri2n_sdn import __version__
+from ri2n_sdn.apps.asker import ROOT
+from ri2n_sdn.apps.cluster import Cluster, Member
+from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.apps.memory import Memory
+from ri2n_sdn.apps.openflow import handler_drops, handler_errors
+from ri2n_sdn.apps.problems import problems_of
+from ri2n_sdn.apps.reported import STALE_S
+from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.vlan.routing import DeadParts
+
+__all__ = ["MAX_WATCHERS", "Collector", "Watcher", "Watching", "counters_of"]
+
+MAX_WATCHERS = 8
+"""So many may watch at once."""
+
+_LOG = logging.getLogger("ri2n.watch")
+# Watchers hear of changes at most this often. A turn takes no more than a twentieth of the time, so
+# the time between two of them is longer where hosts are very many.
+_EVERY_S = 0.5
+_MOST_OF_THE_TIME = 20
+# A watcher that nothing was sent to for this time gets a sign of life.
+_LIFE_S = 5.0
+# A watcher may leave so many lines and bytes unread, and no part of a line for so long.
+_MAX_LINES, _MAX_BYTES = 60, 8 << 20
+_STALLED_S = 30.0
+_FAILED_S = 1.0
+_END_S = 1.0
+
+
+class Collector:
+    """Takes from a cluster what a state is made of. Its lock is held while live objects are read.
+
+    Documents of jobs and the like are made anew only when something about them has changed.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tokens: Callable[[], Mapping[str, dict[str, Any]]] = lambda: {},
+        parameters: Callable[[], dict[str, Any]] = lambda: {},
+    ) -> None:
+        """`tokens` and `parameters` return the documents of these; the latter is called under lock.
+
+        The documents of tokens are the same object while nothing has changed.
+        """
+        self._cluster, self._tokens, self._parameters = cluster, tokens, parameters
+        self._since_epoch_s = time.time() - time.monotonic()
+        config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
+        self._config_hash = hashlib.sha256(config.encode()).hexdigest()[:16]
+        self._kept: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+
+    def collect(self) -> Facts:
+        """The facts as they are now."""
+        cluster = self._cluster
+        store = _store(cluster.memory)
+        tokens = self._tokens()
+        book = cluster.jobs.book
+        reservations = self._documents("reserve_list", "reservations", "id", (book.reservations,))
+        rights = self._documents("rights_list", "rights", "user", (book.rights,))
+        policies = self._documents("policy_list", "policies", "name", (book.policies,))
+        with cluster.lock:
+            now_s = time.monotonic()
+            fabric = cluster.fabric()
+            state, tree = cluster.jobs, cluster.fat_tree
+            basis = (book.orders, state.agreement, state.assignment, state.states)
+            return Facts(
+                controller=self._controller() | {"store": store},
+                fabric=fabric,
+                hosts={
+                    name: HostFacts(
+                        member.channel.address if member.channel is not None else None,
+                        member.ovs,
+                        member.datapath,
+                        self._reports(name, now_s),
+                    )
+                    for name, member in cluster.members.items()
+                },
+                rates={
+                    name: _rates(member)
+                    for name, member in cluster.members.items()
+                    if member.channel is not None
+                },
+                counters=counters_of(cluster),
+                problems=problems_of(cluster),
+                switches=tuple(cluster.config.switches),
+                graph=tree.trees.graph if tree is not None else None,
+                networks=tree.networks if tree is not None else {},
+                dead=tree.dead if tree is not None else DeadParts(),
+                jobs=self._documents("job_list", "jobs", "id", basis),
+                reservations=reservations,
+                rights=rights,
+                policies=policies,
+                tokens=tokens,
+                events=_newest(cluster.events),
+            )
+
+    def _controller(self) -> dict[str, Any]:
+        """What is known of the controller itself (the lock is held)."""
+        cluster = self._cluster
+        return {
+            "in_charge": cluster.passive is None,
+            **({"waits_because": cluster.passive} if cluster.passive is not None else {}),
+            "settled": cluster.settled(),
+            "strategy": cluster.loop.strategy_name,
+            "parameters": self._parameters(),
+            "hbspan_s": cluster.measured.hbspan_s,
+            "cycle_s": round(cluster.measured.cycle_s, 6),
+            "started_s": round(self._since_epoch_s + cluster.started_s, 1),
+            "active_pairs": len(cluster.pair_slots),
+            "pid": os.getpid(),
+            "version": __version__,
+            "config_hash": self._config_hash,
+        }
+
+    def _reports(self, name: str, now_s: float) -> bool:
+        reported = self._cluster.measured.reports.get(name)
+        return reported is not None and now_s - reported.heard_s <= STALE_S
+
+    def _documents(
+        self, operation: str, part: str, key: str, basis: tuple[Any, ...]
+    ) -> dict[str, Any]:
+        """The documents that an operation on jobs lists, by their `key`.
+
+        They are the same object as before while `basis` is: its mappings are replaced, never
+        changed.
+        """
+        kept = self._kept.get(part)
+        if kept is not None and all(
+            one is other or one == other for one, other in zip(kept[0], basis, strict=True)
+        ):
+            return kept[1]
+        listed = job_operations(self._cluster, ROOT)[operation]({})[part]
+        documents = {str(document[key]): document for document in listed}
+        self._kept[part] = (basis, documents)
+        return documents
+
+
+def counters_of(cluster: Cluster) -> dict[str, int]:
+    """The counters of the controller and of its parts (the lock is held)."""
+    return {
+        **dict(cluster.counters),
+        "nic_deaths": cluster.wiring.deaths,
+        **dict(handler_drops),
+        **{f"handler_errors_{name}": count for name, count in handler_errors.items()},
+    }
+
+
+def _store(memory: Memory) -> dict[str, Any]:
+    store = memory.store
+    return {
+        "kind": "none" if store is None else "common" if memory.common else "own",
+        "active": store is not None and store.active,
+        "epoch": store.epoch if store is not None else 0,
+        "problem": memory.problem,
+    }
+
+
+def _rates(member: Member) -> dict[str, tuple[int, int]]:
+    return {port.name: (int(port.tx_bps), int(port.rx_bps)) for port in member.ports.values()}
+
+
+def _newest(events: deque[Event]) -> list[Event]:
+    newest = list(islice(reversed(events), MAX_EVENTS))
+    newest.reverse()
+    return newest
+
+
+class Watcher:
+    """One watcher: the lines that wait for it, and the thread that sends them."""
+
+    def __init__(self, owner: Watching, seq: int, state: State, tokens: bool) -> None:
+        self._owner, self._seq, self._state = owner, seq, state
+        self.tokens = tokens
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._ends = False
+        self._changed = threading.Condition()
+        self._connection: socket.socket | None = None
+
+    def put(self, line: bytes, seq: int) -> bool:
+        """Have a line sent, and return whether there was room for it."""
+        with self._changed:
+            if len(self._lines) >= _MAX_LINES or self._bytes + len(line) > _MAX_BYTES:
+                return False
+            self._lines.append(line)
+            self._bytes += len(line)
+            self._seq = seq
+            self._changed.notify()
+            return True
+
+    def end(self) -> None:
+        """Let the stream end behind the lines that wait."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+
+    def cut_off(self) -> None:
+        """End the stream at once, also in the middle of a line."""
+        with self._changed:
+            self._ends = True
+            self._lines.clear()
+            self._changed.notify()
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+
+    def serve(self, connection: socket.socket) -> None:
+        """Send the state and then the changes, until the watcher or the controller ends it.
+
+        Raises OSError when the watcher has gone, or does not read.
+        """
+        with self._changed:
+            self._connection = connection
+            first = _line({"ok": True, "seq": self._seq, "state": _seen(self._state, self.tokens)})
+        try:
+            connection.settimeout(_STALLED_S)
+            connection.sendall(first)
+            for line in self._next_lines():
+                connection.sendall(line)
+        except TimeoutError:
+            self._owner.cut_off(self)
+            raise
+        finally:
+            self._owner.leave(self)
+
+    def _next_lines(self) -> Iterator[bytes]:
+        while True:
+            with self._changed:
+                if not self._lines and not self._ends:
+                    self._changed.wait(_LIFE_S)
+                if self._lines:
+                    line = self._lines.popleft()
+                    self._bytes -= len(line)
+                elif self._ends:
+                    return
+                else:
+                    line = _line({"seq": self._seq, "changed": {}})
+            yield line
+
+
+class Watching:
+    """All watchers, and the thread that finds out for all of them at once what has changed.
+
+    It does nothing while nobody watches. What fails here ends the streams, and nothing else.
+    """
+
+    def __init__(self, collector: Collector, cluster: Cluster) -> None:
+        self._collector, self._cluster = collector, cluster
+        self._changed = threading.Condition()
+        self._watchers: list[Watcher] = []
+        self._facts: Facts | None = None
+        self._state: State | None = None
+        self._seq = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
+        self._thread.start()
+
+    def join(self, tokens: bool) -> Watcher:
+        """One more watcher, which is told about tokens if `tokens`. It must be served.
+
+        Raises NotAvailable when there are too many.
+        """
+        with self._changed:
+            if self._closed:
+                raise NotAvailable("the controller ends")
+            if len(self._watchers) >= MAX_WATCHERS:
+                self._count("watchers_refused")
+                raise NotAvailable(f"{MAX_WATCHERS} watch already, no more are accepted")
+            if not self._watchers or self._state is None:
+                self._renew()
+            assert self._state is not None
+            watcher = Watcher(self, self._seq, self._state, tokens)
+            self._watchers.append(watcher)
+            self._changed.notify_all()
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        """Forget a watcher. To do it twice is no error."""
+        self._forget(watcher)
+
+    def cut_off(self, watcher: Watcher) -> None:
+        """End the stream of a watcher that does not read."""
+        if self._forget(watcher):
+            self._count("watchers_cut_off")
+            watcher.cut_off()
+
+    def close(self) -> None:
+        """Let all streams end behind their last whole line; those that do not read are cut off."""
+        with self._changed:
+            self._closed = True
+            for watcher in self._watchers:
+                watcher.end()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._watchers, _END_S)
+            left = list(self._watchers)
+        for watcher in left:
+            watcher.cut_off()
+
+    def turn(self) -> None:
+        """Find out what has changed, and have it sent to all watchers."""
+        with self._changed:
+            changed = self._renew()
+            if not changed:
+                return
+            lines: dict[bool, bytes | None] = {}
+            slow = []
+            for watcher in self._watchers:
+                if watcher.tokens not in lines:
+                    seen = _seen(changed, watcher.tokens)
+                    lines[watcher.tokens] = (
+                        _line({"seq": self._seq, "changed": seen}) if seen else None
+                    )
+                line = lines[watcher.tokens]
+                if line is not None and not watcher.put(line, self._seq):
+                    slow.append(watcher)
+        for watcher in slow:
+            self.cut_off(watcher)
+
+    def _renew(self) -> State:
+        """Take over the state as it is now, and return what has changed."""
+        facts = self._collector.collect()
+        last = None
+        if self._facts is not None and self._state is not None:
+            last = (self._facts, self._state)
+        state = snapshot(facts, last)
+        changed = difference(self._state, state) if self._state is not None else state
+        if changed:
+            self._seq += 1
+        self._facts, self._state = facts, state
+        return changed
+
+    def _loop(self) -> None:
+        failing = False
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._watchers or self._closed)
+                if self._closed:
+                    return
+            began_s = time.monotonic()
+            pause_s = _EVERY_S
+            try:
+                self.turn()
+                failing = False
+            except Exception:
+                self._count("watch_errors")
+                if not failing:
+                    _LOG.exception("watchers cannot be told what has changed; their streams end")
+                failing, pause_s = True, _FAILED_S
+                self._end_all()
+            took_s = time.monotonic() - began_s
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._closed, max(pause_s - took_s, _MOST_OF_THE_TIME * took_s)
+                )
+
+    def _forget(self, watcher: Watcher) -> bool:
+        """Forget a watcher, and return whether it was known."""
+        with self._changed:
+            known = watcher in self._watchers
+            if known:
+                self._watchers.remove(watcher)
+            if not self._watchers:
+                self._facts = self._state = None
+            self._changed.notify_all()
+        return known
+
+    def _end_all(self) -> None:
+        with self._changed:
+            self._facts = self._state = None
+            for watcher in self._watchers:
+                watcher.end()
+
+    def _count(self, what: str) -> None:
+        with self._cluster.lock:
+            self._cluster.counters[what] += 1
+
+
+def _seen(state: State, tokens: bool) -> State:
+    """What a watcher may see of a state or a change."""
+    return state if tokens else {part: each for part, each in state.items() if part != "tokens"}
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,114 @@
+"""The controller's third socket, for the web process: who may ask for what there.
+
+Every request says for whom it is, under `as`. The controller believes that, because only the web
+process can connect, and refuses what that user may not do.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.jobs.text import shown, user_name
+
+__all__ = ["OWN", "READING", "ROLES", "Speaker", "check_role", "give_to_group", "speaker_of"]
+
+ROLES = ("viewer", "user", "admin")
+"""A role may do all that the ones before it may."""
+
+READING = frozenset(
+    {
+        *("status", "events", "explain", "traffic", "watch", "pairs", "parameters", "vlan_check"),
+        *("job_list", "job_show", "job_history", "reserve_list", "rights_list"),
+        *("policy_list", "policy_show"),
+    }
+)
+"""The operations of every role: they change nothing."""
+
+OWN = frozenset({"job_begin", "job_end", "job_move", "reserve_add", "reserve_remove"})
+"""The operations that the role `user` has as well, on what is the user's own."""
+
+MAX_UID = 2**32 - 2
+"""The highest uid; the kernel uses the next number for "none"."""
+
+# In place of the uid of a user whom this machine does not know, and of who may only look.
+_NOBODYS_UID = -1
+_KEYS = {"user", "uid", "role"}
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """For whom the web process asks. `uid` None: it does not know the uid."""
+
+    user: str
+    uid: int | None
+    role: str
+
+    def asker(self) -> Asker:
+        """The one who asks, as operations on jobs see them. Raises BadInput.
+
+        An admin may do what root may. A user whose uid is not given is looked up on this machine.
+        One whom it does not know owns nothing that belongs to a uid.
+        """
+        if self.role == "admin":
+            return Asker(0, self.user)
+        uid = self.uid if self.uid is not None else _uid_of(self.user)
+        if self.role == "user" and uid == 0:
+            raise BadInput(f"as: {shown(self.user)} has uid 0, which needs the role admin")
+        return Asker(uid if self.role == "user" else _NOBODYS_UID, self.user)
+
+    def check(self, operation: str) -> None:
+        """Raise BadInput when the role does not include an operation."""
+        if operation in READING or self.role == "admin":
+            return
+        if operation not in OWN:
+            raise BadInput(f"{operation}: needs the role admin, and {self.user} is {self.role}")
+        if self.role != "user":
+            raise BadInput(f"{operation}: needs the role user, and {self.user} is {self.role}")
+
+
+def speaker_of(request: dict[str, Any]) -> Speaker:
+    """For whom a request is. Raises BadInput when it does not say so, or makes no sense."""
+    said = request.get("as")
+    if not isinstance(said, dict) or said.keys() != _KEYS:
+        raise BadInput("as: must be an object with user, uid and role")
+    user, uid = said["user"], said["uid"]
+    if not isinstance(user, str):
+        raise BadInput("as.user: must be the name of a user")
+    if uid is not None and (type(uid) is not int or not 0 <= uid <= MAX_UID):
+        raise BadInput(f"as.uid: must be 0 to {MAX_UID}, or null")
+    return Speaker(user_name(user, "as.user"), uid, check_role(said["role"], "as.role"))
+
+
+def check_role(role: object, where: str = "role") -> str:
+    """A role. Raises BadInput, which begins with `where`."""
+    if not isinstance(role, str) or role not in ROLES:
+        raise BadInput(f"{where}: must be one of {', '.join(ROLES)}")
+    return role
+
+
+def give_to_group(path: Path, group: str) -> None:
+    """Let the members of a group use a socket, besides its owner.
+
+    Raises NotAvailable when there is no such group, or when this process may not do that.
+    """
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        path.chmod(0o660)
+    except KeyError:
+        raise NotAvailable(f"--web-group {group}: there is no such group") from None
+    except OSError as error:
+        raise NotAvailable(f"--web-group {group}: {path}: {error.strerror}") from None
+
+
+def _uid_of(user: str) -> int:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        return _NOBODYS_UID

@@ -1,0 +1,334 @@
+"""What watchers see: states of facts, and changes that lead from one state to the next."""
+
+from __future__ import annotations
+
+import copy
+import json
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ri2n_sdn.apps import watching
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.watch import MAX_EVENTS, Facts, difference, snapshot
+from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector
+from ri2n_sdn.client import Watch, merge, web_socket_of
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.fabric.problem import Problem
+from tests.unit.fake_hosts import FakeChannel, cluster_of
+
+LONG_S = 120.0
+WEB = {"user": "web", "uid": None, "role": "viewer"}
+values = st.recursive(
+    st.integers(0, 3) | st.booleans() | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xy"), inner),
+    max_leaves=4,
+)
+maps = st.dictionaries(st.sampled_from("ABCD"), values, max_size=4)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """States of one controller, one after the other."""
+    number, events, states = 0, list[dict[str, Any]](), []
+    for _ in range(draw(st.integers(1, 5))):
+        for _ in range(draw(st.integers(0, 3) | st.just(MAX_EVENTS + 7))):
+            number += 1
+            events = [*events, {"seq": number, "time_s": 1.0, "text": "x"}][-MAX_EVENTS:]
+        states.append({"hosts": draw(maps), "jobs": draw(maps), "events": events})
+    return states
+
+
+@settings(max_examples=60)
+@given(histories())
+def test_changes_lead_from_each_state_to_the_next(states: list[dict[str, Any]]) -> None:
+    seen = states[0]
+    for before, after in pairwise(states):
+        kept = copy.deepcopy((before, seen))
+        change = json.loads(json.dumps(difference(before, after)))
+        assert (change == {}) == (before == after)
+        then, seen = seen, merge(seen, change)
+        assert seen == after
+        assert (before, then) == kept, "what others still read was changed"
+
+
+def facts_of(cluster: Cluster) -> Facts:
+    return Collector(cluster).collect()
+
+
+def test_a_state_holds_hosts_networks_and_what_is_wrong() -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": None}, dead=[("A", 2)])
+    cluster.note("something has happened")
+    cluster.members["A"].ports[1].tx_bps = 1234.5
+    state = snapshot(facts_of(cluster))
+    host = state["hosts"]["A"]
+    assert host["connected"] and host["address"] == "192.0.2.1"
+    assert {name: nic["alive"] for name, nic in host["nics"].items()} == {
+        "eth0": True,
+        "eth1": False,
+    }
+    away = state["hosts"]["B"]
+    assert (away["connected"], away["address"]) == (False, None)
+    assert {nic["alive"] for nic in away["nics"].values()} == {None}
+    assert state["networks"]["n1"]["nics"] == ["A:eth0", "B:eth0"]
+    assert state["rates"] == {"A": {"eth0": [1234, 0], "eth1": [0, 0]}}
+    texts = [problem["text"] for problem in state["problems"].values()]
+    assert "B is not connected" in texts and any("A:eth1" in text for text in texts)
+    assert state["events"][-1]["text"] == "something has happened"
+    controller = state["controller"]
+    assert controller["in_charge"] and controller["strategy"] == "max_min"
+    assert "waits_because" not in controller
+    json.dumps(state)
+
+
+def test_no_value_of_a_part_is_none_since_that_removes_a_key() -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": None})
+    for passive in (None, "another one is in charge"):
+        cluster.passive = passive
+        state = snapshot(facts_of(cluster))
+        for part, entries in state.items():
+            if part != "events":
+                assert None not in entries.values(), part
+    assert state["controller"]["waits_because"] == "another one is in charge"
+
+
+def test_a_dead_nic_is_the_only_host_that_changes() -> None:
+    dead: list[tuple[str, int]] = []
+    cluster = cluster_of({name: FakeChannel() for name in "ABC"}, dead=dead)
+    collector = Collector(cluster)
+    facts = collector.collect()
+    before = snapshot(facts)
+    cluster.wiring._dead.add(("B", 1))  # type: ignore[attr-defined]
+    cluster.topology_changed()
+    after = snapshot(collector.collect(), (facts, before))
+    change = difference(before, after)
+    assert set(change["hosts"]) == {"B"} and not change["hosts"]["B"]["nics"]["eth0"]["alive"]
+    assert set(change) <= {"hosts", "problems", "controller", "counters"}
+    assert merge(before, change) == after
+
+
+def test_what_has_not_changed_is_taken_over_and_not_made_again() -> None:
+    cluster = cluster_of({name: FakeChannel() for name in "AB"})
+    collector = Collector(cluster)
+    facts = collector.collect()
+    before = snapshot(facts)
+    after = snapshot(collector.collect(), (facts, before))
+    same = {part for part in after if after[part] is before[part]}
+    assert same >= {"hosts", "networks", "cables", "switches", "jobs", "reservations", "rights"}
+    assert difference(before, after) == {}
+    cluster.members["A"].channel = None
+    cluster.topology_changed()
+    assert difference(before, snapshot(collector.collect(), (facts, before)))["hosts"].keys() == {
+        "A"
+    }
+
+
+def test_a_problem_keeps_its_key_while_its_time_grows() -> None:
+    facts = facts_of(cluster_of({"A": FakeChannel()}))
+
+    def keys(*texts: str) -> list[str]:
+        problems = tuple(Problem("bad", text) for text in texts)
+        return list(snapshot(replace(facts, problems=problems))["problems"])
+
+    assert keys("A has not answered for 1.5 s") == keys("A has not answered for 22.0 s")
+    assert keys("5% of packets are lost in x") == keys("17% of packets are lost in x")
+    assert keys("A:eth1 has no link") != keys("A:eth2 has no link")
+    assert len(set(keys("the same", "the same"))) == 2
+
+
+# ---- Streams
+
+
+@contextmanager
+def controller(hosts: str = "AB") -> Iterator[LocalApi]:
+    """The local interface of a controller, in a short folder."""
+    with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
+        cluster = cluster_of({name: FakeChannel() for name in hosts})
+        cluster.socket_path = Path(folder) / "controller.sock"
+        with closing(LocalApi(cluster)) as api:
+            yield api
+
+
+@pytest.fixture
+def api() -> Iterator[LocalApi]:
+    with controller() as made:
+        yield made
+
+
+def until(watch: Watch, condition: Any) -> dict[str, Any]:
+    """The first state that fulfils a condition; a stream that says nothing fails by itself."""
+    for state in watch:
+        if condition(state):
+            return state
+    raise AssertionError("the stream has ended")
+
+
+def test_a_watcher_gets_the_state_and_then_each_change(api: LocalApi) -> None:
+    cluster = api._cluster
+    with Watch(cluster.socket_path) as watch:
+        first = next(watch)
+        assert first["hosts"].keys() == {"A", "B"} and "tokens" not in first
+        seq = watch.seq
+        with cluster.lock:
+            cluster.note("one")
+            cluster.note("two")
+        state = until(watch, lambda state: state["events"])
+        assert [event["text"] for event in state["events"]] == ["one", "two"]
+        assert watch.seq > seq
+        with cluster.lock:
+            cluster.members["A"].channel = None
+            cluster.topology_changed()
+        assert until(watch, lambda state: not state["hosts"]["A"]["connected"])
+        assert "A" not in watch.state["rates"]
+
+
+def test_all_watchers_see_the_same_and_the_work_is_done_once(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, calls = api._cluster, []
+    real = Collector.collect
+    monkeypatch.setattr(Collector, "collect", lambda self: calls.append(1) or real(self))  # type: ignore[func-returns-value]
+    watches = [Watch(cluster.socket_path) for _ in range(MAX_WATCHERS)]
+    try:
+        with cluster.lock:
+            cluster.counters["something"] += 1
+        states = [
+            until(watch, lambda state: state["counters"].get("something")) for watch in watches
+        ]
+        assert all(state == states[0] for state in states)
+        assert len(calls) < MAX_WATCHERS
+    finally:
+        for watch in watches:
+            watch.close()
+
+
+def test_one_watcher_too_many_is_refused_and_counted(api: LocalApi) -> None:
+    path = api._cluster.socket_path
+    watches = [Watch(path) for _ in range(MAX_WATCHERS)]
+    try:
+        with pytest.raises(BadInput, match="8 watch already"):
+            Watch(path)
+        assert api._cluster.counters["watchers_refused"] == 1
+    finally:
+        for watch in watches:
+            watch.close()
+    # The places are free again as soon as the controller has noticed it.
+    deadline = threading.Event()
+    for _ in range(int(LONG_S / 0.05)):
+        try:
+            Watch(path).close()
+            return
+        except BadInput:
+            deadline.wait(0.05)
+    raise AssertionError("no place becomes free")
+
+
+def test_a_watcher_that_does_not_read_is_cut_off_and_counted(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_MAX_BYTES", 200_000)
+    monkeypatch.setattr(watching, "_EVERY_S", 0.01)
+    cluster = api._cluster
+    with socket.socket(socket.AF_UNIX) as idle, Watch(cluster.socket_path) as reader:
+        idle.connect(str(cluster.socket_path))
+        idle.sendall(b'{"op": "watch"}\n')
+        for number, state in zip(count(), reader):
+            if state["counters"].get("watchers_cut_off"):
+                break
+            with cluster.lock:
+                for each in range(50):
+                    cluster.note(f"{number} {each} " + 200 * "x")
+        assert cluster.counters["watchers_cut_off"] == 1
+        idle.settimeout(LONG_S)
+        read = 0
+        while chunk := idle.recv(1 << 16):
+            read += len(chunk)
+        assert read < 10_000_000
+
+
+def test_a_sign_of_life_comes_when_nothing_changes(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_LIFE_S", 0.02)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(LONG_S)
+        connection.connect(str(api._cluster.socket_path))
+        connection.sendall(b'{"op": "watch"}\n')
+        lines = connection.makefile("rb")
+        first = json.loads(lines.readline())
+        assert json.loads(lines.readline()) == {"seq": first["seq"], "changed": {}}
+
+
+def test_a_controller_that_ends_ends_the_streams_behind_a_whole_line() -> None:
+    with controller() as api:
+        watch = Watch(api._cluster.socket_path)
+        next(watch)
+        api.close()
+        assert list(watch) == []
+        watch.close()
+        with pytest.raises(NotAvailable):
+            Watch(api._cluster.socket_path)
+
+
+def test_a_failure_ends_the_streams_and_nothing_else(
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = api._cluster.socket_path
+    with monkeypatch.context() as patch:
+        with Watch(path) as watch:
+            next(watch)
+            patch.setattr(watching, "problems_of", lambda cluster: 1 / 0)
+            list(watch)
+        assert api._cluster.counters["watch_errors"]
+        with pytest.raises(BadInput, match="internal error"):
+            Watch(path)
+    with Watch(path) as again:
+        assert next(again)["hosts"]
+
+
+def test_the_web_process_is_told_about_tokens(api: LocalApi) -> None:
+    path = web_socket_of(api._cluster.socket_path)
+    with Watch(path, who=WEB) as watch:
+        assert next(watch)["tokens"] == {}
+        api.answer(
+            json.dumps(
+                {"op": "token_add", "name": "t1", "role": "viewer", "hash": 64 * "a"}
+            ).encode()
+        )
+        state = until(watch, lambda state: state["tokens"])
+        assert state["tokens"]["t1"]["hash"] == 64 * "a"
+
+
+def test_a_broken_stream_is_no_clean_end() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="ri2n-") as folder,
+        socket.socket(socket.AF_UNIX) as server,
+    ):
+        path = Path(folder) / "s"
+        server.bind(str(path))
+        server.listen(1)
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.makefile("rb").readline()
+                connection.sendall(b'{"ok": true, "seq": 1, "state": {}}\n{"seq": 2, "chan')
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Watch(path) as watch:
+            assert next(watch) == {}
+            with pytest.raises(NotAvailable, match="broken off"):
+                next(watch)
+        thread.join()
