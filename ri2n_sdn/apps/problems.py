@@ -264,6 +264,8 @@ def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
 
 def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     """MAC addresses that several hosts have: frames for one of them may arrive at another."""
+    if not _any_shared(cluster):
+        return
     owners: dict[str, dict[str, list[str]]] = {}
     for name, member in cluster.members.items():
         own = [
@@ -278,6 +280,18 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
             labels = " and ".join(label for labels in labels_by_host.values() for label in labels)
             advice = "give all but one of them another address and run host-up there"
             yield Problem("bad", f"{labels} have one MAC address, {mac}", advice)
+
+
+def _any_shared(cluster: Cluster) -> bool:
+    """Whether any two hosts have one MAC address; nearly always none have."""
+    owner: dict[str, str] = {}
+    for name, member in cluster.members.items():
+        macs = [member.mac, *(port.mac for port in member.ports.values())]
+        macs += [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
+        for mac in macs:
+            if owner.setdefault(mac.lower(), name) != name:
+                return True
+    return False
 
 
 def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:

@@ -349,11 +349,25 @@ class Fabric:
 
     @cached_property
     def _unconnected_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The same. To find them is work for every pair, and they are asked for again and again."""
-        names = sorted(self.hosts)
-        return tuple(
-            (a, b) for i, a in enumerate(names) for b in names[i + 1 :] if not self.paths(a, b)
-        )
+        """The same. They are asked for again and again, so not every pair is looked at.
+
+        Hosts on the same networks are taken together. Two hosts without a common network have no
+        path, and two on one switch have one. Elsewhere the routes decide.
+        """
+        alike: dict[frozenset[str], list[str]] = {}
+        for name, host in self.hosts.items():
+            networks = frozenset(nic.network for nic in host.nics if nic.network is not None)
+            alike.setdefault(networks, []).append(name)
+        found: set[tuple[str, str]] = set()
+        for one, some in alike.items():
+            for other, others in alike.items():
+                if one.isdisjoint(other):
+                    found |= {(a, b) for a in some for b in others if a < b}
+                elif self.routing is not None:
+                    found |= {
+                        (a, b) for a in some for b in others if a < b and not self.paths(a, b)
+                    }
+        return tuple(sorted(found))
 
     def capacities_bps(self) -> dict[str, float]:
         """The rate of every link, by the ids of `Path.links`."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import count, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,38 @@ def test_a_problem_keeps_its_key_while_its_time_grows() -> None:
     assert keys("5% of packets are lost in x") == keys("17% of packets are lost in x")
     assert keys("A:eth1 has no link") != keys("A:eth2 has no link")
     assert len(set(keys("the same", "the same"))) == 2
+
+
+def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
+    """The cost is counted in function calls, on which other processes have no influence."""
+
+    def calls(n_hosts: int) -> int:
+        names = [chr(0x100 + number) for number in range(n_hosts)]
+        cluster = cluster_of({name: FakeChannel() for name in names})
+        for number, member in enumerate(cluster.members.values()):
+            member.mac = f"06:00:00:00:01:{number:02x}"
+            for port in member.ports.values():
+                port.mac = f"04:00:00:00:{number:02x}:{port.number:02x}"
+        cluster.pair_slots.update(dict.fromkeys(permutations(names, 2), ((1, 1, 0),) * 64))
+        collector = Collector(cluster)
+        facts = collector.collect()
+        last = facts, snapshot(facts)
+        counted = 0
+
+        def count_call(frame: object, event: str, argument: object) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        for member in cluster.members.values():
+            member.ports[1].tx_bps += 5.0
+        sys.setprofile(count_call)
+        try:
+            difference(last[1], snapshot(collector.collect(), last))
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert 100 < calls(60) < 2.5 * calls(30) < 30_000
 
 
 # ---- Streams
