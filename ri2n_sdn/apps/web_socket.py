@@ -96,10 +96,13 @@ def check_role(role: object, where: str = "role") -> str:
 def give_to_group(path: Path, group: str) -> None:
     """Let the members of a group use a socket, besides its owner.
 
+    A process whose own group it is needs no privilege for that, and not even the system call.
     Raises NotAvailable when there is no such group, or when this process may not do that.
     """
     try:
-        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        number = grp.getgrnam(group).gr_gid
+        if path.stat().st_gid != number:
+            os.chown(path, -1, number)
         path.chmod(0o660)
     except KeyError:
         raise NotAvailable(f"--web-group {group}: there is no such group") from None

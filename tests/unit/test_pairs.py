@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import MAX_PAIRS, pairs_page
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.model import Fabric
+from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 
 HOSTS = "ABCDE"
@@ -95,6 +95,26 @@ def test_a_page_is_what_a_slow_model_gives(
     for pair in answer["pairs"]:
         assert pair["active"] == ((pair["src"], pair["dst"]) in rates)
         assert pair["tx_bps"] == rates.get((pair["src"], pair["dst"]), 0)
+
+
+@given(st.lists(st.frozensets(st.sampled_from(["n1", "n2", "n3"])), max_size=7))
+def test_pairs_without_a_network_are_those_without_a_path(networks: list[frozenset[str]]) -> None:
+    hosts = {
+        f"h{number}": Host(
+            f"h{number}",
+            number,
+            "m",
+            tuple(
+                Nic(f"h{number}", f"e{port}", port, "m", 1, network=name)
+                for port, name in enumerate([*sorted(own), None], 1)
+            ),
+        )
+        for number, own in enumerate(networks)
+    }
+    fabric = Fabric(hosts)
+    assert fabric.unconnected_pairs() == [
+        (a, b) for a, b in combinations(sorted(hosts), 2) if not fabric.paths(a, b)
+    ]
 
 
 def test_a_page_of_active_pairs_looks_at_no_others(monkeypatch: pytest.MonkeyPatch) -> None:

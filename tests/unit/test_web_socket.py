@@ -24,7 +24,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.apps.watching import Watcher
-from ri2n_sdn.apps.web_socket import OWN, READING, ROLES, Speaker, speaker_of
+from ri2n_sdn.apps.web_socket import OWN, READING, ROLES, Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import call, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.unit.fake_hosts import FakeChannel, cluster_of
@@ -231,6 +231,25 @@ def test_the_sockets_owner_and_group(api: LocalApi) -> None:
             assert other._cluster.socket_path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(NotAvailable, match="--web-group no-such-group: there is no such group"):
             made(Path(folder), "no-such-group")
+
+
+def test_a_hardened_service_needs_no_privilege_for_its_own_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its filter of system calls refuses chown, and others' groups are not known to it."""
+
+    def refused(*arguments: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / "s"
+    path.touch()
+    own = grp.getgrgid(path.stat().st_gid).gr_name
+    other = next(each.gr_name for each in grp.getgrall() if each.gr_name != own)
+    monkeypatch.setattr(os, "chown", refused)
+    give_to_group(path, own)
+    assert path.stat().st_mode & 0o777 == 0o660
+    with pytest.raises(NotAvailable, match=f"--web-group {other}: .*: Operation not permitted"):
+        give_to_group(path, other)
 
 
 def test_the_web_process_cannot_take_all_of_the_controllers_connections(
