@@ -53,6 +53,7 @@ class Facts:
 
     * `controller`: what is known of the controller itself, by key, without keys that have no value.
     * `rates`: by host and name of the NIC, (sent, received) in bit/s. A host that is away has none.
+    * `helpers`: by host, what its helper has reported of all its links together.
     * `graph`, `networks`, `dead`: the declared switches and cables, the switches of each network
       that has several, and the dead parts. None and nothing where no cable is declared.
     * `switches`: the names of the declared switches.
@@ -64,6 +65,7 @@ class Facts:
     fabric: Fabric
     hosts: Mapping[str, HostFacts]
     rates: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    helpers: Mapping[str, dict[str, int]] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     switches: Sequence[str] = ()
@@ -108,6 +110,7 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
             host: {nic: list(rates) for nic, rates in nics.items()}
             for host, nics in facts.rates.items()
         },
+        "helpers": facts.helpers,
         "counters": dict(facts.counters),
         "problems": _problems(facts.problems),
         "jobs": facts.jobs,

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
 
 __all__ = ["MAX_WATCHERS", "Collector", "Watcher", "Watching", "counters_of"]
@@ -70,6 +71,8 @@ class Collector:
         config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
         self._config_hash = hashlib.sha256(config.encode()).hexdigest()[:16]
         self._kept: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        # When each host's helper had reported last, and what its reports add up to.
+        self._helpers: dict[str, tuple[float, dict[str, int]]] = {}
 
     def collect(self) -> Facts:
         """The facts as they are now."""
@@ -80,6 +83,7 @@ class Collector:
         reservations = self._documents("reserve_list", "reservations", "id", (book.reservations,))
         rights = self._documents("rights_list", "rights", "user", (book.rights,))
         policies = self._documents("policy_list", "policies", "name", (book.policies,))
+        helpers = self._of_helpers()
         with cluster.lock:
             now_s = time.monotonic()
             fabric = cluster.fabric()
@@ -102,6 +106,7 @@ class Collector:
                     for name, member in cluster.members.items()
                     if member.channel is not None
                 },
+                helpers=helpers,
                 counters=counters_of(cluster),
                 problems=problems_of(cluster),
                 switches=tuple(cluster.config.switches),
@@ -137,6 +142,24 @@ class Collector:
     def _reports(self, name: str, now_s: float) -> bool:
         reported = self._cluster.measured.reports.get(name)
         return reported is not None and now_s - reported.heard_s <= STALE_S
+
+    def _of_helpers(self) -> dict[str, dict[str, int]]:
+        """What the helpers have reported of all their links together, by host.
+
+        Links are very many, so only new reports are added up, and without the lock.
+        """
+        with self._cluster.lock:
+            reports = self._cluster.measured.reports
+            heard = {name: reported.heard_s for name, reported in reports.items()}
+            new = {
+                name: [entry for _, entry in reported.links.values()]
+                for name, reported in reports.items()
+                if self._helpers.get(name, (None,))[0] != reported.heard_s
+            }
+        for name, entries in new.items():
+            self._helpers[name] = heard[name], _together(entries)
+        self._helpers = {name: self._helpers[name] for name in heard}
+        return {name: sums for name, (_, sums) in self._helpers.items()}
 
     def _documents(
         self, operation: str, part: str, key: str, basis: tuple[Any, ...]
@@ -179,6 +202,22 @@ def _store(memory: Memory) -> dict[str, Any]:
 
 def _rates(member: Member) -> dict[str, tuple[int, int]]:
     return {port.name: (int(port.tx_bps), int(port.rx_bps)) for port in member.ports.values()}
+
+
+def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
+    """What the links of one helper add up to.
+
+    Frames are counted since the helper began. The count of each link wraps round at 2**32.
+    """
+    return {
+        "links": len(entries),
+        "usable": sum(entry.usable for entry in entries),
+        "striping": sum(entry.striping for entry in entries),
+        "sent": sum(entry.sent for entry in entries),
+        "received": sum(entry.received for entry in entries),
+        "lost": sum(entry.lost for entry in entries),
+        "repeated": sum(entry.repeated for entry in entries),
+    }
 
 
 def _newest(events: deque[Event]) -> list[Event]:

@@ -22,12 +22,16 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps import watching
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.watch import MAX_EVENTS, Facts, difference, snapshot
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector
 from ri2n_sdn.client import Watch, merge, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import Problem
+from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
+from ri2n_sdn.vlan.routing import DeadParts
 from tests.unit.fake_hosts import FakeChannel, cluster_of
+from tests.unit.fat_model import vbft_graph
 
 LONG_S = 120.0
 WEB = {"user": "web", "uid": None, "role": "viewer"}
@@ -133,6 +137,42 @@ def test_what_has_not_changed_is_taken_over_and_not_made_again() -> None:
     assert difference(before, snapshot(collector.collect(), (facts, before)))["hosts"].keys() == {
         "A"
     }
+
+
+def test_dead_cables_of_switches_are_shown() -> None:
+    graph = vbft_graph(2, 2)
+    cables = {frozenset((cable.a, cable.b)): cable.number for cable in graph.cables()}
+    dead = DeadParts(links=frozenset({(1, 2 * cables[frozenset(("leaf1", "up2"))] + 1)}))
+    facts = replace(
+        facts_of(cluster_of({"A": FakeChannel()})),
+        switches=graph.names,
+        graph=graph,
+        networks={"leaf1": graph.names},
+        dead=dead,
+    )
+    before = snapshot(replace(facts, dead=DeadParts()))
+    state = snapshot(facts)
+    assert state["switches"] == {name: {"network": "leaf1"} for name in graph.names}
+    broken = {
+        name: sorted(cable["ends"]) for name, cable in state["cables"].items() if not cable["alive"]
+    }
+    assert broken == {"leaf1/102-up2/1": ["leaf1", "up2"]} and len(state["cables"]) == 4
+    assert difference(before, state)["cables"].keys() == broken.keys()
+
+
+def test_what_helpers_report_is_added_up_once() -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    collector = Collector(cluster)
+    reported = Reported()
+    cluster.measured.reports["A"] = reported
+    entry = ReportEntry("m", 3, True, True, False, 3, 3, 3, 3, 0, 0, 0, 0)
+    reported.take(Report(5000, "m", 1, (entry, replace(entry, link=4))), 10.0)
+    sums = collector.collect().helpers["A"]
+    assert sums["links"] == sums["usable"] == 2 and sums["sent"] == sums["lost"] == 6
+    assert sums["striping"] == 0
+    assert collector.collect().helpers["A"] is sums
+    del cluster.measured.reports["A"]
+    assert collector.collect().helpers == {}
 
 
 def test_a_problem_keeps_its_key_while_its_time_grows() -> None:
