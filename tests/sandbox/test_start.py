@@ -79,6 +79,13 @@ def test_a_file_in_the_socket_s_place_stays(listen: str, tmp_path: Path) -> None
     assert path.read_text() == "years of work\n"
 
 
+def test_a_group_that_there_is_not(listen: str, tmp_path: Path) -> None:
+    options = ("--socket", str(tmp_path / "s.sock"), "--web-group", "no-such-group")
+    line = start(tmp_path, "--listen", listen, *options)
+    assert "--web-group no-such-group: there is no such group" in line
+    assert not list(tmp_path.glob("*.sock"))
+
+
 def test_a_dead_controllers_socket_is_taken_over(sandbox: Sandbox) -> None:
     before = sandbox.ask("status")["pid"]
     sandbox.kill_controllers()
