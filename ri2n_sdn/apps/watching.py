@@ -31,16 +31,16 @@ from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
 
-__all__ = ["MAX_WATCHERS", "Collector", "Watcher", "Watching", "counters_of"]
+__all__ = ["MAX_WATCHERS", "Collector", "Watcher", "Watching", "counters_of", "pause_s"]
 
 MAX_WATCHERS = 8
 """So many may watch at once."""
 
 _LOG = logging.getLogger("ri2n.watch")
-# Watchers hear of changes at most this often. A turn takes no more than a twentieth of the time, so
-# the time between two of them is longer where hosts are very many.
+# Watchers hear of changes at most this often. After a turn, the thread does nothing for this many
+# times the CPU time that it took, so turns are fewer where hosts are very many.
 _EVERY_S = 0.5
-_MOST_OF_THE_TIME = 20
+_COST = 20
 # A watcher that nothing was sent to for this time gets a sign of life.
 _LIFE_S = 5.0
 # A watcher may leave so many lines and bytes unread, and no part of a line for so long.
@@ -48,6 +48,15 @@ _MAX_LINES, _MAX_BYTES = 60, 8 << 20
 _STALLED_S = 30.0
 _FAILED_S = 1.0
 _END_S = 1.0
+
+
+def pause_s(took_s: float, cpu_s: float) -> float:
+    """How long to wait after a turn that took so long, and so much CPU time.
+
+    Only the CPU time says what a turn costs others. The rest it may have waited for the cluster's
+    lock, and changes must not be later because of that.
+    """
+    return max(_EVERY_S - took_s, _COST * cpu_s)
 
 
 class Collector:
@@ -397,8 +406,8 @@ class Watching:
                 self._changed.wait_for(lambda: self._watchers or self._closed)
                 if self._closed:
                     return
-            began_s = time.monotonic()
-            pause_s = _EVERY_S
+            began_s, began_cpu_s = time.monotonic(), time.thread_time()
+            fails = False
             try:
                 self.turn()
                 failing = False
@@ -406,12 +415,12 @@ class Watching:
                 self._count("watch_errors")
                 if not failing:
                     _LOG.exception("watchers cannot be told what has changed; their streams end")
-                failing, pause_s = True, _FAILED_S
+                failing = fails = True
                 self._end_all()
-            took_s = time.monotonic() - began_s
+            took_s, cpu_s = time.monotonic() - began_s, time.thread_time() - began_cpu_s
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._closed, max(pause_s - took_s, _MOST_OF_THE_TIME * took_s)
+                    lambda: self._closed, _FAILED_S if fails else pause_s(took_s, cpu_s)
                 )
 
     def _forget(self, watcher: Watcher) -> bool:

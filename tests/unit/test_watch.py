@@ -24,7 +24,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.watch import MAX_EVENTS, Facts, difference, snapshot
-from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector
+from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, merge, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import Problem
@@ -218,6 +218,12 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
         return counted
 
     assert 100 < calls(60) < 2.5 * calls(30) < 30_000
+
+
+def test_a_turn_that_waited_for_the_lock_does_not_delay_the_next_one() -> None:
+    assert pause_s(took_s=2.0, cpu_s=0.001) < 0.05
+    assert pause_s(took_s=0.01, cpu_s=0.001) == pytest.approx(0.49)
+    assert pause_s(took_s=0.1, cpu_s=0.1) == pytest.approx(2.0), "much work is done less often"
 
 
 # ---- Streams
