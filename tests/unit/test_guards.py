@@ -18,6 +18,7 @@ from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors, ofp
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.errors import NotAvailable
 from tests.waiting import wait_until
 
@@ -143,7 +144,7 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(
 @example(b'{"op": "explain", "src": "\\n\\u2028\\u001b"}')
 def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
     api = LocalApi.__new__(LocalApi)
-    api._cluster = cluster
+    api._cluster, api._tokens = cluster, Tokens(None)
     answer = api.answer(line)
     assert isinstance(answer["ok"], bool)
     if not answer["ok"]:
