@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -47,6 +48,7 @@ _LIFE_S = 5.0
 _MAX_LINES, _MAX_BYTES = 60, 8 << 20
 _STALLED_S = 30.0
 _FAILED_S = 1.0
+_MAX_KEPT_S = 5.0
 _END_S = 1.0
 
 
@@ -79,7 +81,8 @@ class Collector:
         self._since_epoch_s = time.time() - time.monotonic()
         config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
         self._config_hash = hashlib.sha256(config.encode()).hexdigest()[:16]
-        self._kept: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        # When documents were made last, and of what.
+        self._kept: dict[str, tuple[float, tuple[Any, ...], dict[str, Any]]] = {}
         # When each host's helper had reported last, and what its reports add up to.
         self._helpers: dict[str, tuple[float, dict[str, int]]] = {}
 
@@ -97,7 +100,10 @@ class Collector:
             now_s = time.monotonic()
             fabric = cluster.fabric()
             state, tree = cluster.jobs, cluster.fat_tree
-            basis = (book.orders, state.agreement, state.assignment, state.states)
+            basis = (
+                *(book.orders, book.moves, state.agreement, state.assignment, state.states),
+                *(dict(state.failed), dict(state.declared) if book.moves else None),
+            )
             return Facts(
                 controller=self._controller() | {"store": store},
                 fabric=fabric,
@@ -175,17 +181,19 @@ class Collector:
     ) -> dict[str, Any]:
         """The documents that an operation on jobs lists, by their `key`.
 
-        They are the same object as before while `basis` is: its mappings are replaced, never
-        changed.
+        They are the same object as before while `basis`, of which they are made, is equal; but not
+        for longer than _MAX_KEPT_S. So nothing is wrong for long, whatever else the operation may
+        look at.
         """
-        kept = self._kept.get(part)
-        if kept is not None and all(
-            one is other or one == other for one, other in zip(kept[0], basis, strict=True)
+        now_s = time.monotonic()
+        made_s, before, documents = self._kept.get(part, (-math.inf, (), {}))
+        if now_s - made_s < _MAX_KEPT_S and all(
+            one is other or one == other for one, other in zip(before, basis, strict=True)
         ):
-            return kept[1]
+            return documents
         listed = job_operations(self._cluster, ROOT)[operation]({})[part]
         documents = {str(document[key]): document for document in listed}
-        self._kept[part] = (basis, documents)
+        self._kept[part] = (now_s, basis, documents)
         return documents
 
 

@@ -13,7 +13,7 @@ import pytest
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.store.files import check_file, prepare_file, schema_version
 from ri2n_sdn.store.link import SCHEMA
-from ri2n_sdn.store.rows import HostRow, JobRow, Put, Rules
+from ri2n_sdn.store.rows import HostRow, JobRow, Put, Rules, TokenRow
 from ri2n_sdn.store.server import OwnServer
 from ri2n_sdn.store.store import Store
 from tests.waiting import LONG_S
@@ -48,7 +48,8 @@ def read(folder: Path) -> tuple[dict[str, HostRow], dict[str, JobRow], int]:
     store = Store.open([server.target], name="new")
     try:
         assert store.wait_active(LONG_S)
-        store.write(Put(HostRow("B", "2", "n")))
+        store.write(Put(HostRow("B", "2", "n")), Put(TokenRow("t1", 64 * "a", "viewer")))
+        assert store.state().tokens["t1"].hash == 64 * "a", "a table that is new"
         return dict(store.state().hosts), dict(store.state().jobs), store.epoch
     finally:
         store.close()

@@ -28,6 +28,8 @@ from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, merge, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import Problem
+from ri2n_sdn.jobs.model import Job, Policy
+from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
 from tests.unit.fake_hosts import FakeChannel, cluster_of
@@ -218,6 +220,24 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
         return counted
 
     assert 100 < calls(60) < 2.5 * calls(30) < 30_000
+
+
+def test_documents_of_jobs_follow_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    collector, state = Collector(cluster), cluster.jobs
+    job = Job("j1", "alice", 7, ("A", "B"), Policy(), 1.0, source="order")
+    state.book.add_order(job)
+    first = collector.collect().jobs
+    assert first["j1"]["user"] == "alice" and collector.collect().jobs is first
+    state.failed["A"] = {"j1": "no room"}
+    assert "no room" in collector.collect().jobs["j1"]["why"]
+    state.states = {"j1": ("refused", "for a reason")}
+    assert collector.collect().jobs["j1"]["state"] == "refused"
+    again = collector.collect().jobs
+    monkeypatch.setattr(watching, "_MAX_KEPT_S", 0.0)
+    assert collector.collect().jobs is not again, "and they are made anew after a while"
+    state.book.put_right(Right("alice"))
+    assert collector.collect().rights.keys() == {"alice"}
 
 
 def test_a_turn_that_waited_for_the_lock_does_not_delay_the_next_one() -> None:
