@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import select
 import socket
 import threading
 import time
@@ -282,6 +283,15 @@ class Watcher:
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
 
+    @property
+    def gone(self) -> bool:
+        """Whether the other end has closed the connection. Asked only while it is open here."""
+        if self._connection is None:
+            return False
+        poll = select.poll()
+        poll.register(self._connection, 0)
+        return any(event & select.POLLHUP for _, event in poll.poll(0))
+
     def serve(self, connection: socket.socket) -> None:
         """Send the state and then the changes, until the watcher or the controller ends it.
 
@@ -341,6 +351,11 @@ class Watching:
         with self._changed:
             if self._closed:
                 raise NotAvailable("the controller ends")
+            if len(self._watchers) >= MAX_WATCHERS:
+                # Nothing was sent to those that have gone, so nobody has noticed it yet.
+                for watcher in [each for each in self._watchers if each.gone]:
+                    self._forget(watcher)
+                    watcher.cut_off()
             if len(self._watchers) >= MAX_WATCHERS:
                 self._count("watchers_refused")
                 raise NotAvailable(f"{MAX_WATCHERS} watch already, no more are accepted")
