@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import count, pairwise, permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -333,16 +333,19 @@ def test_one_watcher_too_many_is_refused_and_counted(
             watch.close()
 
 
+@pytest.mark.parametrize(("lines", "n_bytes"), [(10**9, 200_000), (20, 10**9)])
 def test_a_watcher_that_does_not_read_is_cut_off_and_counted(
-    api: LocalApi, monkeypatch: pytest.MonkeyPatch
+    api: LocalApi, monkeypatch: pytest.MonkeyPatch, lines: int, n_bytes: int
 ) -> None:
-    monkeypatch.setattr(watching, "_MAX_BYTES", 200_000)
+    monkeypatch.setattr(watching, "_MAX_LINES", lines)
+    monkeypatch.setattr(watching, "_MAX_BYTES", n_bytes)
+    monkeypatch.setattr(watching, "_STALLED_S", LONG_S)
     monkeypatch.setattr(watching, "_EVERY_S", 0.01)
     cluster = api._cluster
     with socket.socket(socket.AF_UNIX) as idle, Watch(cluster.socket_path) as reader:
         idle.connect(str(cluster.socket_path))
         idle.sendall(b'{"op": "watch"}\n')
-        for number, state in zip(count(), reader):
+        for number, state in zip(range(1000), reader, strict=False):
             if state["counters"].get("watchers_cut_off"):
                 break
             with cluster.lock:

@@ -335,6 +335,11 @@ def test_garbage_on_the_socket_ends_nothing(running: LocalApi) -> None:
     assert call(path, "status", who=VIEWER)["ok"]
 
 
+def test_a_viewer_is_nobody_and_never_root() -> None:
+    for viewer in (Speaker("root", 0, "viewer"), Speaker("alice", 20001, "viewer")):
+        assert viewer.asker().uid == -1
+
+
 def test_roles_include_each_other() -> None:
     allowed = []
     for role in ROLES:
