@@ -1,10 +1,11 @@
-"""`ri2n check-config`: whether a cluster.yaml or a topology file is right.
+"""`ri2n check-config` and `ri2n config schema`: whether files are right, and what they may hold.
 
-It needs no switch and no root.
+Neither needs a switch or root.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,9 @@ from ri2n_sdn.cli.common import JsonOption, note, print_json
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import load_topology
 
-__all__ = ["check_config", "kind_of"]
+__all__ = ["app", "check_config", "kind_of"]
+
+app = typer.Typer(no_args_is_help=True, help="What cluster.yaml may hold.")
 
 # Keys that only one kind of file has. Both kinds have hosts, and may have switches.
 TOPOLOGY_KEYS = {"name", "description"}
@@ -54,6 +57,17 @@ def check_config(
     for warning in warnings:
         note(f"warning: {warning}")
     print(f"{file}: good {kind}: {summary}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of cluster.yaml, for editors that complete and check the file.
+
+    The schema knows keys, types and limits. `check-config` also knows what fits together.
+    """
+    from ri2n_sdn.apps.schema import cluster_schema
+
+    print(json.dumps(cluster_schema(), indent=2))
 
 
 def kind_of(file: Path) -> str:

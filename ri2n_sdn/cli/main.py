@@ -8,9 +8,8 @@ from importlib.metadata import entry_points
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import job, policy, reserve, slurm, vlan
+from ri2n_sdn.cli import config, job, policy, reserve, slurm, vlan
 from ri2n_sdn.cli.common import note, run_guarded
-from ri2n_sdn.cli.config import check_config
 from ri2n_sdn.cli.controller import controller, reload
 from ri2n_sdn.cli.doctor import doctor
 from ri2n_sdn.cli.status import explain, status, top
@@ -24,8 +23,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The sum of several cheap NICs on several cheap switches, as one IP address.",
 )
-for command in (controller, reload, status, top, explain, doctor, check_config):
+for command in (controller, reload, status, top, explain, doctor, config.check_config):
     app.command()(command)
+app.add_typer(config.app, name="config")
 app.add_typer(vlan.app, name="vlan")
 app.add_typer(job.app, name="job")
 app.add_typer(reserve.reservations, name="reserve")

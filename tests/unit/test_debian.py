@@ -1,0 +1,180 @@
+"""What the Debian packages have, as far as it can be seen without building them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
+from ri2n_sdn.apps.schema import cluster_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+DEBIAN = ROOT / "debian"
+SCRIPTS = ROOT / "ovs-host-scripts"
+RUNS_A_CLUSTER = ("ri2n-controller", "ri2n-host")
+FORBIDDEN = re.compile(
+    r"(gcc|g\+\+|clang|cpp|cargo|rustc)(-[0-9]+|-web)?|make|build-essential|.*-dev|.*mpi.*"
+    r"|slurm.*|.*(pytest|hypothesis).*|iperf3|tcpdump"
+)
+"""Compilers, MPI and what only labs and tests need."""
+
+
+def stanzas() -> dict[str, dict[str, str]]:
+    """The fields of each binary package in debian/control, by the package's name."""
+    found = {}
+    for text in (DEBIAN / "control").read_text().split("\n\n"):
+        unfolded = re.sub(r"\n[ \t]+", " ", text)
+        fields = dict(line.split(": ", 1) for line in unfolded.splitlines() if ": " in line)
+        if "Package" in fields:
+            found[fields["Package"]] = fields
+    return found
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of ri2n-host, without those that debhelper adds."""
+    folder = tmp_path_factory.mktemp("host")
+    made = folder / "made"
+    (made / "man/man8").mkdir(parents=True)
+    (made / "ovs-host-scripts").symlink_to(SCRIPTS)
+    shutil.copy(ROOT / "reorder/ri2n-reorder.8", made / "man/man8")
+    (made / "ri2n-reorder").write_bytes(b"\x7fELF")
+    subprocess.run([DEBIAN / "install-host", made, folder / "root"], cwd=ROOT, check=True)
+    return folder / "root"
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of ri2n-controller, without its Python packages and those of debhelper."""
+    root = tmp_path_factory.mktemp("controller") / "root"
+    subprocess.run([DEBIAN / "install-controller", root], cwd=ROOT, check=True)
+    return root
+
+
+def test_there_are_the_three_packages() -> None:
+    assert set(stanzas()) == {*RUNS_A_CLUSTER, "ri2n-lab"}
+
+
+@pytest.mark.parametrize("package", RUNS_A_CLUSTER)
+@pytest.mark.parametrize("field", ["Pre-Depends", "Depends", "Recommends"])
+def test_what_runs_a_cluster_pulls_in_nothing_for_builds_or_tests(package: str, field: str) -> None:
+    names = re.split(r"[,|]\s*", stanzas()[package].get(field, ""))
+    assert not [name for name in names if FORBIDDEN.fullmatch(name.split(" ")[0])]
+
+
+def test_a_host_gets_no_python_package_of_ours() -> None:
+    depends = stanzas()["ri2n-host"]["Depends"]
+    assert "python" not in depends and "ri2n-controller" not in depends
+    assert {"openvswitch-switch", "nftables", "iproute2"} <= set(re.findall(r"[a-z0-9-]+", depends))
+
+
+def test_the_patterns_know_what_they_forbid() -> None:
+    for name in ("gcc", "cargo-web", "libopenmpi3", "openmpi-bin", "python3-pytest", "libc6-dev"):
+        assert FORBIDDEN.fullmatch(name), name
+    for name in ("openvswitch-switch", "nftables", "libgcc-s1", "gcc-12-base", "procps", "kmod"):
+        assert not FORBIDDEN.fullmatch(name), name
+
+
+def test_every_host_script_is_in_the_package_and_can_be_run_where_it_could(host: Path) -> None:
+    packaged = {path.name: path for path in host.rglob("*") if path.is_file()}
+    for script in SCRIPTS.rglob("*"):
+        if not script.is_file() or script.name == "ri2n-controller.service":
+            continue
+        assert script.name in packaged, f"{script.name} is not in ri2n-host"
+        if "usr/share/ri2n" in str(packaged[script.name]):
+            assert os.access(packaged[script.name], os.X_OK) == os.access(script, os.X_OK)
+
+
+def test_commands_are_on_the_path_of_root(host: Path) -> None:
+    for link in (host / "usr/sbin").iterdir():
+        target = host / str(link.readlink()).lstrip("/")
+        assert os.access(target, os.X_OK), link
+    documented = re.findall(
+        r"ln -sf /usr/local/lib/ri2n/\{([a-z,-]+)\}", (ROOT / "docs/host.md").read_text()
+    )
+    names = {link.name for link in (host / "usr/sbin").iterdir()}
+    assert documented and names == {*documented[0].split(","), "ri2n-reorder"}
+
+
+def test_no_place_of_an_installation_by_hand_is_left(host: Path, controller: Path) -> None:
+    for root in (host, controller):
+        for path in root.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.name != "ri2n-reorder":
+                text = path.read_text()
+                assert "/usr/local/lib" not in text and "/opt/ri2n_sdn" not in text, path
+
+
+def test_systemd_understands_the_units_and_their_programs_are_there(
+    host: Path, controller: Path, tmp_path: Path
+) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    command = re.compile(r"^(ExecStart|ExecReload)=(\S+)(?:.*\\\n)*.*", flags=re.M)
+    units = [
+        unit for root in (host, controller) for unit in (root / "lib/systemd/system").iterdir()
+    ]
+    assert {unit.name for unit in units} == {path.name for path in SCRIPTS.glob("*.service")}
+    for unit in units:
+        text = unit.read_text()
+        programs = [program for _, program in command.findall(text)]
+        assert programs
+        for program in programs:
+            assert any(
+                os.access(root / program.lstrip("/"), os.X_OK) for root in (host, controller)
+            ), program
+        (tmp_path / unit.name).write_text(command.sub(r"\1=/bin/true", text))
+        argv = ["systemd-analyze", "verify", "--man=no", str(tmp_path / unit.name)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        said = [line for line in done.stderr.splitlines() if unit.name in line]
+        assert not said
+
+
+def test_the_controller_has_a_user_and_folders_of_its_own(controller: Path) -> None:
+    unit = (controller / "lib/systemd/system/ri2n-controller.service").read_text()
+    user = re.findall(r"^User=(.*)$", unit, flags=re.M)
+    assert user and f"u {user[0]} " in (DEBIAN / "ri2n-controller.sysusers").read_text()
+    assert "DynamicUser" not in unit
+    state = re.findall(r"^StateDirectory=(.*)$", unit, flags=re.M)
+    assert f"\nEnvironment=RI2N_STATE_DIR=/var/lib/{state[0]}\n" in unit
+    assert f"rm -rf /var/lib/{state[0]}\n" in (DEBIAN / "ri2n-controller.postrm").read_text()
+
+
+def test_nothing_of_a_host_starts_by_itself() -> None:
+    rules = re.sub(r"\\\n\s*", " ", (DEBIAN / "rules").read_text())
+    for line in rules.splitlines():
+        if line.startswith("\tdh_installsystemd -p ri2n-host "):
+            assert "--no-start" in line, line
+            if "ri2n-host.service" in line:
+                assert {"--no-enable", "--no-restart-after-upgrade"} <= set(line.split()), line
+
+
+def test_the_shipped_cluster_yaml_is_all_defaults_and_its_comments_are_right(
+    tmp_path: Path,
+) -> None:
+    text = (DEBIAN / "cluster.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=/usr/share/ri2n/cluster.schema.json\n")
+    assert load_cluster_config(DEBIAN / "cluster.yaml") == ClusterConfig()
+    used = tmp_path / "cluster.yaml"
+    used.write_text(re.sub(r"^#(?! )", "", text, flags=re.M).replace("\n#  ", "\n  "))
+    assert load_cluster_config(used) != ClusterConfig()
+
+
+def test_editors_are_told_what_every_key_means() -> None:
+    schema = cluster_schema()
+    assert set(schema["properties"]) == set(ClusterConfig.model_fields)
+    for name in ("", "_Hbspan", "_HostConfig", "_NicConfig", "_Class", "_Placement"):
+        for key, value in (schema["$defs"][name] if name else schema)["properties"].items():
+            assert value.get("description"), f"{name}.{key}"
+
+
+def test_the_schema_lists_the_same_choices_as_the_controller(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    for key in ("strategy", "slots"):
+        for choice in cluster_schema()["properties"][key]["enum"]:
+            file.write_text(f"{key}: {choice}\n")
+            assert getattr(load_cluster_config(file), key) == choice
