@@ -33,6 +33,7 @@ mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 mkdir "$root/dev/net" "$root/dev/shm"
+ln -s /proc/self/fd "$root/dev/fd"
 for device in $4; do
     touch "$root/dev/$device"
     mount --bind "/dev/$device" "$root/dev/$device"

@@ -138,6 +138,8 @@ def test_the_controller_has_a_user_and_folders_of_its_own(controller: Path) -> N
     unit = (controller / "lib/systemd/system/ri2n-controller.service").read_text()
     user = re.findall(r"^User=(.*)$", unit, flags=re.M)
     assert user and f"u {user[0]} " in (DEBIAN / "ri2n-controller.sysusers").read_text()
+    # Without this word, debhelper 13 leaves the user out without saying so.
+    assert "--with installsysusers" in (DEBIAN / "rules").read_text()
     assert "DynamicUser" not in unit
     state = re.findall(r"^StateDirectory=(.*)$", unit, flags=re.M)
     assert f"\nEnvironment=RI2N_STATE_DIR=/var/lib/{state[0]}\n" in unit
