@@ -30,10 +30,10 @@ from ri2n_sdn.store.rows import (
     State,
 )
 
-__all__ = ["MAX_ORDERS", "MAX_POLICIES", "MAX_RESERVATIONS", "JobBook", "Storage"]
+__all__ = ["MAX_OF_USER", "MAX_ORDERS", "MAX_POLICIES", "MAX_RESERVATIONS", "JobBook", "Storage"]
 
-MAX_ORDERS, MAX_RESERVATIONS = 4096, 4096
-"""At most so many of each are kept."""
+MAX_ORDERS, MAX_RESERVATIONS, MAX_OF_USER = 4096, 4096, 512
+"""At most so many of each are kept, and so many of each for one user."""
 
 MAX_POLICIES = 1024
 """At most so many policies have a name."""
@@ -158,6 +158,7 @@ class JobBook:
         with self._lock:
             if job.id not in self.orders and len(self.orders) >= MAX_ORDERS:
                 raise BadInput(f"id: there are {MAX_ORDERS} jobs already, no more are accepted")
+            _check_share(job, self.orders, "jobs")
             row = _to_row(JobRow, job, state="waiting")
             self._write(Put(row))
             self._kept[job.id] = row
@@ -208,6 +209,7 @@ class JobBook:
             new = reservation.id not in self.reservations
             if new and len(self.reservations) >= MAX_RESERVATIONS:
                 raise BadInput(f"id: there are {MAX_RESERVATIONS} reservations already")
+            _check_share(reservation, self.reservations, "reservations")
             self._write(Put(_to_row(ReservationRow, reservation)))
             self.reservations = {**self.reservations, reservation.id: reservation}
             self.version += 1
@@ -260,6 +262,12 @@ class JobBook:
     def _write(self, *changes: Change) -> None:
         if self._storage is not None and changes:
             self._storage.write(*changes)
+
+
+def _check_share(new: Job | Reservation, kept: Mapping[str, Job | Reservation], what: str) -> None:
+    """Raise BadInput when a user has so many already that no room would stay for others."""
+    if new.id not in kept and sum(each.user == new.user for each in kept.values()) >= MAX_OF_USER:
+        raise BadInput(f"id: {new.user} has {MAX_OF_USER} {what} already, no more are accepted")
 
 
 def _rules(policy: Policy) -> Rules:

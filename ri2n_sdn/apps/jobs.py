@@ -38,6 +38,7 @@ from ri2n_sdn.jobs.history import kept as records_kept
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.moves import moved
+from ri2n_sdn.jobs.orders import told
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
@@ -398,11 +399,9 @@ class JobsApp(OSKenApp):
                 for declared in declarations:
                     answer = self._answer(host, declared, states)
                     notes.setdefault(host, {})[declared.number] = write_answer(answer)
-            for number, order in enumerate(sorted(state.book.orders.values(), key=_begun)):
-                for host in order.hosts:
-                    own = notes.setdefault(host, {})
-                    if sum(priority >= ORDER_PRIORITY for priority in own) < _MAX_ORDERS_PER_HOST:
-                        own[ORDER_PRIORITY + number] = write_order(order)
+            for host, orders in told(state.book.orders.values(), _MAX_ORDERS_PER_HOST).items():
+                for number, order in orders:
+                    notes.setdefault(host, {})[ORDER_PRIORITY + number] = write_order(order)
             self._replace(
                 {
                     name: jobs
@@ -554,7 +553,3 @@ def jobs_changed(cluster: Cluster, dpid: int) -> None:
             # Another message before the next read says nothing new, so it wakes nobody.
             if member.dpid == dpid and cluster.jobs.nudges.nudged(name, time.monotonic()):
                 cluster.wake.jobs.set()
-
-
-def _begun(job: Job) -> tuple[float, str]:
-    return job.begin_s, job.id
