@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from ri2n_sdn.jobs.lanes import Lane, order_of
+from ri2n_sdn.jobs.links import LinkNeed
 
 __all__ = ["LinkRates", "Need", "choose", "host_rate_bps"]
 
@@ -37,6 +38,7 @@ class Need:
       others have left between two hosts.
     * `rates`: the NICs of each host of the job (LinkRates), each list once.
     * `min_rate_bps`: what each host must be able to send, and to receive.
+    * `links`: the links between switches that must carry what the hosts send together.
     * `kept`: the lanes that the job has now; `avoid`: those that somebody needs soon.
     * `shared_links`: how many links a lane shares with lanes of other jobs.
     * `last`: the lanes that are last in order.
@@ -52,6 +54,7 @@ class Need:
     avoid: Lanes = frozenset()
     shared_links: Mapping[Lane, int] = field(default_factory=dict)
     last: Lanes = frozenset()
+    links: tuple[LinkNeed, ...] = ()
 
     def reached(self, lanes: Lanes) -> bool:
         """Whether all hosts reach each other in the lanes."""
@@ -62,6 +65,12 @@ class Need:
         return not any(left <= lanes for left in self.keep)
 
     def carries(self, lanes: Lanes) -> bool:
+        """Whether the lanes carry the rate, at every host and over every link between switches."""
+        return self.hosts_carry(lanes) and all(
+            link.carries(lanes, self.min_rate_bps) for link in self.links
+        )
+
+    def hosts_carry(self, lanes: Lanes) -> bool:
         """Whether the lanes carry the rate at every host."""
         return not self.min_rate_bps or all(
             host_rate_bps(nics, lanes) >= self.min_rate_bps for nics in self.rates
@@ -99,10 +108,11 @@ def choose(need: Need) -> Lanes | None:
     order, since it also carries what hosts flood.
     """
     free = sorted(need.candidates - need.required, key=_order(need))
-    # What fails with all candidates fails with fewer of them.
+    # What fails with all candidates fails with fewer of them. That is not so of links between
+    # switches: a further lane may cross a link that is full.
     if not need.required <= need.candidates or not need.reached(need.candidates):
         return None
-    if not need.spares(need.required) or not need.carries(need.candidates):
+    if not need.spares(need.required) or not need.hosts_carry(need.candidates):
         return None
     tried = 0
     for size in range(len(free) + 1):
@@ -148,8 +158,9 @@ def _greedy(need: Need, free: Sequence[Lane]) -> Lanes | None:
     """A choice made lane by lane, for networks with so many lanes that not all sets can be tried.
 
     Each step takes the lane that helps most: the one that reaches the most pairs that are not yet
-    reached, and then the one that adds the most to the hosts that have least. At last it gives back
-    every lane that is not needed, so that the set is small, but maybe not the smallest.
+    reached, then the one that adds the most to the hosts that have least, and then the one with
+    which links between switches are the least above their rates. At last it gives back every lane
+    that is not needed, so that the set is small, but maybe not the smallest.
     """
     chosen = need.required
     while not (need.reached(chosen) and need.carries(chosen)):
@@ -159,9 +170,11 @@ def _greedy(need: Need, free: Sequence[Lane]) -> Lanes | None:
             missing = sum(
                 max(0, need.min_rate_bps - host_rate_bps(nics, more)) for nics in need.rates
             )
+            loads = ((link.load_bps(more, need.min_rate_bps), link.rate_bps) for link in need.links)
             return (
                 sum(not (more & wanted) for wanted in need.reach),
                 missing,
+                sum(max(0.0, load - rate) for load, rate in loads),
                 lane not in need.kept,
                 lane in need.avoid,
                 need.shared_links.get(lane, 0),
@@ -172,10 +185,13 @@ def _greedy(need: Need, free: Sequence[Lane]) -> Lanes | None:
         if not left:
             return None
         chosen |= {min(left, key=gain)}
-    for lane in sorted(chosen - need.required, key=_order(need), reverse=True):
-        if lane not in need.kept and need.met(chosen - {lane}):
-            chosen -= {lane}
-    for lane in sorted(chosen & need.kept - need.required, key=_order(need), reverse=True):
-        if need.met(chosen - {lane}):
-            chosen -= {lane}
+    # New lanes go before those that the job has. What one lane's going puts on other links may keep
+    # another lane until a third one is gone, so this is repeated until nothing goes.
+    before: Lanes | None = None
+    while chosen != before and need.met(chosen):
+        before = chosen
+        for some in (chosen - need.required - need.kept, chosen & need.kept - need.required):
+            for lane in sorted(some, key=_order(need), reverse=True):
+                if need.met(chosen - {lane}):
+                    chosen -= {lane}
     return chosen if need.met(chosen) else None

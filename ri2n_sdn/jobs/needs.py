@@ -8,6 +8,7 @@ from ri2n_sdn.fabric.model import Nic, NicId
 from ri2n_sdn.jobs.choose import LinkRates, Need
 from ri2n_sdn.jobs.held import Held, Pair, real
 from ri2n_sdn.jobs.lanes import Lane, chosen
+from ri2n_sdn.jobs.links import link_needs
 from ri2n_sdn.jobs.model import Job
 
 __all__ = ["Keep", "NicRates", "keep_of", "link_rates", "need_of", "nic_rates", "promises"]
@@ -60,6 +61,7 @@ def need_of(
         _named_soon(held, job, soon) & candidates,
         {lane: len(set().union(*links.values())) for lane, links in shared.items()},
         frozenset(lane for lane in candidates if held.map.is_base(lane)),
+        link_needs(held, job, living=living),
     )
 
 

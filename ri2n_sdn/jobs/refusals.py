@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from ri2n_sdn.jobs.choose import Need, choose, host_rate_bps
 from ri2n_sdn.jobs.held import Held, Refusal, real
 from ri2n_sdn.jobs.lanes import Lane, chosen, order_of
+from ri2n_sdn.jobs.links import worst_link
 from ri2n_sdn.jobs.model import Job
 from ri2n_sdn.jobs.needs import keep_of, link_rates, nic_rates
 from ri2n_sdn.jobs.text import rate_text
@@ -22,6 +24,7 @@ def refuse_lanes(held: Held, job: Job, need: Need) -> None:
         raise Refusal(reason or f"{held.map.texts(missing)} is not free")
     _refuse_reach(held, job, need)
     _refuse_rate(held, job, need)
+    _refuse_links(held, job, need)
     _refuse_keep(held, job, need)
     raise Refusal("there is no set of lanes for it")
 
@@ -56,7 +59,7 @@ def _refuse_reach(held: Held, job: Job, need: Need) -> None:
 
 def _refuse_rate(held: Held, job: Job, need: Need) -> None:
     """Raise Refusal when the free lanes do not carry the rate at one of the hosts."""
-    if need.carries(need.candidates):
+    if need.hosts_carry(need.candidates):
         return
     wanted = need.min_rate_bps
     everything = _could_have(held, job)
@@ -79,6 +82,45 @@ def _refuse_rate(held: Held, job: Job, need: Need) -> None:
         if sharing and (promised or blame is None):
             blame = f"{held.until(min(sharing))} has the rest"
         raise Refusal(f"{text} has free, {rate_text(free)}: {blame or 'no lane is free'}")
+
+
+def _refuse_links(held: Held, job: Job, need: Need) -> None:
+    """Raise Refusal when a link between switches does not carry what the hosts send together.
+
+    It is the worst one when the job has as many lanes as it may have, so that everybody keeps a
+    path. There may be several such sets; the message is about one of them.
+    """
+    lanes = _most(need, need.candidates)
+    worst = worst_link(need.links, lanes, need.min_rate_bps)
+    if worst is None:
+        return
+    text = (
+        f"min_rate {rate_text(need.min_rate_bps)} is more than {worst.link} can carry: its rate is "
+        f"{rate_text(int(worst.rate_bps))}, and the job would send "
+        f"{_short_rate(worst.load_bps(lanes, need.min_rate_bps))} over it"
+    )
+    # Other jobs are to blame when it would fit without them.
+    everything = _could_have(held, job)
+    more = _most(need, everything)
+    if more > lanes and worst_link(need.links, more, need.min_rate_bps) is None:
+        blame = held.in_the_way(job, everything - need.candidates)
+        text += f", since {blame}" if blame else ""
+    raise Refusal(text)
+
+
+def _most(need: Need, candidates: frozenset[Lane]) -> frozenset[Lane]:
+    """As many of the lanes as leave others what they need."""
+    lanes = need.required
+    for lane in sorted(candidates, key=lambda lane: (lane in need.last, order_of(lane))):
+        if need.spares(lanes | {lane}):
+            lanes |= {lane}
+    return lanes
+
+
+def _short_rate(rate_bps: float) -> str:
+    """A rate with four digits, rounded up, as it is compared with a lower one."""
+    unit = 10 ** max(len(str(ceil(rate_bps))) - 4, 0)
+    return rate_text(ceil(rate_bps / unit) * unit)
 
 
 def _could_have(held: Held, job: Job) -> frozenset[Lane]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.jobs import choose as module
 from ri2n_sdn.jobs.choose import Need, choose
 from ri2n_sdn.jobs.lanes import Lane
+from ri2n_sdn.jobs.links import LinkNeed, PairShare
 
 LANES = [Lane(f"net{number}", 0) for number in range(1, 6)]
 SOME = st.frozensets(st.sampled_from(LANES), max_size=5)
@@ -27,6 +28,18 @@ RATES = st.frozensets(
     ).map(tuple),
     max_size=3,
 )
+SHARES = st.tuples(SOME, SOME).map(
+    lambda some: PairShare(
+        tuple((lane, 1) for lane in sorted(some[0] & some[1])),
+        tuple((lane, 1) for lane in sorted(some[1])),
+    )
+)
+ENDS = st.dictionaries(
+    st.frozensets(SHARES, min_size=1, max_size=2), st.integers(1, 3), min_size=1, max_size=2
+).map(lambda counts: frozenset(counts.items()))
+LINKS = st.lists(
+    st.builds(LinkNeed, st.just("up1/1>"), st.integers(1, 20).map(float), ENDS, ENDS), max_size=2
+).map(tuple)
 NEEDS = st.builds(
     Need,
     candidates=SOME,
@@ -37,6 +50,7 @@ NEEDS = st.builds(
     min_rate_bps=st.integers(0, 12),
     kept=SOME,
     avoid=SOME,
+    links=st.just(()) | LINKS,
 )
 
 
