@@ -168,7 +168,7 @@ class _Bench:
         with meter.running():
             found = self._together(case, exchange)
         if meter.fullest_bps:
-            fullest = max(meter.fullest_bps.values()) / promised_bps(self.topology)
+            fullest = max(meter.fullest_bps.values()) / promised_bps(self.topology, case.policy)
             found["two"]["second_of_max_rate"] = round(fullest, 4)
         blanks: Json = dict.fromkeys(names(FIGURES))
         self._add([{**keys[job], "repeat": repeat, **blanks, **found[job]} for job in case.sending])
@@ -278,7 +278,7 @@ class _Bench:
         return {
             "goodput_bps": round(sum(goodputs_bps.values())),
             "retransmits": result.retransmits,
-            **kept(case, job, promised_bps(self.topology), goodputs_bps),
+            **kept(case, job, promised_bps(self.topology, case.policy), goodputs_bps),
         }
 
 

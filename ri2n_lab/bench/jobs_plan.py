@@ -60,7 +60,10 @@ USERS = {"one": 20001, "two": 20002}
 
 PATTERN = "bisection"
 RATE_SHARE = 0.5
-"""Both rates, of the slowest NIC: job one cannot have that without a policy, and two jobs can."""
+"""Both rates, of the slowest NIC: job one cannot have that without a policy, and two jobs can.
+
+Links between switches may carry less (promised_bps).
+"""
 
 GROUPS = ("topology", "mode", "policy", "job", "beside", "apart", "exchange")
 
@@ -181,19 +184,26 @@ def pairs_of(hosts: Sequence[str]) -> list[Pair]:
     return phases(PATTERN, hosts)[0]
 
 
-def promised_bps(topology: Topology) -> int:
-    """The min_rate and the max_rate of a job at each of its hosts, in bit/s on the wire."""
-    slowest = min(
-        nic.rate_bps for name in topology.managed_hosts() for nic in topology.hosts[name].nics
-    )
-    return max(1, round(RATE_SHARE * slowest))
+def promised_bps(topology: Topology, policy: str) -> int:
+    """The min_rate or the max_rate of a job at each of its hosts, in bit/s on the wire.
+
+    It is half of the slowest NIC. Where networks have several switches, a min_rate is at most what
+    one lane carries, whichever half of the hosts sends to the other half over its slowest link.
+    """
+    hosts = topology.managed_hosts()
+    slowest = min(nic.rate_bps for name in hosts for nic in topology.hosts[name].nics)
+    rate = round(RATE_SHARE * slowest)
+    cables = [link.rate_bps for spec in topology.switches.values() for link in spec.links]
+    if policy == MIN_RATE and cables:
+        rate = min(rate, min(cables) // max(1, len(hosts) // 2))
+    return max(1, rate)
 
 
 def wishes(policy: str, topology: Topology) -> dict[str, tuple[str, ...]]:
     """{job: options of job-begin} with a policy for job one; empty without any."""
     if policy == NO_POLICY:
         return {}
-    rate = str(promised_bps(topology))
+    rate = str(promised_bps(topology, policy))
     shared = ("--policy", "shared")
     return {
         "one": {

@@ -154,14 +154,26 @@ def test_two_hosts_are_too_few_for_an_isolated_job_and_another_one() -> None:
 
 
 def test_what_the_jobs_ask_for() -> None:
-    rate = str(promised_bps(FIG4_B))
-    assert rate == "50000000", "half of the slowest NIC"
+    rate = str(promised_bps(FIG4_B, "min_rate"))
+    assert rate == str(promised_bps(FIG4_B, "max_rate")) == "50000000", "half of the slowest NIC"
     shared = ("--policy", "shared")
     assert wishes("none", FIG4_B) == {}
     assert wishes("exclusive", FIG4_B) == {"one": ("--policy", "exclusive"), "two": shared}
     assert wishes("min_rate", FIG4_B) == {"one": (*shared, "--min-rate", rate), "two": shared}
     assert wishes("max_rate", FIG4_B) == {"one": shared, "two": (*shared, "--max-rate", rate)}
     assert wishes("isolated", VBFT)["one"] == ("--policy", "isolated")
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_bps"),
+    [("vbft_2_2", 12_500_000), ("vbft_2_2n4", 50_000_000), ("vbft_2_4", 12_500_000)],
+)
+def test_a_min_rate_is_one_that_a_lane_of_a_fat_tree_carries(name: str, rate_bps: int) -> None:
+    """The hosts of a leaf share a link of 100 Mbit/s: 8 of them, or 2."""
+    topology = find_topology(name)
+    assert promised_bps(topology, "min_rate") == rate_bps
+    assert promised_bps(topology, "max_rate") == 50_000_000
+    assert wishes("min_rate", topology)["one"][-1] == str(rate_bps)
 
 
 def test_promised_rates_are_of_the_worst_host() -> None:
