@@ -79,6 +79,8 @@ def kind_of(file: Path) -> str:
         data: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return "topology"
+    if data is None:  # Only a cluster.yaml may have nothing but comments.
+        return "cluster.yaml"
     keys = set(data) if isinstance(data, dict) else TOPOLOGY_KEYS
     if keys & TOPOLOGY_KEYS and not keys & CLUSTER_KEYS:
         return "topology"

@@ -12,6 +12,7 @@ import pytest
 
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.schema import cluster_schema
+from ri2n_sdn.cli.config import kind_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = ROOT / "debian"
@@ -161,6 +162,7 @@ def test_the_shipped_cluster_yaml_is_all_defaults_and_its_comments_are_right(
     text = (DEBIAN / "cluster.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=/usr/share/ri2n/cluster.schema.json\n")
     assert load_cluster_config(DEBIAN / "cluster.yaml") == ClusterConfig()
+    assert kind_of(DEBIAN / "cluster.yaml") == "cluster.yaml"
     used = tmp_path / "cluster.yaml"
     used.write_text(re.sub(r"^#(?! )", "", text, flags=re.M).replace("\n#  ", "\n  "))
     assert load_cluster_config(used) != ClusterConfig()
