@@ -82,7 +82,9 @@ class DebianBox:
         """Make the box in a new folder."""
         folder.mkdir()
         self.root = folder / "root"
-        argv = ["unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
+        # It also ends when this process is killed.
+        argv = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--pid", "--net", "--ipc"]
+        argv += ["--uts", "--fork", "--kill-child"]
         argv += ["bash", "-c", SETUP, "setup", str(folder), str(root), str(packages)]
         self._keeper = subprocess.Popen(
             [*argv, " ".join(DEVICES)], stdout=subprocess.PIPE, text=True, start_new_session=True
