@@ -48,7 +48,8 @@ POLICIES = (NO_POLICY, "exclusive", MIN_RATE, MAX_RATE, ISOLATED)
 """What job one has.
 
 none: no job is declared, everybody uses everything. exclusive: a path of its own. min_rate: shared,
-with a min_rate. max_rate: shared, and job two is held to a max_rate. isolated: hosts of its own, so
+with a min_rate; where networks have several switches, its max_rate is the same, since hosts of one
+job that send more than that take it from each other. max_rate: shared, and job two is held to a max_rate. isolated: hosts of its own, so
 that job two has others.
 """
 
@@ -205,9 +206,11 @@ def wishes(policy: str, topology: Topology) -> dict[str, tuple[str, ...]]:
         return {}
     rate = str(promised_bps(topology, policy))
     shared = ("--policy", "shared")
+    between = any(spec.links for spec in topology.switches.values())
+    within = ("--max-rate", rate) if between else ()
     return {
         "one": {
-            MIN_RATE: (*shared, "--min-rate", rate),
+            MIN_RATE: (*shared, "--min-rate", rate, *within),
             MAX_RATE: shared,
         }.get(policy, ("--policy", policy)),
         "two": (*shared, "--max-rate", rate) if policy == MAX_RATE else shared,
