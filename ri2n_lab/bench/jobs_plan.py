@@ -49,8 +49,8 @@ POLICIES = (NO_POLICY, "exclusive", MIN_RATE, MAX_RATE, ISOLATED)
 
 none: no job is declared, everybody uses everything. exclusive: a path of its own. min_rate: shared,
 with a min_rate; where networks have several switches, its max_rate is the same, since hosts of one
-job that send more than that take it from each other. max_rate: shared, and job two is held to a max_rate. isolated: hosts of its own, so
-that job two has others.
+job that send more take it from each other. max_rate: shared, and job two is held to a max_rate.
+isolated: hosts of its own, so that job two has others.
 """
 
 EXCHANGES = ("is", "cg")
