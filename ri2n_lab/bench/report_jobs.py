@@ -32,8 +32,8 @@ EXPLAINED = (
     "one has the common paths and a min_rate of half of a NIC, so as many paths of its own as that "
     "needs; on fat trees at most what a lane carries between the switches, and each host sends no "
     "more than that. `max_rate`: job two may send half of a NIC at each host. `isolated`: each job "
-    "has half of the hosts, and job one's are closed to everybody else; *apart* is the same without "
-    "a policy."
+    "has half of the hosts, and job one's are closed to everybody else; *apart* is the same "
+    "without a policy."
 )
 EXCHANGES_EXPLAINED = (
     "Job one exchanges messages by MPI on all of its hosts: `is` is all-to-all, as in IS of the "
