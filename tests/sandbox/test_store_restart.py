@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,9 +97,12 @@ def server_pid(controller: int) -> int:
     """The ovsdb-server of a controller's process; 0 while there is none."""
     children = Path(f"/proc/{controller}/task").glob("*/children")
     pids = [int(pid) for path in children for pid in path.read_text().split()]
-    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
-    alive = (pid for pid, name in names.items() if name == "ovsdb-server" and not is_gone(pid))
-    return next(alive, 0)
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a child that ends meanwhile
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            if name == "ovsdb-server" and not is_gone(pid):
+                return pid
+    return 0
 
 
 def test_a_restart_waits_for_nobody_and_changes_nothing(sandbox: Sandbox) -> None:
