@@ -95,10 +95,13 @@ def rows(sandbox: Sandbox) -> dict[str, tuple[list[str], list[str]]]:
 
 def server_pid(controller: int) -> int:
     """The ovsdb-server of a controller's process; 0 while there is none."""
-    children = Path(f"/proc/{controller}/task").glob("*/children")
-    pids = [int(pid) for path in children for pid in path.read_text().split()]
+    gone = suppress(FileNotFoundError, ProcessLookupError)  # a thread or child that ends meanwhile
+    pids: list[int] = []
+    for path in Path(f"/proc/{controller}/task").glob("*/children"):
+        with gone:
+            pids += map(int, path.read_text().split())
     for pid in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):  # a child that ends meanwhile
+        with gone:
             name = Path(f"/proc/{pid}/comm").read_text().strip()
             if name == "ovsdb-server" and not is_gone(pid):
                 return pid
