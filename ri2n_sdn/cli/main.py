@@ -9,6 +9,7 @@ import typer
 
 from ri2n_sdn import __version__
 from ri2n_sdn.cli import config, job, policy, reserve, slurm, vlan
+from ri2n_sdn.cli.bundle import support_bundle
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.controller import controller, reload
 from ri2n_sdn.cli.doctor import doctor
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 for command in (controller, reload, status, top, explain, doctor, config.check_config):
     app.command()(command)
+app.command("support-bundle")(support_bundle)
 app.add_typer(config.app, name="config")
 app.add_typer(vlan.app, name="vlan")
 app.add_typer(job.app, name="job")

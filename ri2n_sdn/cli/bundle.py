@@ -1,0 +1,209 @@
+"""`ri2n support-bundle`: one file with what somebody needs who is to find a fault."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import subprocess
+import tarfile
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ri2n_sdn import __version__
+from ri2n_sdn.cli.common import LabOption, SocketOption
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.redact import known_macs, redact, redact_text
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+from ri2n_sdn.shipped import host_script
+
+__all__ = ["support_bundle"]
+
+CONFIG = Path("/etc/ri2n/cluster.yaml")
+OPTIONS = Path("/etc/ri2n/controller.conf")
+HOST = Path("/etc/ri2n/host.conf")
+UNIT = "ri2n-controller"
+LOG_LINES = 2000
+COMMAND_S = 60.0
+MAX_FILE_BYTES = 16 << 20
+FOLDER = "ri2n-support"
+
+# The file, the operation, its arguments, and what the file says.
+_ASKED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+    ("status.json", "status", {"pairs": False}, "hosts, NICs, networks, problems and counters"),
+    ("pairs.json", "pairs", {"limit": 500}, "the 500 busiest pairs of hosts, with their paths"),
+    ("events.json", "events", {}, "what happened last, as the controller saw it"),
+    ("jobs.json", "job_list", {}, "jobs that run or wait"),
+    ("jobs-ended.json", "job_history", {}, "jobs that have ended, the newest first"),
+    ("reservations.json", "reserve_list", {}, "reservations"),
+    ("rights.json", "rights_list", {}, "what users may ask for"),
+    ("policies.json", "policy_list", {}, "policies of jobs"),
+    ("parameters.json", "parameters", {}, "the controller's parameters and their values"),
+)
+_PACKAGES = ("os-ken", "ovs", "pydantic", "typer", "networkx", "scipy", "numpy", "PyYAML")
+
+
+class _Bundle:
+    """The files by name, what each says, and why others are missing."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self.about: dict[str, str] = {}
+        self.missing: dict[str, str] = {}
+        self.macs: frozenset[str] = frozenset()
+
+    def add(self, name: str, about: str, text: str) -> None:
+        """Keep the end of a text, which is the newest part of a log, without its secrets."""
+        self.files[name] = redact_text(text, self.macs)[-MAX_FILE_BYTES:]
+        self.about[name] = about
+
+    def ask(self, socket: Path) -> None:
+        """Ask the controller for all that it may tell."""
+        for name, op, arguments, about in _ASKED:
+            try:
+                answer = call(socket, op, **arguments)
+            except Ri2nError as error:
+                self.missing[name] = str(error)
+                continue
+            if op == "status":
+                self.macs = known_macs(answer)
+            # Texts in the document are redacted one by one, so that it stays a JSON document.
+            self.files[name] = json.dumps(redact(answer, self.macs), indent=2) + "\n"
+            self.about[name] = about
+
+    def read(self, name: str, about: str, path: Path) -> None:
+        """Keep a configuration file."""
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES)
+        except OSError as error:
+            self.missing[name] = f"{path}: {error.strerror}"
+        else:
+            self.add(name, f"{about} ({path}), without secrets", data.decode(errors="replace"))
+
+    def run(self, name: str, about: str, *command: str) -> None:
+        """Keep what a command prints, whatever its exit code is."""
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self.missing[name] = f"{command[0]}: has not ended within {COMMAND_S:g} s"
+        except OSError as error:
+            self.missing[name] = f"{command[0]}: {error.strerror}"
+        else:
+            self.add(name, about, done.stdout.decode(errors="replace"))
+
+    def readme(self) -> str:
+        """What each file says, and what is missing for which reason."""
+        lines = [
+            f"RI2N support bundle, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}",
+            "",
+            "Private keys, tokens, their hashes, and the addresses of isolated jobs are taken out,",
+            "and so is all that looks like one of them. Names of hosts, users and jobs, and",
+            "addresses of hosts are in it.",
+            "",
+            *(f"{name}: {about}" for name, about in self.about.items()),
+        ]
+        if self.missing:
+            lines += ["", "Missing:", ""]
+            lines += [f"{name}: {' '.join(why.split())}" for name, why in self.missing.items()]
+        return redact_text("\n".join(lines) + "\n", self.macs)
+
+
+def support_bundle(
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.tar.gz", help="Default: ri2n-support-TIME.tar.gz, here."),
+    ] = None,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    config: Annotated[
+        Path, typer.Option(metavar="FILE", help="The controller's cluster.yaml.")
+    ] = CONFIG,
+) -> None:
+    """Collect in one file what is needed to find a fault; there are no secrets in it.
+
+    It also works when the controller is away. The file README in it says what is missing then.
+    """
+    if socket is not None and lab is not None:
+        raise BadInput("give --socket or --lab, not both")
+    path = output or Path(time.strftime("ri2n-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime()))
+    if os.path.lexists(path):
+        raise BadInput(f"--output {path}: is there already")
+    if not path.parent.is_dir():
+        raise BadInput(f"--output {path}: there is no such folder")
+    bundle = _Bundle()
+    try:
+        bundle.ask(controller_socket(socket, lab))
+    except NotAvailable as error:
+        bundle.missing.update({name: str(error) for name, *_ in _ASKED})
+    bundle.read("cluster.yaml", "the controller's configuration", config)
+    bundle.read("controller.conf", "the options of its service", OPTIONS)
+    bundle.add("versions.txt", "versions of RI2N, Python, packages and the kernel", _versions())
+    bundle.run("ovs.txt", "the version of Open vSwitch", "ovs-vsctl", "--version")
+    bundle.run(
+        "log.txt",
+        f"the newest {LOG_LINES} lines of the log of {UNIT}",
+        *("journalctl", "--no-pager", "-o", "short-iso", "-n", str(LOG_LINES), "-u", UNIT),
+    )
+    for script in ("host-doctor", "host-status"):
+        name = f"{script}.txt"
+        if not HOST.exists():
+            bundle.missing[name] = f"this machine is no managed host: there is no {HOST}"
+            continue
+        try:
+            command = str(host_script(script))
+        except NotAvailable as error:
+            bundle.missing[name] = str(error)
+        else:
+            bundle.run(name, f"what {script} says of this host", command)
+    _write(path, bundle)
+    gone = f"; {len(bundle.missing)} files are missing, see its README" if bundle.missing else ""
+    print(f"{path}: {len(bundle.files)} files{gone}")
+
+
+def _versions() -> str:
+    lines = [f"ri2n {__version__}", f"Python {platform.python_version()}", f"{os.uname()}"]
+    for package in _PACKAGES:
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package}: not installed")
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: Path, bundle: _Bundle) -> None:
+    """Write the file whole or not at all. Raises BadInput when there is one meanwhile."""
+    try:
+        # The file gets mode 0600.
+        handle, name = tempfile.mkstemp(prefix=".ri2n-support-", dir=path.parent)
+    except OSError as error:
+        raise BadInput(f"--output {path}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for each, text in {"README": bundle.readme(), **bundle.files}.items():
+                data = text.encode(errors="replace")
+                member = tarfile.TarInfo(f"{FOLDER}/{each}")
+                member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
+                archive.addfile(member, io.BytesIO(data))
+        # A plain rename would replace a file that somebody else has made meanwhile.
+        os.link(name, path)
+    except FileExistsError:
+        raise BadInput(f"--output {path}: is there already") from None
+    except OSError as error:
+        raise BadInput(f"--output {path}: {error.strerror}") from None
+    finally:
+        Path(name).unlink()
