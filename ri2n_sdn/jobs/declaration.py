@@ -31,7 +31,6 @@ __all__ = [
     "read_order",
     "write_answer",
     "write_declaration",
-    "write_failure",
     "write_order",
 ]
 
@@ -161,12 +160,6 @@ def read_failure(host: str, note: bytes) -> Failure:
         return Failure(host, read.id, read.why)
     except BadInput as error:
         raise BadInput(f"failed order of {host}: {error}") from None
-
-
-def write_failure(failure: Failure) -> bytes:
-    """The note about an order that a host cannot carry out, without padding."""
-    document = {"v": 1, "id": failure.id, "failed": True, "why": failure.why}
-    return _written(document, failure.id)
 
 
 def read_order(note: bytes) -> Job:

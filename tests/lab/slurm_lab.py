@@ -78,6 +78,15 @@ class Site:
         found = [list(self.declared(host)), self.folders(host), self.cgroups(host), marks]
         return [each for each in found if each]
 
+    @contextmanager
+    def for_one_test(self) -> Iterator[Site]:
+        """The site with open nodes and without a job; after the test nothing of a job is left."""
+        self.configure()
+        yield self
+        self.slurm.run_as("root", ["scancel", "--full", "--user=alice"], check=False)
+        self.slurm.wait_idle()
+        self.await_nothing()
+
     def await_nothing(self) -> None:
         """Wait until no host has anything of a job."""
         await_true(

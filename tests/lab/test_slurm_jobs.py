@@ -30,11 +30,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def site(cluster: Site) -> Iterator[Site]:
     """The lab, with no job and open nodes; after a test nothing of a job is left."""
-    cluster.configure()
-    yield cluster
-    cluster.slurm.run_as("root", ["scancel", "--full", "--user=alice"], check=False)
-    cluster.slurm.wait_idle()
-    cluster.await_nothing()
+    with cluster.for_one_test() as made:
+        yield made
 
 
 def test_a_job_is_declared_and_marked_on_each_of_its_hosts(site: Site) -> None:

@@ -31,11 +31,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def site(cluster: Site) -> Iterator[Site]:
     """The lab, with no job and open nodes; after a test nothing of a job is left."""
-    cluster.configure()
-    yield cluster
-    cluster.slurm.run_as("root", ["scancel", "--full", "--user=alice"], check=False)
-    cluster.slurm.wait_idle()
-    cluster.await_nothing()
+    with cluster.for_one_test() as made:
+        yield made
     assert not [*cluster.slurm.scope(cluster.first).glob("job_*")]
 
 
