@@ -58,10 +58,15 @@ def shown(sandbox: Sandbox, name: str) -> dict[str, Any]:
     return document
 
 
+def state_of(sandbox: Sandbox, name: str) -> str | None:
+    """The state of a job; None while the controller has not read that hosts declare it."""
+    jobs = sandbox.ask("job_list")["jobs"]
+    return next((str(each["state"]) for each in jobs if each["id"] == name), None)
+
+
 def await_state(sandbox: Sandbox, name: str, state: str = "installed") -> None:
     wait_until(
-        lambda: sandbox.ask("job_show", id=name)["job"]["state"] == state,
-        lambda: str(sandbox.ask("job_list")),
+        lambda: state_of(sandbox, name) == state, lambda: str(sandbox.ask("job_list")["jobs"])
     )
 
 

@@ -59,10 +59,11 @@ def dev(checkout: Path, *argv: str, code: int = 0) -> tuple[list[str], str]:
     return asked.read_text().splitlines() if asked.exists() else [], done.stdout + done.stderr
 
 
-LEAN = ["install --constraint requirements.lock -e ."]
+LEAN = ["install --constraint requirements.lock -e .[web]"]
 FULL = [
     "install --constraint requirements.lock -r requirements.lock",
-    "install --constraint requirements.lock -e .[test,check] -e ./ri2n_parallel[cli] -e ./ri2n_lab",
+    "install --constraint requirements.lock -e .[web,docs,test,check] -e ./ri2n_parallel[cli]"
+    " -e ./ri2n_lab",
 ]
 
 

@@ -41,8 +41,8 @@ ALLOWED: dict[str, set[str]] = {
         f"ri2n_sdn.{each}"
         for each in ("fabric", "discovery", "weights", "vlan", "jobs", "pipeline", "store")
     },
-    "ri2n_sdn.api": {"ri2n_sdn"},
-    "ri2n_sdn.gui": {"ri2n_sdn.api", "ri2n_sdn.store"},
+    # The web process talks to the controller as any client does.
+    "ri2n_sdn.web": set(),
     "ri2n_sdn.cli": {"ri2n_sdn"},
     "ri2n_parallel": set(),
     "ri2n_parallel.copy": {"ri2n_parallel"},
