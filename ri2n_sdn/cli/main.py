@@ -14,6 +14,7 @@ from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.controller import controller, reload
 from ri2n_sdn.cli.doctor import doctor
 from ri2n_sdn.cli.status import explain, status, top
+from ri2n_sdn.cli.web import web
 
 __all__ = ["app", "main"]
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The sum of several cheap NICs on several cheap switches, as one IP address.",
 )
-for command in (controller, reload, status, top, explain, doctor, config.check_config):
+for command in (controller, reload, web, status, top, explain, doctor, config.check_config):
     app.command()(command)
 app.command("support-bundle")(support_bundle)
 app.add_typer(config.app, name="config")

@@ -1,0 +1,97 @@
+"""`ri2n web`: REST, the GUI and metrics of a controller, in a process of their own."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ri2n_sdn.cli.common import LabOption, SocketOption, note, parse_listen
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import DEFAULT_SOCKET
+from ri2n_sdn.errors import NotAvailable
+
+__all__ = ["DEFAULT_LISTEN", "web"]
+
+DEFAULT_LISTEN = "127.0.0.1:8420"
+
+
+def web(
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where browsers and scripts connect."),
+    ] = DEFAULT_LISTEN,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate and its chain, PEM.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key, PEM.")
+    ] = None,
+    require_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--require-tokens",
+            help="Show nothing without a token. Otherwise all users of this machine may look.",
+        ),
+    ] = False,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A further name of this server, as behind a proxy; repeatable."
+        ),
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="RI2N_WEB_STATE_DIR",
+            help="Keep sessions of the GUI here. Default: they end with this process.",
+        ),
+    ] = None,
+    no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
+    ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Serve REST, the GUI and metrics of a controller, until SIGTERM or Ctrl-C.
+
+    It stays in the foreground, and waits for a controller that is not there yet. Other machines are
+    served only with TLS and tokens (`ri2n token add`).
+    """
+    host, port = parse_listen(listen)
+    try:
+        from ri2n_sdn.web.server import serve
+        from ri2n_sdn.web.settings import WebSettings
+    except ImportError as error:
+        raise NotAvailable(
+            f"{error.name or error} is not installed: pip install 'ri2n-sdn[web]'"
+        ) from None
+    try:
+        path = controller_socket(socket, lab)
+    except NotAvailable:
+        if lab is not None:
+            raise
+        path = DEFAULT_SOCKET
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+
+    def ready(settings: WebSettings) -> None:
+        note(f"ri2n web: {settings.url} (controller: {path})")
+
+    serve(
+        WebSettings(
+            controller_socket=path,
+            host=host,
+            port=port,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            require_tokens=require_tokens,
+            storage_secret_file=state_dir / "secret" if state_dir is not None else None,
+            storage_dir=state_dir / "sessions" if state_dir is not None else None,
+            host_names=tuple(host_name or ()),
+            gui=not no_gui,
+        ),
+        ends_with=ends_with,
+        ready=ready,
+    )

@@ -1,0 +1,1 @@
+"""The web process: REST, GUI and metrics of a controller, which it knows by its socket alone."""

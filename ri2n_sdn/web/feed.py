@@ -1,0 +1,263 @@
+"""The one stream of changes from the controller, and single requests to it; with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.client import merge, web_socket_of
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.history import EVERY_S, History
+from ri2n_sdn.web.shape import EMPTY, checked
+from ri2n_sdn.web.who import Who
+
+__all__ = ["Feed"]
+
+MAX_LINE_BYTES = 64 << 20
+MAX_REQUESTS = 16
+"""So many requests are under way at once; others wait."""
+
+# A controller gives a sign of life every 5 s.
+_SILENT_S = 20.0
+_ANSWER_S = 30.0
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0
+_LATE = (TimeoutError, asyncio.TimeoutError)  # two of them before Python 3.11
+_WATCHER = {"user": "web", "uid": None, "role": "viewer"}
+_REFUSED_FOR_NOW = frozenset({"you have too many open connections"})
+
+
+class _Broken(Exception):
+    """The stream cannot go on; the text says why."""
+
+
+class Feed:
+    """What the web process knows of the controller. All of it belongs to one event loop.
+
+    * `state`: the newest state, as of the controller's operation `watch`, but without tokens. It is
+      another object after each change, and no map in it is ever changed. While the controller is
+      away, it is the last one; before it was reached, all its maps are empty.
+    * `seq`: grows with each change of `state`, `tokens` or `connected`.
+    * `connected`, `why`: whether the controller is there, and if not, why: one sentence.
+    * `since_s`: the Unix time of the last change of `connected`.
+    * `known`: whether the controller was ever reached.
+    * `tokens`: by name, as of the operation `watch`; never to be shown.
+    * `counters`: what was dropped, and how often the stream began.
+    """
+
+    def __init__(self, socket: Path, *, clock: Callable[[], float] = time.time) -> None:
+        """`socket` is the controller's own; the one for the web process is beside it."""
+        self._path = web_socket_of(socket)
+        self._clock = clock
+        self.state: Mapping[str, Any] = EMPTY
+        self.tokens: Mapping[str, Mapping[str, Any]] = {}
+        self.seq = 0
+        self.connected = False
+        self.known = False
+        self.why: str | None = "the controller has not been asked yet"
+        self.since_s = clock()
+        self.history = History()
+        self.counters: Counter[str] = Counter()
+        self._news = asyncio.Event()
+        self._places = asyncio.Semaphore(MAX_REQUESTS)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to watch the controller, whether it is there or not."""
+        if not self._tasks:
+            self._tasks = [
+                asyncio.create_task(self._watch(), name="feed"),
+                asyncio.create_task(self._sample(), name="history"),
+            ]
+
+    async def stop(self) -> None:
+        """End the stream. To do it twice is no error."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._away("the web process ends")
+
+    async def changed(self, after: int, timeout_s: float) -> int:
+        """Wait until `seq` is another number than `after`, and return it; or after `timeout_s`."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.seq == after and (left_s := deadline_s - time.monotonic()) > 0:
+            with contextlib.suppress(*_LATE):
+                await asyncio.wait_for(self._news.wait(), left_s)
+        return self.seq
+
+    async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+        """Send one request in the name of `who`, and return the answer without its `ok`.
+
+        Raises BadInput with the controller's words when it refuses, NotAvailable when it cannot be
+        reached, does not answer in time, or answers what makes no sense.
+        """
+        text = json.dumps({"op": op, **arguments, "as": who.said()}).encode() + b"\n"
+        try:
+            line = await asyncio.wait_for(self._ask(text), _ANSWER_S)
+        except _LATE:
+            self.counters["requests_late"] += 1
+            raise NotAvailable(f"the controller did not answer in {_ANSWER_S:g} s") from None
+        except OSError as error:
+            raise NotAvailable(self._reason(error)) from None
+        except ValueError:
+            self.counters["answers_dropped"] += 1
+            raise NotAvailable("the controller's answer was too long") from None
+        answer = _parsed(line)
+        if answer is None or not isinstance(answer.get("ok"), bool):
+            self.counters["answers_dropped"] += 1
+            raise NotAvailable("the controller's answer made no sense")
+        if not answer.pop("ok"):
+            reason = str(answer.get("error", "the controller refused without a reason"))
+            raise (NotAvailable if reason in _REFUSED_FOR_NOW else BadInput)(reason)
+        return answer
+
+    # ---- the stream
+
+    async def _watch(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            before = self.counters["streams"]
+            try:
+                await self._stream()
+                why = "the controller has ended the stream"
+            except _LATE:
+                why = f"the controller said nothing for {_SILENT_S:g} s"
+            except (_Broken, BadInput) as error:
+                why = str(error)
+            except OSError as error:
+                why = self._reason(error)
+            except ValueError:
+                self.counters["lines_dropped"] += 1
+                why = "a line of the controller was too long"
+            self._away(why)
+            # A stream that came about is a reason to try again at once.
+            if self.counters["streams"] > before:
+                pause_s = _FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    async def _stream(self) -> None:
+        reader, writer = await asyncio.wait_for(self._open(), _SILENT_S)
+        try:
+            writer.write(json.dumps({"op": "watch", "as": _WATCHER}).encode() + b"\n")
+            first = await self._line(reader)
+            if first is None:
+                raise _Broken("the controller has ended the stream")
+            if first.get("ok") is False:
+                raise _Broken(f"the controller refuses: {first.get('error')}"[:300])
+            if first.get("ok") is not True or not isinstance(first.get("state"), dict):
+                self.counters["lines_dropped"] += 1
+                raise _Broken("what listens there is not a controller")
+            self._begins(first["state"])
+            while (line := await self._line(reader)) is not None:
+                if not isinstance(line.get("changed"), dict):
+                    self.counters["lines_dropped"] += 1
+                    raise _Broken("a line of the controller made no sense")
+                if line["changed"]:
+                    self._take(line["changed"])
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _line(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
+        """The next line; None at the end of the stream."""
+        line = await asyncio.wait_for(reader.readline(), _SILENT_S)
+        if not line:
+            return None
+        document = _parsed(line)
+        if document is None:
+            self.counters["lines_dropped"] += 1
+            raise _Broken("a line of the controller made no sense")
+        return document
+
+    def _begins(self, document: dict[str, Any]) -> None:
+        state, dropped = checked(document)
+        self.counters["entries_dropped"] += dropped
+        self.counters["streams"] += 1
+        self.tokens = _without_none(state.pop("tokens", {}))
+        # Of the first state, None is no entry either.
+        self.state = merge(EMPTY, state)
+        self.known = True
+        self.connected, self.why, self.since_s = True, None, self._clock()
+        self.history.add(self._clock(), self.state)
+        self._tell()
+
+    def _take(self, document: dict[str, Any]) -> None:
+        changed, dropped = checked(document)
+        self.counters["entries_dropped"] += dropped
+        self.counters["changes"] += 1
+        tokens = changed.pop("tokens", None)
+        if tokens is not None:
+            self.tokens = _without_none({**self.tokens, **tokens})
+        if changed:
+            self.state = merge(self.state, changed)
+        if changed or tokens is not None:
+            self._tell()
+
+    def _away(self, why: str) -> None:
+        if self.connected:
+            self.since_s = self._clock()
+        if self.connected or self.why != why:
+            self.connected, self.why = False, why
+            self._tell()
+
+    def _tell(self) -> None:
+        self.seq += 1
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            if self.connected:
+                self.history.add(self._clock(), self.state)
+
+    # ---- the socket
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(str(self._path), limit=MAX_LINE_BYTES)
+
+    async def _ask(self, text: bytes) -> bytes:
+        async with self._places:
+            reader, writer = await self._open()
+            try:
+                writer.write(text)
+                await writer.drain()
+                return await reader.readline()
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+    def _reason(self, error: OSError) -> str:
+        """Why the socket cannot be used, and what to do."""
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return f"{self._path}: no controller listens there; start one with `ri2n controller`"
+        if isinstance(error, PermissionError):
+            return (
+                f"{self._path}: permission denied; start the controller with --web-group and the "
+                "group of this process"
+            )
+        return f"{self._path}: {error.strerror or error}"
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """A line of the controller; None when it is no JSON object, or not whole."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _without_none(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if value is not None}

@@ -1,0 +1,174 @@
+"""The web process itself: one socket, one event loop, until SIGTERM or until its parent ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.settings import WebSettings
+
+__all__ = ["serve"]
+
+_LOG = logging.getLogger("ri2n.web")
+# Streams and pages stay open for hours. At the end they get so long.
+_END_S = 2
+MAX_CONNECTIONS = 1000
+"""So many connections and requests at once; more are answered with 503."""
+
+MAX_MESSAGE_BYTES = 1 << 20
+"""A WebSocket's message, from a page of the GUI, has at most so many bytes."""
+
+MAX_HEAD_BYTES = 32 << 10
+_BACKLOG = 128
+
+
+def serve(
+    settings: WebSettings,
+    *,
+    ends_with: int | None = None,
+    ready: Callable[[WebSettings], None] = lambda settings: None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or the end of `ends_with`.
+
+    `ends_with` is a file descriptor, which ends when the process does that has the other end.
+    `ready` is called with the settings, which have the port then, when browsers can connect. Raises
+    BadInput when the settings are wrong, NotAvailable when a file or the port cannot be used, or
+    when a package is missing.
+    """
+    settings.check()
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(_listen(settings))
+        settings = replace(settings, port=listening.getsockname()[1])
+        stack.enter_context(_storage(settings))
+        asyncio.run(_run(settings, listening, ends_with, ready))
+
+
+async def _run(
+    settings: WebSettings,
+    listening: socket.socket,
+    ends_with: int | None,
+    ready: Callable[[WebSettings], None],
+) -> None:
+    try:
+        import uvicorn
+
+        from ri2n_sdn.web.app import build
+        from ri2n_sdn.web.feed import Feed
+    except ImportError as error:
+        raise NotAvailable(
+            f"{error.name or error} is not installed: pip install 'ri2n-sdn[web]'"
+        ) from None
+
+    class Server(uvicorn.Server):
+        """Handles signals in the event loop, so that it ends without an error."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if not self.should_exit:
+                ready(settings)
+
+    server = Server(_config(uvicorn, build(Feed(settings.controller_socket), settings), settings))
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    if ends_with is not None:
+
+        def parent_said() -> None:
+            try:
+                more = os.read(ends_with, 4096)
+            except OSError:
+                more = b""
+            if not more:
+                loop.remove_reader(ends_with)
+                _LOG.info("the controller has ended, and so this process ends")
+                end()
+
+        loop.add_reader(ends_with, parent_said)
+    await server.serve(sockets=[listening])
+
+
+def _config(uvicorn, app, settings: WebSettings):  # type: ignore[no-untyped-def]
+    made = uvicorn.Config(
+        app,
+        http="h11",
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_END_S,
+        server_header=False,
+        # Nobody may say in a header which address they have.
+        proxy_headers=False,
+        access_log=False,
+        log_config=None,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
+    try:
+        made.load()
+    except (ssl.SSLError, OSError) as error:
+        raise NotAvailable(
+            f"--tls-cert {settings.tls_cert}, --tls-key {settings.tls_key}: "
+            f"{error.strerror or error}"
+        ) from None
+    return made
+
+
+def _listen(settings: WebSettings) -> socket.socket:
+    """The socket on which it listens. Raises BadInput, NotAvailable."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"--listen {settings.host}: {reason}") from None
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise NotAvailable(
+            f"--listen {settings.host}:{settings.port}: {error.strerror or error}"
+        ) from None
+    return made
+
+
+@contextlib.contextmanager
+def _storage(settings: WebSettings) -> Iterator[None]:
+    """Where NiceGUI keeps the sessions, in files. It asks for that when it is first imported."""
+    folder = settings.storage_dir
+    made: str | None = None
+    if folder is None:
+        folder = Path(made := tempfile.mkdtemp(prefix="ri2n-web-"))
+    os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
+    if "nicegui" in sys.modules:
+        _LOG.warning("NiceGUI was imported before; sessions may be kept elsewhere")
+    try:
+        yield
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)

@@ -1,0 +1,303 @@
+"""What the web process sees, without a controller: states of any size, and a feed of them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ri2n_sdn.client import merge
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.auth import hash_of
+from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.history import History
+from ri2n_sdn.web.who import Role, Who
+
+__all__ = ["NOW_S", "TOKENS", "FakeFeed", "cluster_state", "token_document"]
+
+NOW_S = 1_795_730_000.0
+"""The time of the states, in Unix seconds."""
+
+TOKENS: Mapping[str, str] = {
+    "admin": "a" * 43,
+    "user": "u" * 43,
+    "viewer": "v" * 43,
+}
+"""The text of a token of each role; that of the role `user` is for alice."""
+
+_GBIT = 1_000_000_000
+
+
+def token_document(
+    token: str, role: Role, user: str | None = None, expires_s: float | None = None
+) -> dict[str, Any]:
+    """A token as the operation `watch` of the web socket has it."""
+    return {"hash": hash_of(token), "role": role, "user": user, "expires_s": expires_s}
+
+
+def cluster_state(
+    hosts: int = 4,
+    nics: int = 2,
+    jobs: int = 2,
+    *,
+    events: int = 3,
+    reservations: int = 1,
+    switched: bool = True,
+    dead: tuple[tuple[str, str], ...] = (),
+    away: tuple[str, ...] = (),
+    strategy: str = "max_min",
+) -> dict[str, Any]:
+    """A state in the form of the operation `watch`, without tokens.
+
+    Hosts are h0001, ... with NICs eth0, ... NIC number i is in the network n<i>, and behind the
+    switch s<i> if `switched`. `dead` are (host, NIC) that carry nothing, `away` hosts that are not
+    connected. Jobs are j1, ... of alice and bob in turn, on two hosts each.
+    """
+    names = [f"h{number:04d}" for number in range(1, hosts + 1)]
+    alive = {
+        name: {f"eth{index}": (name, f"eth{index}") not in dead for index in range(nics)}
+        for name in names
+    }
+    problems: dict[str, Any] = {}
+    for host, nic in dead:
+        _add_problem(
+            problems,
+            *("bad", f"{host}:{nic}: nothing arrives", "check its cable and its switch port"),
+        )
+    for host in away:
+        _add_problem(problems, "bad", f"{host} is not connected", f"run host-doctor on {host}")
+    return {
+        "controller": _controller(strategy, hosts),
+        "hosts": {
+            name: _host(number, name not in away, alive[name], switched)
+            for number, name in enumerate(names, 1)
+        },
+        "networks": {
+            f"n{index}": {
+                "nics": [f"{name}:eth{index}" for name in names],
+                "switches": [f"s{index}", f"t{index}"] if switched else [],
+            }
+            for index in range(nics)
+        },
+        "cables": {
+            f"s{index}/48-t{index}/48": {
+                "ends": [f"s{index}", f"t{index}"],
+                "ports": [48, 48],
+                "rate_bps": _GBIT,
+                "alive": True,
+            }
+            for index in range(nics if switched else 0)
+        },
+        "switches": {
+            f"{kind}{index}": {"network": f"n{index}"}
+            for index in range(nics if switched else 0)
+            for kind in "st"
+        },
+        "rates": {
+            name: {
+                f"eth{index}": [
+                    (number * 1_000_003 * (index + 1)) % _GBIT if alive[name][f"eth{index}"] else 0,
+                    (number * 7_000_003 * (index + 1)) % _GBIT if alive[name][f"eth{index}"] else 0,
+                ]
+                for index in range(nics)
+            }
+            for number, name in enumerate(names, 1)
+            if name not in away
+        },
+        "helpers": {
+            name: {
+                **{"links": nics, "usable": nics, "striping": 0, "sent": 1000, "received": 990},
+                **{"lost": 0, "repeated": 1},
+            }
+            for name in names[:1]
+        },
+        "counters": {"nic_deaths": len(dead), "slots_moved": 12, "reweights": 3},
+        "problems": problems,
+        "jobs": {f"j{number}": _job(number, names) for number in range(1, jobs + 1)},
+        "reservations": {
+            f"r{number}": _reservation(number, names) for number in range(1, reservations + 1)
+        },
+        "rights": {
+            "*": {
+                **{"user": "*", "policies": ["shared", "paths"], "max_rate_bps": None},
+                **{"max_hosts": None, "reserve": False},
+            },
+            "alice": {
+                **{"user": "alice", "policies": ["exclusive", "paths"], "max_rate_bps": 10**9},
+                **{"max_hosts": 8, "reserve": True},
+            },
+        },
+        "policies": {"quiet": {"name": "quiet", **_policy("exclusive")}},
+        "events": [
+            {
+                "seq": number,
+                "time_s": NOW_S - 10.0 * (events - number),
+                "text": f"h0001:eth0 has come back ({number})",
+            }
+            for number in range(1, events + 1)
+        ],
+    }
+
+
+class FakeFeed(Feed):
+    """A feed that a test fills in place of a controller.
+
+    `asked` has all requests: (op, who, arguments). They are answered from `answers`, by op: a
+    document, an exception to be raised, or a function of (who, arguments) that returns a document.
+    An op that is not there is refused with BadInput.
+    """
+
+    def __init__(
+        self, state: Mapping[str, Any] | None = None, answers: Mapping[str, Any] | None = None
+    ) -> None:
+        self.state = cluster_state() if state is None else state
+        self.tokens = {
+            role: token_document(text, role, "alice" if role == "user" else None)  # type: ignore[arg-type]
+            for role, text in TOKENS.items()
+        }
+        self.seq = 1
+        self.connected, self.known = True, True
+        self.why: str | None = None
+        self.since_s = NOW_S
+        self.counters = Counter()
+        self.history = History()
+        self.history.add(NOW_S, self.state)
+        self.answers: dict[str, Any] = dict(answers or {})
+        self.asked: list[tuple[str, Who, dict[str, Any]]] = []
+
+    async def start(self) -> None:
+        """Nothing is to be begun."""
+
+    async def stop(self) -> None:
+        """Nothing is to be ended."""
+
+    def change(self, changed: Mapping[str, Any]) -> None:
+        """Merge a change, in the form of the operation `watch`."""
+        self.state = merge(self.state, changed)
+        self.seq += 1
+
+    def disconnect(self, why: str = "the controller has ended the stream") -> None:
+        """The controller is away from now on."""
+        self.connected, self.why, self.since_s = False, why, time.time()
+        self.seq += 1
+
+    def connect(self, state: Mapping[str, Any] | None = None) -> None:
+        """The controller is there again."""
+        self.state = self.state if state is None else state
+        self.connected, self.why, self.since_s = True, None, time.time()
+        self.seq += 1
+
+    async def changed(self, after: int, timeout_s: float) -> int:
+        """As Feed; it looks every 5 ms."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.seq == after and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.005)
+        return self.seq
+
+    async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+        """As Feed, from `answers`."""
+        self.asked.append((op, who, arguments))
+        if op not in self.answers:
+            raise BadInput(f"op: must be one of {', '.join(self.answers)}")
+        answer = self.answers[op]
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer):
+            made: Callable[[Who, dict[str, Any]], dict[str, Any]] = answer
+            answer = made(who, arguments)
+        return copy.deepcopy(answer)
+
+
+def _controller(strategy: str, hosts: int) -> dict[str, Any]:
+    return {
+        "in_charge": True,
+        "settled": True,
+        "strategy": strategy,
+        "parameters": {
+            **{"strategy": strategy, "slots": 64, "hbspan_min_s": 0.25, "hbspan_max_s": 4.0},
+            **{"hbspan_idle_s": 1.0, "active_bps": 64000.0, "inactive_after_s": 10.0},
+            **{"hysteresis": 0.04, "settle_s": 1.25, "loss_min_part": 0.04},
+            **{"loss_window_s": 20.0, "loss_min_packets": 400, "loss_max_load": 0.8},
+        },
+        "hbspan_s": 0.25,
+        "cycle_s": 0.012,
+        "started_s": NOW_S - 3600.0,
+        "active_pairs": hosts,
+        "pid": 4711,
+        "version": "0.1.0",
+        "config_hash": "04980fbe67dcd7ea",
+        "store": {"kind": "own", "active": True, "epoch": 1, "problem": None},
+    }
+
+
+def _host(number: int, connected: bool, alive: Mapping[str, bool], switched: bool) -> Any:
+    high, low = divmod(number, 256)
+    return {
+        "dpid": f"{number:016x}",
+        "mac": f"06:00:00:00:{high:02x}:{low:02x}",
+        "address": f"192.0.{2 + high}.{low}" if connected else None,
+        "connected": connected,
+        "ovs": "3.1.0",
+        "datapath": "netdev",
+        "helper": {"running": True, "reports": True} if number == 1 else None,
+        "nics": {
+            name: {
+                "port": port,
+                "mac": f"04:00:00:{port:02x}:{high:02x}:{low:02x}",
+                "network": f"n{port - 1}",
+                "switch": f"s{port - 1}" if switched else None,
+                "speed_bps": _GBIT,
+                "up": True if connected else None,
+                "alive": lives if connected else None,
+            }
+            for port, (name, lives) in enumerate(alive.items(), 1)
+        },
+    }
+
+
+def _policy(kind: str, *paths: str) -> dict[str, Any]:
+    return {
+        **{"policy": kind, "paths": list(paths), "tables": [], "services": []},
+        **{"min_rate_bps": None, "max_rate_bps": None},
+    }
+
+
+def _job(number: int, names: list[str]) -> dict[str, Any]:
+    first = (2 * (number - 1)) % max(1, len(names))
+    user, uid = (("alice", 20001), ("bob", 20002))[(number - 1) % 2]
+    return {
+        "id": f"j{number}",
+        "user": user,
+        "uid": uid,
+        "hosts": names[first : first + 2] or names[:2],
+        **_policy("paths", "n0"),
+        "begin_s": NOW_S - 600.0,
+        "end_s": NOW_S + 3600.0,
+        "source": "order",
+        "state": "installed",
+        "why": "",
+        "failed": {},
+        "moved": None,
+        "lanes": ["n0"],
+    }
+
+
+def _reservation(number: int, names: list[str]) -> dict[str, Any]:
+    return {
+        "id": f"r{number}",
+        "user": "alice",
+        "hosts": names[:2],
+        "begin_s": NOW_S + 7200.0 * number,
+        "end_s": NOW_S + 7200.0 * number + 3600.0,
+        "rate_bps": 400_000_000,
+        **_policy("exclusive"),
+    }
+
+
+def _add_problem(problems: dict[str, Any], severity: str, text: str, advice: str) -> None:
+    problems[f"{len(problems) + 1:012x}"] = {
+        **{"severity": severity, "text": text, "advice": advice, "rank": len(problems)}
+    }
