@@ -1,43 +1,97 @@
-"""The pages for people, made with NiceGUI."""
+"""The web GUI: pages by NiceGUI, in the same process and on the same port as the REST interface."""
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request
+from fastapi.responses import RedirectResponse
+from nicegui import app as pages_app
 from nicegui import ui
 
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui import login
+from ri2n_sdn.web.gui.frame import STATIC
+from ri2n_sdn.web.gui.pages import PAGES
+from ri2n_sdn.web.gui.session import LOGIN, Logins, Page, Session, Ticker
 from ri2n_sdn.web.settings import WebSettings
 
 __all__ = ["mount"]
 
+FILES = Path(__file__).with_name("static")
+
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><g fill="none" stroke="#2f7fd1"'
+    ' stroke-width="3"><path d="M8 8h16M8 24h16M8 8v16M24 8v16"/></g><g fill="#2f7fd1">'
+    '<circle cx="8" cy="8" r="5"/><circle cx="24" cy="8" r="5"/><circle cx="8" cy="24" r="5"/>'
+    '<circle cx="24" cy="24" r="5"/></g></svg>'
+)
+
+# So long a browser may be away until its page is thrown away.
+AWAY_S = 10.0
+
+# So many messages are kept for a browser that was away. It loads the page again if it missed more.
+KEPT_MESSAGES = 100
+
 
 def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
-    """Add the pages to an application, at all paths that are left."""
+    """Serve the GUI's pages on `app`, for all paths that nothing else has.
 
-    @ui.page("/")
-    def overview() -> None:
-        ui.label("RI2N")
-        status = ui.label()
-
-        def show() -> None:
-            controller = feed.state["controller"]
-            status.text = feed.why or (
-                f"{len(feed.state['hosts'])} hosts, strategy {controller.get('strategy')}"
-            )
-
-        show()
-        ui.timer(1.0, show)
-
+    NiceGUI has one set of pages for a process, so the last call in a process counts.
+    """
+    logins, ticker = Logins(auth), Ticker(feed)
+    # Both are empty unless this is not the first call in this process.
+    pages_app.user_middleware.clear()
+    pages_app.middleware_stack = None
+    for path in (login.LOGIN_PATH, "/logout"):
+        pages_app.remove_route(path)
+    login.add_routes(pages_app, logins)
+    form = Page(login.LOGIN_PATH, "Log in", "login", login.build)
+    for page in (*PAGES, form):
+        _add(page, lambda **facts: Session(feed, auth, logins, ticker, **facts))
+    pages_app.add_static_files(STATIC, FILES, max_cache_age=3600)
     ui.run_with(
         app,
         title="RI2N",
+        language="en-US",
+        favicon=ICON,
         dark=None,
+        tailwind=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=AWAY_S,
+        message_history_length=KEPT_MESSAGES,
         storage_secret=settings.secret(),
         session_middleware_kwargs={
-            "session_cookie": "ri2n",
-            "same_site": "strict",
+            # Browsers do not tell ports apart when they send cookies.
+            "session_cookie": f"ri2n-{settings.port}",
+            "max_age": None,
+            "same_site": "lax",
             "https_only": settings.tls,
         },
         show_welcome_message=False,
     )
+
+
+def _add(page: Page, session_of: Callable[..., Session]) -> None:
+    """Serve a page."""
+
+    @ui.page(page.path, title=f"{page.title} - RI2N")
+    async def build(request: Request) -> RedirectResponse | None:
+        session = session_of(
+            client=ui.context.client,
+            path=page.path,
+            query=request.query_params,
+            pages=PAGES,
+            number=request.session.get(LOGIN),
+        )
+        if not session.allowed and page.path != login.LOGIN_PATH:
+            path = quote(f"{page.path}?{request.url.query}".rstrip("?"))
+            return RedirectResponse(f"{login.LOGIN_PATH}?needed=1&next={path}", 303)
+        result = page.build(session)
+        if inspect.isawaitable(result):
+            await result
+        return None

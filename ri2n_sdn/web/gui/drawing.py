@@ -1,0 +1,127 @@
+"""The picture of the network on a page: sent once, and then changed in place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from nicegui import ui
+
+from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui.frame import html
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.picture import HEAT_STEPS, Paint, changes, paint, svg
+from ri2n_sdn.web.gui.scene import Nic, Row, Scene, scene_of, shape_of
+
+__all__ = ["Drawing", "legend", "run"]
+
+
+class _Shared:
+    """What the pages of all browsers have in common, so that it is worked out once a change."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[object, ...] = ()
+        self._shape: Hashable = None
+        self._scene: Scene | None = None
+        self._state: Mapping[str, Any] | None = None
+        self._paint: Paint = {}
+
+    def scene(self, state: Mapping[str, Any]) -> Scene:
+        """The scene of a state; the same object as long as the geometry is the same."""
+        parts = tuple(state.get(part) for part in ("hosts", "networks", "cables"))
+        same = self._scene is not None and all(map(_is, parts, self._parts))
+        if not same or self._scene is None:
+            shape = shape_of(state)
+            if self._scene is None or shape != self._shape:
+                self._scene, self._shape = scene_of(state), shape
+            self._parts = parts
+        return self._scene
+
+    def paint(self, state: Mapping[str, Any]) -> Paint:
+        """The look of a state without emphasis."""
+        if state is not self._state:
+            self._paint, self._state = paint(self.scene(state), state), state
+        return self._paint
+
+
+_SHARED: WeakKeyDictionary[Feed, _Shared] = WeakKeyDictionary()
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+class Drawing:
+    """A picture on a page.
+
+    * `nics`, `cables`: what is emphasized.
+    * `chosen`: the label of the row that is chosen.
+    """
+
+    def __init__(self, feed: Feed, prefix: str = "net") -> None:
+        self.nics: Collection[Nic] = ()
+        self.cables: Collection[str] = ()
+        self.chosen: str | None = None
+        self._shared = _SHARED.setdefault(feed, _Shared())
+        self._prefix = prefix
+        self._scene: Scene | None = None
+        self._shown: Paint = {}
+        self._element = html("", classes="picture scroll")
+
+    def row(self, number: object) -> Row | None:
+        """The row with a number that a browser has sent; None when there is none."""
+        rows = self._scene.rows if self._scene is not None else ()
+        return rows[number] if isinstance(number, int) and 0 <= number < len(rows) else None
+
+    def row_of(self, host: str) -> Row | None:
+        """The row that a host is in."""
+        rows = self._scene.rows if self._scene is not None else ()
+        return next((row for row in rows if host in row.hosts), None)
+
+    def show(self, state: Mapping[str, Any]) -> None:
+        """Show a state. Only what has changed is sent, unless the network has another shape."""
+        scene = self._shared.scene(state)
+        emphasis = bool(self.nics or self.cables or self.chosen)
+        look = (
+            paint(scene, state, nics=self.nics, cables=self.cables, chosen=self.chosen)
+            if emphasis
+            else self._shared.paint(state)
+        )
+        if scene is not self._scene:
+            self._element.set_content(svg(scene, look, self._prefix))
+        else:
+            changed = changes(self._shown, look)
+            if changed:
+                run("paint", self._prefix, changed)
+        self._scene, self._shown = scene, look
+
+
+def run(function: str, *arguments: object) -> None:
+    """Call one of the functions of gui.js in the browser of the page."""
+    ui.run_javascript(f"ri2n.{function}({', '.join(map(json.dumps, arguments))})")
+
+
+def legend(*, way: str = "") -> Markup:
+    """What the colours mean. `way` says what is emphasized."""
+    steps = [f"under {HEAT_STEPS[0]:.0%}", *(f"from {step:.0%}" for step in HEAT_STEPS)]
+    entries = [(f"heat-{number}", f"{said} of the speed") for number, said in enumerate(steps)]
+    entries += [("dead", "dead"), ("some-dead", "some of them dead"), ("away", "host away")]
+    if way:
+        entries.append(("way heat-1", way))
+    return text(
+        *(
+            tag(
+                "span",
+                Markup(
+                    '<svg width="34" height="12" aria-hidden="true" class="net">'
+                    f'<line class="link {kind}" x1="1" y1="6" x2="33" y2="6"></line></svg>'
+                ),
+                " ",
+                said,
+                class_="entry",
+            )
+            for kind, said in entries
+        )
+    )

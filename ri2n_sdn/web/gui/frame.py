@@ -1,0 +1,139 @@
+"""What all pages have in common: header, navigation, the banner of problems, one heading.
+
+A page builds its content like this:
+
+    def build(session: Session) -> None:
+        with frame("Traffic", session):
+            body = ui.column()
+            session.live(lambda: fill(body, session.state))
+
+Rules for pages: all colours are the variables of gui.css, so that they have contrast in both
+themes; every input and button has a name (a label or `aria-label`); what is not known yet, or not
+there, is an `empty_state` that says what to do; the classes `card`, `grid`, `table`, `muted`,
+`num` and `phone-hidden` are there for the layout. Tailwind is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nicegui import ui
+
+from ri2n_sdn.web.gui.banner import banner
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.session import Session
+
+__all__ = ["empty_state", "frame", "html", "needs_role"]
+
+STATIC = "/_ri2n"
+"""Where the GUI's own files are."""
+
+_THEMES = ("auto", "light", "dark")
+
+
+def html(content: str, *, name: str = "div", classes: str = "") -> ui.html:
+    """An element with HTML that is safe already (`markup.py`); `set_content` changes it."""
+    return ui.html(content, sanitize=False, tag=name).classes(classes)
+
+
+def empty_state(title: str, advice: str) -> ui.html:
+    """What a page shows where there is nothing: that it is so, and what to do."""
+    return html(text(tag("strong", title), tag("p", advice)), classes="empty card").props(
+        "role=note"
+    )
+
+
+def needs_role(session: Session, role: str, doing: str) -> ui.html:
+    """What a page shows instead of what only another role may do."""
+    who = session.who
+    advice = (
+        f"{who.name} has the role {who.role}. Ask an admin for a token with the role {role}."
+        if session.logged_in
+        else "Log in with a token of that role."
+    )
+    return empty_state(f"{doing} needs the role {role}.", advice)
+
+
+@contextmanager
+def frame(title: str, session: Session) -> Iterator[None]:
+    """The page around what is built inside. `title` is the page's only heading of first rank."""
+    ui.add_head_html(
+        f'<link rel="stylesheet" href="{STATIC}/gui.css"><script src="{STATIC}/gui.js"></script>'
+    )
+    with ui.header(elevated=False).classes("top"):
+        html(tag("a", "Skip to the content", href="#content"), classes="skip")
+        html(_brand(), classes="brand")
+        if session.allowed:
+            html(navigation(session), name="nav").props('aria-label="Pages"')
+        html(account(session), classes="account")
+    with ui.element("div").props("id=content tabindex=-1").classes("content"):
+        if session.allowed:
+            _add_banner(session)
+        html(text(title), name="h1")
+        yield
+
+
+def navigation(session: Session) -> Markup:
+    """The links to all pages. The one that is open says so to screen readers."""
+    return tag(
+        "ul",
+        *(
+            tag(
+                "li",
+                tag(
+                    "a",
+                    tag("span", page.icon, class_="material-icons", aria_hidden="true"),
+                    tag("span", page.title),
+                    href=page.path,
+                    aria_current="page" if page.path == session.path else None,
+                ),
+            )
+            for page in session.pages
+        ),
+    )
+
+
+def account(session: Session) -> Markup:
+    """Who I am, the theme, and the way in or out."""
+    who = session.who
+    name = f"{who.name} ({who.role})"
+    if session.logged_in:
+        way = tag(
+            "form",
+            tag("button", "Log out", type="submit", class_="plain"),
+            method="post",
+            action="/logout",
+        )
+    else:
+        way = tag("a", "Log in", href=f"/login?next={session.path}", class_="plain")
+    theme = tag(
+        "button",
+        "Theme: auto",
+        type="button",
+        class_="plain",
+        id="theme",
+        data_themes=" ".join(_THEMES),
+    )
+    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), theme, way)
+
+
+def _add_banner(session: Session) -> None:
+    shown = html(_banner(session), name="section", classes="banner")
+    shown.props('aria-label="State of the cluster" role="status"')
+
+    def update() -> None:
+        content = _banner(session)
+        if content != shown.content:
+            shown.set_content(content)
+
+    session.live(update)
+
+
+def _brand() -> Markup:
+    return tag("a", "RI2N", href="/", aria_label="RI2N, to the first page")
+
+
+def _banner(session: Session) -> str:
+    feed = session.feed
+    return banner(feed.state, connected=feed.connected, why=feed.why, since_s=feed.since_s)

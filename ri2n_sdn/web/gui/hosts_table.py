@@ -1,0 +1,172 @@
+"""The table of hosts, and the details of one: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ri2n_sdn.web.gui.banner import counted
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.picture import Paint
+from ri2n_sdn.web.gui.scene import natural
+
+__all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_text", "table"]
+
+PAGE_ROWS = 50
+"""A page of the table has so many hosts."""
+
+COLUMNS = (("Host", ""), ("State", ""), ("NICs", "num"), ("Sends", "num"), ("Receives", "num"))
+
+
+def found(state: Mapping[str, Any], search: str, among: Collection[str] | None = None) -> list[str]:
+    """The hosts whose name or address has what is searched for, in natural order."""
+    wanted = search.strip().lower()
+    return sorted(
+        (
+            name
+            for name, host in state.get("hosts", {}).items()
+            if (among is None or name in among)
+            and (
+                wanted in name.lower()
+                or wanted in host["mac"]
+                or wanted in (host["address"] or "").lower()
+            )
+        ),
+        key=natural,
+    )
+
+
+def table(names: Sequence[str], shown: Paint) -> Markup:
+    """The table of these hosts. Each cell has an id, so that it can change in place."""
+    head = tag("tr", *(tag("th", name, class_=kind or None, scope="col") for name, kind in COLUMNS))
+    rows = [
+        tag(
+            "tr",
+            tag(
+                "th",
+                tag("button", name, type="button", class_="plain host", data_host=name),
+                scope="row",
+            ),
+            *(
+                tag(
+                    "td",
+                    shown[f"{row}-{column}"][1],
+                    id=f"cell-{row}-{column}",
+                    class_=shown[f"{row}-{column}"][0],
+                )
+                for column in range(1, len(COLUMNS))
+            ),
+        )
+        for row, name in enumerate(names)
+    ]
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="table hosts")
+
+
+def cells(state: Mapping[str, Any], names: Sequence[str]) -> Paint:
+    """By `ROW-COLUMN`: the class and the text of each cell that may change."""
+    hosts, rates = state.get("hosts", {}), state.get("rates", {})
+    shown: Paint = {}
+    for row, name in enumerate(names):
+        host = hosts.get(name)
+        nics = list(host["nics"].values()) if host is not None else []
+        good = sum(bool(nic["up"] and nic["alive"]) for nic in nics)
+        there = host is not None and host["connected"]
+        dead = len(nics) - good if there else 0
+        words = "away" if not there else f"{counted(dead, 'dead NIC')}" if dead else "good"
+        sums = [sum(nic[direction] for nic in rates.get(name, {}).values()) for direction in (0, 1)]
+        shown[f"{row}-1"] = ["said bad" if dead else "said muted" if not there else "said", words]
+        shown[f"{row}-2"] = ["num", f"{good} of {len(nics)}"]
+        for column, rate_bps in zip((3, 4), sums, strict=True):
+            shown[f"{row}-{column}"] = ["num", rate_text(rate_bps if there else None)]
+    return shown
+
+
+def details(state: Mapping[str, Any], name: str) -> Markup:
+    """All that is known of a host and its NICs."""
+    host = state.get("hosts", {}).get(name)
+    if host is None:
+        return text(tag("h2", name), tag("p", "This host is no longer known to the controller."))
+    helper = host["helper"]
+    facts = [
+        ("State", "connected" if host["connected"] else "away"),
+        ("Address", host["address"] or "unknown while it is away"),
+        ("MAC address", host["mac"]),
+        ("Open vSwitch", f"{host['ovs'] or 'unknown'}, datapath {host['datapath'] or 'unknown'}"),
+        (
+            "Helper",
+            "none"
+            if helper is None
+            else "stripes packets"
+            if helper["running"] and helper["reports"]
+            else "runs, but does not report"
+            if helper["running"]
+            else "does not run",
+        ),
+    ]
+    rates = state.get("rates", {}).get(name, {})
+    head = ("NIC", "State", "Network", "Switch", "Speed", "Sends", "Receives")
+    rows = []
+    for nic in sorted(host["nics"], key=natural):
+        known = host["nics"][nic]
+        words, kind = nic_words(known)
+        tx_bps, rx_bps = rates.get(nic, (None, None))
+        rows.append(
+            tag(
+                "tr",
+                tag("th", nic, scope="row"),
+                tag("td", words, class_=f"said {kind}".rstrip()),
+                tag("td", known["network"]),
+                tag("td", known["switch"] or "-"),
+                *(
+                    tag("td", rate_text(each), class_="num")
+                    for each in (known["speed_bps"], tx_bps, rx_bps)
+                ),
+            )
+        )
+    return text(
+        tag("h2", f"Host {name}"),
+        tag("dl", *(text(tag("dt", key), tag("dd", value)) for key, value in facts)),
+        tag(
+            "div",
+            tag(
+                "table",
+                tag(
+                    "thead",
+                    tag(
+                        "tr",
+                        *(
+                            tag("th", each, scope="col", class_="num" if place > 3 else None)
+                            for place, each in enumerate(head)
+                        ),
+                    ),
+                ),
+                tag("tbody", *rows),
+                class_="table",
+            ),
+            class_="scroll",
+            tabindex=0,
+            role="region",
+            aria_label=f"NICs of {name}",
+        ),
+    )
+
+
+def nic_words(nic: Mapping[str, Any]) -> tuple[str, str]:
+    """(the state of a NIC in words, the class of these words)."""
+    if nic["alive"] is None:
+        return "host away", "muted"
+    if not nic["up"]:
+        return "dead: no link", "bad"
+    return ("good", "") if nic["alive"] else ("dead: nothing arrives", "bad")
+
+
+def rate_text(rate_bps: float | None) -> str:
+    """A rate with three digits, `94.1 Mbit/s`; `-` when it is not known."""
+    if rate_bps is None:
+        return "-"
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate_bps >= factor * 0.9995:
+            value = rate_bps / factor
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f} {unit}bit/s"
+    return f"{rate_bps:.0f} bit/s"

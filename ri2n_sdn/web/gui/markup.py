@@ -1,0 +1,39 @@
+"""HTML and SVG as strings that are safe: what is not markup already is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+
+__all__ = ["Markup", "tag", "text"]
+
+# Elements without an end.
+_VOID = ("br", "hr", "img", "input")
+
+
+class Markup(str):
+    """A piece of HTML or SVG that may stand in a page as it is."""
+
+    __slots__ = ()
+
+
+def text(*parts: object) -> Markup:
+    """The parts one after the other. All that are not Markup are escaped."""
+    return Markup(
+        "".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts)
+    )
+
+
+def tag(name: str, /, *children: object, **attributes: object) -> Markup:
+    """An element with its attributes and children.
+
+    An underscore at the end of an attribute's name is dropped (`class_`), the others become
+    hyphens. None and False leave an attribute out, and True gives it no value.
+    """
+    written = []
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        shown = key.rstrip("_").replace("_", "-")
+        written.append(f" {shown}" if value is True else f' {shown}="{escape(str(value))}"')
+    begin = f"<{name}{''.join(written)}>"
+    return Markup(begin if name in _VOID else f"{begin}{text(*children)}</{name}>")

@@ -1,0 +1,211 @@
+"""The page of the network: hosts, NICs and switches in one picture, and a table of the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from nicegui import events, ui
+
+from ri2n_sdn.web.gui.banner import counted
+from ri2n_sdn.web.gui.drawing import Drawing, legend, run
+from ri2n_sdn.web.gui.frame import empty_state, frame, html
+from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, table
+from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.picture import Paint, changes
+from ri2n_sdn.web.gui.scene import Nic, natural
+from ri2n_sdn.web.gui.session import Session
+
+__all__ = ["build"]
+
+NO_JOB = ""
+
+
+def build(session: Session) -> None:
+    """Build the page. `?host=NAME` and `?job=ID` choose something from the beginning."""
+    with frame("Network", session):
+        _Network(session)
+
+
+class _Network:
+    """The parts of the page, and what is chosen on it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._job = session.query.get("job", NO_JOB)
+        self._job_document: Any = None
+        self._host = session.query.get("host")
+        self._empty = empty_state(
+            "No host has joined yet.",
+            "Start a host with host-start, and give it this controller's address. It appears here"
+            " by itself, within seconds.",
+        )
+        with ui.element("div") as self._all:
+            with ui.element("div").classes("tools"):
+                self._jobs = ui.select(
+                    {NO_JOB: "no job"},
+                    value=NO_JOB,
+                    label="Show what a job uses",
+                    on_change=self._choose_job,
+                ).props("outlined dense options-dense")
+                self._said = html("", classes="muted").props('role="status"')
+            with ui.element("div").classes("card"):
+                self._drawing = Drawing(session.feed)
+                html(legend(way="used by the job"), classes="legend")
+            self._details = html("", name="section", classes="card")
+            self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
+            self._table = _Table(session)
+        ui.on("ri2n-row", self._choose_row)
+        ui.on("ri2n-host", self._choose_host)
+        self._update()
+        session.live(self._refresh)
+        if self._job:
+            ui.timer(0, self._load_job, once=True)
+
+    async def _refresh(self) -> None:
+        if self._job and self._session.state.get("jobs", {}).get(self._job) != self._job_document:
+            await self._load_job()
+        self._update()
+
+    def _update(self) -> None:
+        state = self._session.state
+        there = bool(state.get("hosts"))
+        self._empty.set_visibility(not there)
+        self._all.set_visibility(there)
+        if not there:
+            return
+        row = self._drawing.row_of(self._host) if self._host else None
+        self._drawing.chosen = row.label if row is not None else None
+        self._drawing.show(state)
+        self._update_jobs()
+        self._details.set_visibility(self._host is not None)
+        if self._host is not None:
+            content = details(state, self._host)
+            if content != self._details.content:
+                self._details.set_content(content)
+        self._table.update()
+
+    def _update_jobs(self) -> None:
+        jobs = self._session.state.get("jobs", {})
+        options = {NO_JOB: "no job"} | {
+            key: f"{key} ({jobs[key]['user']}, {counted(len(jobs[key]['hosts']), 'host')})"
+            for key in sorted(jobs, key=natural)
+        }
+        if self._job and self._job not in options:
+            options[self._job] = f"{self._job} (has ended)"
+        if options != self._jobs.options or self._jobs.value != self._job:
+            self._jobs.set_options(options, value=self._job)
+
+    async def _choose_job(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        chosen = str(event.value or NO_JOB)
+        if chosen != self._job:
+            self._job = chosen
+            await self._load_job()
+            self._update()
+
+    async def _load_job(self) -> None:
+        """Find out which NICs the chosen job uses."""
+        self._job_document = self._session.state.get("jobs", {}).get(self._job)
+        self._drawing.nics, said = (), ""
+        if self._job and self._job_document is None:
+            said = f"Job {self._job} has ended."
+        elif self._job:
+            answer = await self._session.ask("job_show", id=self._job)
+            routes = answer["job"]["routes"] if answer is not None else []
+            self._drawing.nics = frozenset(
+                Nic(host, nic)
+                for route in routes
+                for host, nic in ((route["src"], route["own"]), (route["dst"], route["peer"]))
+            )
+            dead = sum(not route["alive"] for route in routes)
+            said = f"Job {self._job} uses {counted(len(self._drawing.nics), 'NIC')}" + (
+                f"; {dead} of its {counted(len(routes), 'path')} are dead." if dead else "."
+            )
+        self._said.set_content(text(said))
+        self._update()
+
+    def _choose_row(self, event: events.GenericEventArguments) -> None:
+        row = self._drawing.row(event.args)
+        if row is None:
+            return
+        if len(row.hosts) == 1:
+            self._host = row.hosts[0]
+        else:
+            self._host = None
+            self._table.show_group(row.hosts)
+        self._update()
+        run("reveal", "host-details" if self._host else "hosts")
+
+    def _choose_host(self, event: events.GenericEventArguments) -> None:
+        if isinstance(event.args, str) and event.args in self._session.state.get("hosts", {}):
+            self._host = event.args
+            self._update()
+            run("reveal", "host-details")
+
+
+class _Table:
+    """The table of hosts with its search, in pages."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._page = 0
+        self._group: Collection[str] | None = None
+        self._names: list[str] | None = None
+        self._cells: Paint = {}
+        with ui.element("section").classes("card").props('id=hosts aria-label="Hosts"'):
+            html(text("Hosts"), name="h2")
+            with ui.element("div").classes("tools"):
+                self._search = ui.input(
+                    "Search by name or address", on_change=self._search_again
+                ).props("outlined dense clearable debounce=300 type=search")
+                self._all = ui.button("All hosts", on_click=self._leave_group).props("outline")
+                self._back = ui.button("Previous", on_click=lambda: self._turn(-1)).props("outline")
+                self._next = ui.button("Next", on_click=lambda: self._turn(1)).props("outline")
+                self._said = html("", classes="muted").props('role="status"')
+            self._body = html("", classes="scroll")
+
+    def show_group(self, hosts: Collection[str]) -> None:
+        """From now on only these hosts are shown, from the first page on."""
+        self._group, self._page = hosts, 0
+        self._search.set_value("")
+
+    def update(self) -> None:
+        """Show the state as it is now."""
+        self._show()
+
+    def _show(self) -> None:
+        state = self._session.state
+        names = found(state, self._search.value or "", self._group)
+        pages = max(1, -(-len(names) // PAGE_ROWS))
+        self._page = min(max(0, self._page), pages - 1)
+        first = self._page * PAGE_ROWS
+        shown = names[first : first + PAGE_ROWS]
+        look = cells(state, shown)
+        if shown != self._names:
+            self._body.set_content(
+                table(shown, look) if shown else text("No host has that in its name or address.")
+            )
+        else:
+            changed = changes(self._cells, look)
+            if changed:
+                run("cells", changed)
+        where = f"{first + 1} to {first + len(shown)} of " if pages > 1 else ""
+        self._said.set_content(text(f"{where}{counted(len(names), 'host')}"))
+        self._names, self._cells = shown, look
+        self._back.set_visibility(pages > 1)
+        self._next.set_visibility(pages > 1)
+        self._back.set_enabled(self._page > 0)
+        self._next.set_enabled(self._page < pages - 1)
+        self._all.set_visibility(self._group is not None)
+
+    def _search_again(self) -> None:
+        self._page = 0
+        self._show()
+
+    def _leave_group(self) -> None:
+        self._group, self._page = None, 0
+        self._show()
+
+    def _turn(self, by: int) -> None:
+        self._page += by
+        self._show()

@@ -1,0 +1,237 @@
+"""The picture of the network as SVG, and what of it changes: pure.
+
+The SVG is sent once. Afterwards only classes and short notes are sent, and only those of parts that
+have changed (`changes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.scene import BAR_WIDTH, ROW_WIDTH, ROW_X, Bar, Cable, Link, Nic, Row, Scene
+
+__all__ = ["HEAT_STEPS", "Paint", "changes", "heat", "paint", "svg"]
+
+HEAT_STEPS = (0.01, 0.25, 0.5, 0.8)
+"""The shares of a NIC's speed at which its line gets the next colour."""
+
+Paint = dict[str, list[str]]
+"""By the end of an element's id: its class, and for a row what stands beside its name."""
+
+_MAX_LABEL = 18
+_LETTER_PX = 6.6
+
+
+def svg(scene: Scene, painted: Paint, prefix: str = "net") -> Markup:
+    """The whole picture. The ids of its parts begin with `prefix` and a hyphen."""
+    parts = [
+        *(_title(name, x) for name, x in scene.titles),
+        *(_cable(number, cable, painted, prefix) for number, cable in enumerate(scene.cables)),
+        *(_link(number, link, scene, painted, prefix) for number, link in enumerate(scene.links)),
+        *(_bar(number, bar, painted, prefix) for number, bar in enumerate(scene.bars)),
+        *(_dot(number, link, scene, painted, prefix) for number, link in enumerate(scene.links)),
+        *(_row(number, row, painted, prefix) for number, row in enumerate(scene.rows)),
+    ]
+    width, height = round(scene.width), round(scene.height)
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="group",
+        aria_label="Hosts, NICs and networks",
+        class_="net",
+    )
+
+
+def paint(
+    scene: Scene,
+    state: Mapping[str, Any],
+    *,
+    nics: Collection[Nic] = (),
+    cables: Collection[str] = (),
+    chosen: str | None = None,
+) -> Paint:
+    """The look of all parts in a state. `nics` and `cables` are emphasized, and row `chosen` is."""
+    hosts, rates = state.get("hosts", {}), state.get("rates", {})
+    painted: Paint = {}
+    used_bars = set()
+    for number, link in enumerate(scene.links):
+        look = _look(link, hosts, rates)
+        if nics and any(nic in nics for nic in link.nics):
+            look += " way"
+            used_bars.add(link.bar)
+        painted[f"l{number}"] = [f"link {look}"]
+        painted[f"d{number}"] = [f"dot {look}"]
+    for number, bar in enumerate(scene.bars):
+        kind = "bar switch" if bar.is_switch else "bar"
+        painted[f"b{number}"] = [f"{kind} way" if number in used_bars else kind]
+    known = state.get("cables", {})
+    for number, cable in enumerate(scene.cables):
+        alive = known.get(cable.name, {}).get("alive", True)
+        way = " way" if cable.name in cables else ""
+        painted[f"c{number}"] = [f"cable{'' if alive else ' dead'}{way}"]
+    way_hosts = {nic.host for nic in nics}
+    for number, row in enumerate(scene.rows):
+        kind, note = _row_state(row, hosts)
+        kind += " way" if way_hosts.intersection(row.hosts) else ""
+        kind += " chosen" if chosen == row.label else ""
+        painted[f"r{number}"] = [f"row {kind}".rstrip(), note]
+    return painted
+
+
+def changes(before: Paint, after: Paint) -> Paint:
+    """What must be sent so that a picture that looks like `before` looks like `after`."""
+    return {key: look for key, look in after.items() if before.get(key) != look}
+
+
+def heat(tx_bps: float, rx_bps: float, speed_bps: float) -> int:
+    """How hot a line is, 0 to 4, by the direction that carries more."""
+    share = max(tx_bps, rx_bps) / speed_bps if speed_bps > 0 else 0.0
+    return sum(share >= step for step in HEAT_STEPS)
+
+
+def _look(link: Link, hosts: Mapping[str, Any], rates: Mapping[str, Any]) -> str:
+    """The class of a link.
+
+    A NIC is dead when it is down, or when nothing arrives. Of many NICs, one that is dead shows.
+    The heat of many NICs is that of all of them together.
+    """
+    dead = away = 0
+    speed_bps, sums = 0.0, [0.0, 0.0]
+    for host, name in link.nics:
+        nic = hosts.get(host, {}).get("nics", {}).get(name)
+        if nic is None or nic["alive"] is None:
+            away += 1
+            continue
+        if not nic["alive"] or not nic["up"]:
+            dead += 1
+        speed_bps += nic["speed_bps"] or 0
+        for direction, rate_bps in enumerate(rates.get(host, {}).get(name, (0, 0))):
+            sums[direction] += rate_bps
+    if dead:
+        return "dead" if dead + away == len(link.nics) else "some-dead"
+    if away == len(link.nics):
+        return "away"
+    return f"heat-{heat(sums[0], sums[1], speed_bps)}"
+
+
+def _row_state(row: Row, hosts: Mapping[str, Any]) -> tuple[str, str]:
+    """(class, what stands beside the name) of a row."""
+    away = dead = 0
+    for name in row.hosts:
+        host = hosts.get(name)
+        if host is None or not host["connected"]:
+            away += 1
+            continue
+        dead += sum(not nic["alive"] or not nic["up"] for nic in host["nics"].values())
+    said = []
+    if dead:
+        said.append(f"{dead} dead")
+    if away:
+        said.append("away" if len(row.hosts) == 1 else f"{away} away")
+    if len(row.hosts) > 1:
+        said.insert(0, f"{len(row.hosts)} hosts")
+    kind = "dead" if dead else "away" if away == len(row.hosts) else ""
+    return kind, ", ".join(said)
+
+
+def _title(name: str, x: float) -> Markup:
+    shown = name if len(name) <= _MAX_LABEL else f"{name[: _MAX_LABEL - 1]}…"
+    return tag("text", shown, tag("title", f"network {name}"), x=round(x), y=16, class_="network")
+
+
+def _row(number: int, row: Row, painted: Paint, prefix: str) -> Markup:
+    kind, note = painted[f"r{number}"]
+    many = len(row.hosts) > 1
+    half = row.height / 2
+    name = row.label if len(row.label) <= _MAX_LABEL else f"{row.label[: _MAX_LABEL - 1]}…"
+    return tag(
+        "g",
+        tag("title", row.label),
+        tag("rect", x=ROW_X, y=row.y, width=ROW_WIDTH, height=row.height, rx=4),
+        tag("text", name, x=ROW_X + 7, y=_round(row.y + half + 4), class_="name"),
+        tag(
+            "text",
+            note,
+            x=ROW_X + ROW_WIDTH - 6,
+            y=_round(row.y + half + 4),
+            text_anchor="end",
+            class_="note",
+        ),
+        id=f"{prefix}-r{number}",
+        class_=kind,
+        role="button",
+        tabindex=0,
+        data_row=number,
+        data_name=f"{'hosts' if many else 'host'} {row.label}",
+        aria_label=f"{'hosts' if many else 'host'} {row.label}{f': {note}' if note else ''}",
+    )
+
+
+def _link(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) -> Markup:
+    bar = scene.bars[link.bar]
+    return tag(
+        "line",
+        id=f"{prefix}-l{number}",
+        class_=painted[f"l{number}"][0],
+        x1=ROW_X + ROW_WIDTH,
+        y1=_round(link.y),
+        x2=_round(bar.x + BAR_WIDTH / 2),
+        y2=_round(link.y),
+    )
+
+
+def _dot(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) -> Markup:
+    bar = scene.bars[link.bar]
+    said = ", ".join(f"{nic.host} {nic.nic}" for nic in link.nics[:3])
+    more = f" and {len(link.nics) - 3} more" if len(link.nics) > 3 else ""
+    return tag(
+        "circle",
+        tag("title", f"{said}{more}"),
+        id=f"{prefix}-d{number}",
+        class_=painted[f"d{number}"][0],
+        cx=_round(bar.x + BAR_WIDTH / 2),
+        cy=_round(link.y),
+        r=4,
+    )
+
+
+def _bar(number: int, bar: Bar, painted: Paint, prefix: str) -> Markup:
+    kind = "switch" if bar.is_switch else "network"
+    letters = max(0, int((bar.height - 4) / _LETTER_PX))
+    shown = bar.name if len(bar.name) <= letters else bar.name[: max(0, letters - 1)] + "…"
+    x, y = _round(bar.x + BAR_WIDTH + 11), _round(bar.middle)
+    # A network's name stands above its column already.
+    label = (
+        tag("text", shown, x=x, y=y, transform=f"rotate(-90 {x} {y})", text_anchor="middle")
+        if bar.is_switch
+        else text()
+    )
+    return tag(
+        "g",
+        tag("title", f"{kind} {bar.name}"),
+        tag("rect", x=_round(bar.x), y=_round(bar.y), width=BAR_WIDTH, height=_round(bar.height)),
+        label,
+        id=f"{prefix}-b{number}",
+        class_=painted[f"b{number}"][0],
+    )
+
+
+def _cable(number: int, cable: Cable, painted: Paint, prefix: str) -> Markup:
+    bend = min(70.0, 14 + abs(cable.y2 - cable.y1) / 4)
+    middle = f"Q {cable.x1 + bend:.1f} {(cable.y1 + cable.y2) / 2:.1f}" if cable.bent else "L"
+    return tag(
+        "path",
+        tag("title", f"cable {cable.name}"),
+        id=f"{prefix}-c{number}",
+        class_=painted[f"c{number}"][0],
+        d=f"M {cable.x1:.1f} {cable.y1:.1f} {middle} {cable.x2:.1f} {cable.y2:.1f}",
+    )
+
+
+def _round(value: float) -> float:
+    return round(value, 1)

@@ -1,0 +1,227 @@
+"""One open page: who looks at it, what it is told of changes, and what it may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nicegui import Client, ui
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.auth import ANONYMOUS, Auth
+from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.who import Who
+
+__all__ = ["LOGIN", "Logins", "Page", "Session", "Ticker"]
+
+LOG = logging.getLogger(__name__)
+
+LOGIN = "login"
+"""The key of the signed cookie that has the number of a login."""
+
+MAX_LOGINS = 10_000
+LOGIN_S = 7 * 24 * 3600.0
+"""So long a login lasts, unless its token ends earlier."""
+
+PAUSE_S = 1.0
+"""Pages are told of changes so often at most."""
+
+# So long after the last page has gone, the ticker ends at the latest.
+WAIT_S = 5.0
+
+Callback = Callable[[], Awaitable[None] | None]
+
+
+class Page(NamedTuple):
+    """A page of the GUI. `build` makes its content; it may be a coroutine function."""
+
+    path: str
+    title: str
+    icon: str
+    build: Callable[[Session], Awaitable[None] | None]
+
+
+class _Login(NamedTuple):
+    facts: Mapping[str, str]
+    until_s: float
+
+
+class Logins:
+    """Who is logged in. A browser has nothing but a random number, in a signed cookie.
+
+    So a logout counts for all tabs at once, and no file is needed. After a restart of the web
+    process people log in again.
+    """
+
+    def __init__(self, auth: Auth) -> None:
+        self._auth = auth
+        self._known: dict[str, _Login] = {}
+
+    def begin(self, token: str) -> str | None:
+        """The number of a new login with this token, or None when the token is not good."""
+        facts = self._auth.session_of_token(token)
+        if facts is None:
+            return None
+        number = secrets.token_urlsafe(32)
+        self._known[number] = _Login(facts, time.time() + LOGIN_S)
+        while len(self._known) > MAX_LOGINS:
+            del self._known[next(iter(self._known))]
+        return number
+
+    def end(self, number: str | None) -> None:
+        """End a login. To end one that is unknown is no error."""
+        self._known.pop(number or "", None)
+
+    def who(self, number: str | None) -> Who | None:
+        """Who has logged in so, as long as the login and its token last; otherwise None."""
+        login = self._known.get(number or "")
+        if login is None or time.time() >= login.until_s:
+            self.end(number)
+            return None
+        return self._auth.who_of_session(login.facts)
+
+
+class Ticker:
+    """Tells the open pages that something has changed, once a second at most.
+
+    There is one for all pages, and it waits in one place, so that 20 pages cost little more than
+    one.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._sessions: dict[str, Session] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is told of anything."""
+        return self._task is None or self._task.done()
+
+    def add(self, session: Session) -> None:
+        """Tell this page from now on, until its browser has gone."""
+        client = session.client
+        if client.id not in self._sessions:
+            self._sessions[client.id] = session
+            client.on_delete(lambda: self._sessions.pop(client.id, None))
+            client.on_connect(session.refresh)
+        if self.idle:
+            self._task = asyncio.create_task(self._run(), name="ri2n pages")
+
+    async def _run(self) -> None:
+        while self._sessions:
+            before = self._seen()
+            for session in list(self._sessions.values()):
+                await session.refresh()
+                await asyncio.sleep(0)  # Requests come first.
+            await asyncio.sleep(PAUSE_S)
+            while self._sessions and self._seen() == before:
+                await self._feed.changed(before[0], WAIT_S)
+
+    def _seen(self) -> tuple[int, bool]:
+        return self._feed.seq, self._feed.connected
+
+
+@dataclass(eq=False)
+class Session:
+    """One open page in one browser.
+
+    * `query`: the arguments of the page's address.
+    * `pages`: all pages, for the navigation.
+    """
+
+    feed: Feed
+    auth: Auth
+    logins: Logins
+    ticker: Ticker
+    client: Client
+    path: str
+    query: Mapping[str, str]
+    pages: Sequence[Page]
+    number: str | None = None
+    _callbacks: list[Callback] = field(default_factory=list)
+    _seen: tuple[int, bool] | None = None
+    _logged_in: bool = False
+    _failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._logged_in = self.logged_in
+        self._seen = (self.feed.seq, self.feed.connected)
+
+    @property
+    def who(self) -> Who:
+        """Who looks at the page now: the holder of the token, or an anonymous viewer."""
+        return self.logins.who(self.number) or ANONYMOUS
+
+    @property
+    def logged_in(self) -> bool:
+        """Whether somebody has logged in, and may be here still."""
+        return self.logins.who(self.number) is not None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether they may see the page. Without tokens, everybody on this machine may."""
+        return self.logged_in or self.auth.anonymous(self.client.ip) is not None
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The state of the cluster, as it is known now. Empty before the first connection."""
+        return self.feed.state
+
+    def live(self, callback: Callback) -> None:
+        """Call this back when something has changed, once a second at most.
+
+        The callback runs in the page's context, so that it may change elements. It is not called
+        while the browser is away, nor after the page was closed. It is not called at once.
+        """
+        self._callbacks.append(callback)
+        self.ticker.add(self)
+
+    async def refresh(self) -> None:
+        """Call all callbacks if something has changed since they were called last."""
+        now = (self.feed.seq, self.feed.connected)
+        if now == self._seen or not self.client.has_socket_connection:
+            return
+        self._seen = now
+        with self.client:
+            if self._has_ended():
+                return
+            for callback in self._callbacks:
+                try:
+                    result = callback()
+                    if inspect.isawaitable(result):
+                        await result
+                except Exception:  # One broken part of a page must not stop the others.
+                    if not self._failed:
+                        LOG.exception("%s: a part of the page is not up to date", self.path)
+                    self._failed = True
+
+    async def ask(self, op: str, **arguments: Any) -> dict[str, Any] | None:
+        """The controller's answer to a request in the name of who looks at the page.
+
+        None after a refusal, which the page then shows. If the login has ended meanwhile, the
+        page turns to the login instead.
+        """
+        if self._has_ended():
+            return None
+        try:
+            return await self.feed.request(op, self.who, **arguments)
+        except (BadInput, NotAvailable) as error:
+            with self.client:
+                ui.notify(
+                    str(error), type="negative", multi_line=True, close_button="Close", timeout=0
+                )
+            return None
+
+    def _has_ended(self) -> bool:
+        """Whether a login that there was has ended. The page turns to the login then."""
+        if not self._logged_in or self.logged_in or not self.feed.connected:
+            return False
+        self.client.open("/login?ended=1")
+        return True

@@ -1,0 +1,269 @@
+"""Tests of what all pages of the GUI share: markup, the banner, logins, the telling of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nicegui import Client, ui
+
+from ri2n_sdn.web.auth import Auth, hash_of
+from ri2n_sdn.web.gui import session as sessions
+from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner, counted
+from ri2n_sdn.web.gui.login import form, own_path
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.session import Logins, Session, Ticker
+from ri2n_sdn.web.settings import WebSettings
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&"
+
+
+# ---- Markup
+
+
+def test_what_is_no_markup_is_escaped_everywhere() -> None:
+    made = tag("p", HOSTILE, tag("b", HOSTILE), title=HOSTILE)
+    assert "<img" not in made and made.count("&lt;img") == 3
+    assert '"' not in made.removeprefix('<p title="').split('">')[0]
+
+
+def test_markup_is_not_escaped_again() -> None:
+    assert text("<", tag("b", "x"), Markup("<i>")) == "&lt;<b>x</b><i>"
+
+
+def test_attributes_that_are_none_or_false_are_left_out() -> None:
+    made = tag("input", required=True, disabled=False, list=None, aria_label="x", for_="y", name=1)
+    assert made == '<input required aria-label="x" for="y" name="1">'
+
+
+# ---- The banner
+
+
+def a_problem(rank: int, severity: str = "bad") -> dict[str, Any]:
+    return {"severity": severity, "text": f"trouble {rank}", "advice": f"cure {rank}", "rank": rank}
+
+
+def banner_of(state: dict[str, Any], **facts: Any) -> str:
+    return banner(state, **{"connected": True, "why": None, "since_s": 0.0} | facts)
+
+
+def test_the_worst_is_first_and_the_rest_unfolds() -> None:
+    ranks = [4, 0, 3, 1, 2]
+    said = banner_of({"problems": {str(rank): a_problem(rank) for rank in ranks}})
+    places = [said.index(f"trouble {rank}") for rank in range(5)]
+    assert places == sorted(places)
+    assert places[MAX_SHOWN - 1] < said.index("<details") < places[MAX_SHOWN]
+    assert "2 more problems" in said and "cure 4" in said and "No problem" not in said
+
+
+def test_an_unreachable_controller_comes_before_all_problems() -> None:
+    state = {"problems": {"a": a_problem(0)}}
+    said = banner_of(state, connected=False, why=f"nobody listens at {HOSTILE}")
+    assert said.index("not reachable") < said.index("trouble 0")
+    assert "nobody listens at &lt;img" in said and "systemctl status" in said
+    assert "how it was at" in said
+
+
+def test_before_the_first_connection_nothing_is_said_of_old_data() -> None:
+    assert "how it was" not in banner_of({}, connected=False)
+
+
+def test_one_who_waits_says_why() -> None:
+    said = banner_of({"controller": {"waits_because": "the other has the lock"}})
+    assert "not in charge: the other has the lock" in said
+
+
+def test_all_is_well_only_when_it_is() -> None:
+    state = {"hosts": {"a": {}, "b": {}}, "networks": {"n": {}}, "controller": {"strategy": "x"}}
+    assert "No problem is known. 2 hosts, 1 network, strategy x." in banner_of(state)
+    assert "waits for hosts" in banner_of({})
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [(1, "switch", "1 switch"), (0, "switch", "0 switches"), (1000, "host", "1,000 hosts")],
+)
+def test_counted(number: int, noun: str, said: str) -> None:
+    assert counted(number, noun) == said
+
+
+# ---- The login
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("/jobs?id=3", "/jobs?id=3"),
+        *(
+            (bad, "/")
+            for bad in (None, "", "jobs", "//evil.org/x", "https://evil.org", "/\\evil.org")
+        ),
+        *((bad, "/") for bad in ("/\t/evil.org", "javascript:alert(1)", "/x\r\nSet-Cookie: a=b")),
+    ],
+)
+def test_a_login_leads_to_this_site_alone(asked: object, expected: str) -> None:
+    assert own_path(asked) == expected
+
+
+def test_the_form_says_what_happened_and_escapes_where_it_leads() -> None:
+    made = form({"failed": "1", "next": f"/{HOSTILE}"})
+    assert "not known" in made and "has ended, because" not in made and "<img" not in made
+
+
+class Source:
+    """Where tokens come from, as Auth wants it."""
+
+    known = connected = True
+    seq = 1
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, dict[str, Any]] = {
+            "ann": {"hash": hash_of("s3cret"), "role": "user", "user": "ann", "expires_s": None}
+        }
+        self.change = asyncio.Event()
+
+    async def changed(self, after: int, timeout_s: float) -> int:
+        if after == self.seq:
+            await asyncio.wait_for(self.change.wait(), 60)
+        self.change.clear()
+        return self.seq
+
+    def next(self) -> None:
+        self.seq += 1
+        self.change.set()
+
+
+def test_a_login_lasts_as_long_as_its_token() -> None:
+    source = Source()
+    logins = Logins(Auth(source, WebSettings()))
+    assert logins.begin("wrong") is None and logins.who("") is None and logins.who(None) is None
+    number = logins.begin("s3cret")
+    who = logins.who(number)
+    assert who is not None and (who.name, who.role, who.user) == ("ann", "user", "ann")
+    source.tokens["ann"]["role"] = "viewer"
+    assert logins.who(number).role == "viewer"  # type: ignore[union-attr]
+    source.tokens["ann"]["hash"] = hash_of("another of the same name")
+    assert logins.who(number) is None
+
+
+def test_a_logout_counts_for_all_who_have_its_number() -> None:
+    logins = Logins(Auth(Source(), WebSettings()))
+    one, other = logins.begin("s3cret"), logins.begin("s3cret")
+    assert one != other
+    logins.end(one)
+    assert logins.who(one) is None and logins.who(other) is not None
+
+
+def test_logins_are_bounded_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_LOGINS", 3)
+    logins = Logins(Auth(Source(), WebSettings()))
+    numbers = [logins.begin("s3cret") for _ in range(5)]
+    assert [logins.who(number) is not None for number in numbers] == [False, False, *[True] * 3]
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + sessions.LOGIN_S)
+    assert all(logins.who(number) is None for number in numbers)
+
+
+# ---- The telling of changes
+
+
+def a_session(source: Source, ticker: Ticker, number: str | None = None) -> Session:
+    auth = Auth(source, WebSettings())
+    with Client(ui.page("")) as client:
+        client.tab_id = "here"  # The browser is connected.
+        return Session(
+            source,  # type: ignore[arg-type]
+            *(auth, Logins(auth), ticker, client, "/x", {}, ()),
+            number=number,
+        )
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_pages_are_told_of_changes_while_they_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PAUSE_S", 0.001)
+
+    async def run() -> None:
+        source = Source()
+        ticker = Ticker(source)  # type: ignore[arg-type]
+        told: list[tuple[str, int]] = []
+        pages = {name: a_session(source, ticker) for name in "abc"}
+        for name, page in pages.items():
+
+            def callback(name: str = name) -> None:
+                told.append((name, source.seq))
+                if name == "a":
+                    raise ValueError("a broken page")
+
+            page.live(callback)
+        await asyncio.sleep(0.01)
+        assert told == []  # Nothing has changed yet.
+        source.next()
+        await until(lambda: len(told) == 3)
+        pages["b"].client.tab_id = None  # Its browser is away,
+        source.next()
+        await until(lambda: len(told) == 5)
+        pages["b"].client.tab_id = "here"  # and is back.
+        await pages["b"].refresh()
+        pages["c"].client.delete()
+        source.next()
+        await until(lambda: len(told) == 8)
+        assert [name for name, _ in told] == [*"abc", *"ac", "b", *"ab"]
+        assert [seq for _, seq in told] == [2, 2, 2, 3, 3, 3, 4, 4]
+        for name in "ab":
+            pages[name].client.delete()
+        source.next()
+        await until(lambda: ticker.idle)
+
+    asyncio.run(run())
+
+
+def test_a_page_whose_login_has_ended_turns_to_the_login() -> None:
+    async def run() -> None:
+        source = Source()
+        page = a_session(source, Ticker(source))  # type: ignore[arg-type]
+        number = page.logins.begin("s3cret")
+        page = Session(
+            source,  # type: ignore[arg-type]
+            *(page.auth, page.logins, page.ticker, page.client, "/x", {}, ()),
+            number=number,
+        )
+        opened: list[str] = []
+        page.client.open = lambda target, new_tab=False: opened.append(target)  # type: ignore
+        told: list[int] = []
+        page.live(lambda: told.append(source.seq))
+        source.next()
+        await page.refresh()
+        assert told == [2] and page.who.name == "ann"
+        del source.tokens["ann"]
+        source.next()
+        await page.refresh()
+        assert told == [2] and opened == ["/login?ended=1"] and page.who.role == "viewer"
+        assert await page.ask("job_list") is None
+        page.client.delete()
+
+    asyncio.run(run())
+
+
+def test_without_tokens_everybody_here_may_look_and_otherwise_nobody() -> None:
+    source = Source()
+    for address, required, expected in (
+        ("127.0.0.1", False, True),
+        ("127.0.0.1", True, False),
+        ("192.0.2.7", False, False),
+    ):
+        auth = Auth(source, WebSettings(require_tokens=required))
+        page = Session(
+            source,  # type: ignore[arg-type]
+            *(auth, Logins(auth), Ticker(source)),  # type: ignore[arg-type]
+            SimpleNamespace(ip=address),  # type: ignore[arg-type]
+            *("/x", {}, ()),
+        )
+        assert page.allowed is expected
