@@ -64,7 +64,7 @@ class Drawing:
         self.nics: Collection[Nic] = ()
         self.cables: Collection[str] = ()
         self.chosen: str | None = None
-        self._shared = _SHARED.setdefault(feed, _Shared())
+        self._shared, self._own = _SHARED.setdefault(feed, _Shared()), _Shared()
         self._prefix = prefix
         self._scene: Scene | None = None
         self._shown: Paint = {}
@@ -80,14 +80,18 @@ class Drawing:
         rows = self._scene.rows if self._scene is not None else ()
         return next((row for row in rows if host in row.hosts), None)
 
-    def show(self, state: Mapping[str, Any]) -> None:
-        """Show a state. Only what has changed is sent, unless the network has another shape."""
-        scene = self._shared.scene(state)
+    def show(self, state: Mapping[str, Any], *, whole: bool = True) -> None:
+        """Show a state. Only what has changed is sent, unless the network has another shape.
+
+        `whole`: it is the feed's state, and not a part of it.
+        """
+        known = self._shared if whole else self._own
+        scene = known.scene(state)
         emphasis = bool(self.nics or self.cables or self.chosen)
         look = (
             paint(scene, state, nics=self.nics, cables=self.cables, chosen=self.chosen)
             if emphasis
-            else self._shared.paint(state)
+            else known.paint(state)
         )
         if scene is not self._scene:
             self._element.set_content(svg(scene, look, self._prefix))

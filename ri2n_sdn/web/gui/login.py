@@ -70,6 +70,7 @@ def form(query: Mapping[str, str]) -> Markup:
             tag("button", "Log in", type="submit", class_="primary"),
             method="post",
             action=LOGIN_PATH,
+            class_="plain-form",
         ),
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ri2n_sdn.web.gui import network
+from ri2n_sdn.web.gui import explain, network
 from ri2n_sdn.web.gui.session import Page
 
 __all__ = ["PAGES"]
 
-PAGES: tuple[Page, ...] = (Page("/", "Network", "hub", network.build),)
+PAGES: tuple[Page, ...] = (
+    Page("/", "Network", "hub", network.build),
+    Page("/explain", "Explain", "route", explain.build),
+)

@@ -140,20 +140,31 @@ def _row_state(row: Row, hosts: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _title(name: str, x: float) -> Markup:
-    shown = name if len(name) <= _MAX_LABEL else f"{name[: _MAX_LABEL - 1]}…"
-    return tag("text", shown, tag("title", f"network {name}"), x=round(x), y=16, class_="network")
+    return tag(
+        "text",
+        _short(name, _MAX_LABEL),
+        tag("title", f"network {name}"),
+        x=round(x),
+        y=16,
+        class_="network",
+    )
 
 
 def _row(number: int, row: Row, painted: Paint, prefix: str) -> Markup:
     kind, note = painted[f"r{number}"]
     many = len(row.hosts) > 1
     half = row.height / 2
-    name = row.label if len(row.label) <= _MAX_LABEL else f"{row.label[: _MAX_LABEL - 1]}…"
     return tag(
         "g",
         tag("title", row.label),
         tag("rect", x=ROW_X, y=row.y, width=ROW_WIDTH, height=row.height, rx=4),
-        tag("text", name, x=ROW_X + 7, y=_round(row.y + half + 4), class_="name"),
+        tag(
+            "text",
+            _short(row.label, _MAX_LABEL),
+            x=ROW_X + 7,
+            y=_round(row.y + half + 4),
+            class_="name",
+        ),
         tag(
             "text",
             note,
@@ -202,15 +213,15 @@ def _dot(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) -> 
 
 def _bar(number: int, bar: Bar, painted: Paint, prefix: str) -> Markup:
     kind = "switch" if bar.is_switch else "network"
-    letters = max(0, int((bar.height - 4) / _LETTER_PX))
-    shown = bar.name if len(bar.name) <= letters else bar.name[: max(0, letters - 1)] + "…"
-    x, y = _round(bar.x + BAR_WIDTH + 11), _round(bar.middle)
-    # A network's name stands above its column already.
-    label = (
-        tag("text", shown, x=x, y=y, transform=f"rotate(-90 {x} {y})", text_anchor="middle")
-        if bar.is_switch
-        else text()
-    )
+    label = text()  # A network's name stands above its column already.
+    if bar.upper:
+        x, y = _round(bar.x + BAR_WIDTH / 2), _round(bar.y - 4)
+        label = tag("text", _short(bar.name, _MAX_LABEL), x=x, y=y, text_anchor="middle")
+    elif bar.is_switch:
+        x, y = _round(bar.x + BAR_WIDTH + 11), _round(bar.middle)
+        shown = _short(bar.name, max(2, int((bar.height - 4) / _LETTER_PX)))
+        turn = f"rotate(-90 {x} {y})"
+        label = tag("text", shown, x=x, y=y, transform=turn, text_anchor="middle")
     return tag(
         "g",
         tag("title", f"{kind} {bar.name}"),
@@ -231,6 +242,10 @@ def _cable(number: int, cable: Cable, painted: Paint, prefix: str) -> Markup:
         class_=painted[f"c{number}"][0],
         d=f"M {cable.x1:.1f} {cable.y1:.1f} {middle} {cable.x2:.1f} {cable.y2:.1f}",
     )
+
+
+def _short(name: str, letters: int) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
 def _round(value: float) -> float:

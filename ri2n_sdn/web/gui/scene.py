@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -36,7 +36,7 @@ TOP, BOTTOM = 34.0, 14.0
 ROW_X, ROW_WIDTH = 4.0, 132.0
 FIRST_COLUMN_X = 186.0
 ROW_GAP, MIN_ROW_HEIGHT, LINK_STEP = 5.0, 20.0, 9.0
-BAR_WIDTH, LANE_STEP, TIER_STEP, NETWORK_STEP = 18.0, 28.0, 96.0, 72.0
+BAR_WIDTH, LANE_STEP, TIER_STEP, NETWORK_STEP = 18.0, 30.0, 130.0, 84.0
 MIN_BAR_HEIGHT = 46.0
 CABLE_STEP = 4.0
 _NUMBER = re.compile(r"(\d+)")
@@ -71,7 +71,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Bar:
-    """A network without declared switches, or one of the switches of a network."""
+    """A network without declared switches, or a switch. An `upper` one has no hosts."""
 
     name: str
     network: str
@@ -79,6 +79,7 @@ class Bar:
     x: float
     y: float
     height: float
+    upper: bool = False
 
     @property
     def middle(self) -> float:
@@ -253,7 +254,8 @@ class _Builder:
             for place, plug in enumerate(tier):
                 height = min(MIN_BAR_HEIGHT, step - 4)
                 middle = TOP + (place + 0.5) * step
-                self._bars[plug] = self._bar(plug, end - BAR_WIDTH, middle - height / 2, height)
+                bar = self._bar(plug, end - BAR_WIDTH, middle - height / 2, height)
+                self._bars[plug] = replace(bar, upper=True)
         return end
 
     def _upper_tiers(self, network: str, placed: set[_Plug]) -> Iterable[list[_Plug]]:

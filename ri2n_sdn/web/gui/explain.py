@@ -1,0 +1,96 @@
+"""The page that explains which way packets take, with the way drawn on the network."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.drawing import Drawing, legend
+from ri2n_sdn.web.gui.explain_views import PROTOCOLS, answer_view, nics_of, only, request_of
+from ri2n_sdn.web.gui.frame import empty_state, frame, html
+from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS
+from ri2n_sdn.web.gui.session import Session
+
+__all__ = ["build"]
+
+
+def build(session: Session) -> None:
+    """Build the page. `?src=H1&dst=H2&protocol=tcp&sport=1&dport=2&job=ID` asks at once."""
+    with frame("Explain", session):
+        _Explain(session)
+
+
+class _Explain:
+    """The question, the answer, and the picture."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._asked: tuple[str, str] | None = None
+        query = session.query
+        with ui.element("form").classes("card tools").props("id=question") as form:
+            form.on("submit.prevent", self._ask)
+            self._src = self._field("From host", query.get("src", ""))
+            self._dst = self._field("To host", query.get("dst", ""))
+            protocol = query.get("protocol", "tcp")
+            self._protocol = ui.select(
+                {"": "all packets", **{name: name.upper() for name in PROTOCOLS}},
+                value=protocol if protocol in PROTOCOLS else "",
+                label="Protocol",
+            ).props("outlined dense options-dense")
+            self._sport = self._field("Source port", query.get("sport", ""), "inputmode=numeric")
+            self._dport = self._field(
+                "Destination port", query.get("dport", ""), "inputmode=numeric"
+            )
+            self._job = self._field("Job (may be empty)", query.get("job", ""))
+            ui.button("Explain", on_click=None).props("type=submit unelevated")
+        self._error = html("", classes="problem").props('role="alert"')
+        self._hint = empty_state(
+            "Which way do packets take, and why?",
+            "Name two hosts. Add the ports of one connection to see the NIC that it uses.",
+        )
+        self._answer = html("", name="section", classes="card")
+        self._answer.props('aria-label="The answer" aria-live="polite"')
+        with ui.element("div").classes("card") as self._card:
+            self._drawing = Drawing(session.feed, "way")
+            html(legend(way="the way of these packets"), classes="legend")
+        self._answer.set_visibility(False)
+        self._update()
+        session.live(self._update)
+        if self._src.value and self._dst.value:
+            ui.timer(0, self._ask, once=True)
+
+    def _field(self, label: str, value: str, props: str = "") -> ui.input:
+        names = sorted(self._session.state.get("hosts", {}))[:MAX_HOST_ROWS]
+        is_host = label.endswith("host")
+        field = ui.input(label, value=value, autocomplete=names if is_host else None)
+        return field.props(f"outlined dense {props}")
+
+    async def _ask(self) -> None:
+        self._error.set_content("")
+        try:
+            arguments = request_of(
+                *(self._src.value or "", self._dst.value or "", self._protocol.value or ""),
+                *(self._sport.value or "", self._dport.value or "", self._job.value or ""),
+            )
+        except BadInput as error:
+            self._error.set_content(text(str(error)))
+            return
+        answer = await self._session.ask("explain", **arguments)
+        if answer is None:
+            return
+        self._asked = (arguments["src"], arguments["dst"])
+        self._drawing.nics = nics_of(answer)
+        self._answer.set_content(answer_view(answer))
+        self._answer.set_visibility(True)
+        self._hint.set_visibility(False)
+        self._update()
+
+    def _update(self) -> None:
+        state = self._session.state
+        self._card.set_visibility(bool(state.get("hosts")))
+        # Of very many hosts, the two in question are drawn, each on its own.
+        if self._asked is None or len(state.get("hosts", {})) <= MAX_HOST_ROWS:
+            self._drawing.show(state)
+        else:
+            self._drawing.show(only(state, self._asked), whole=False)

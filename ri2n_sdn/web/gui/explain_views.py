@@ -1,0 +1,151 @@
+"""The question of the page `explain` as a request, and its answer as HTML: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.hosts_table import rate_text
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.scene import Nic
+
+__all__ = ["PROTOCOLS", "answer_view", "nics_of", "only", "request_of"]
+
+PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1}
+MAX_PORT = 65535
+
+
+def request_of(
+    src: str, dst: str, protocol: str, sport: str, dport: str, job: str
+) -> dict[str, Any]:
+    """The arguments of the operation `explain`.
+
+    Without a port, or without a protocol, it asks about all packets of the two hosts. Raises
+    BadInput for what is missing or no port.
+    """
+    request: dict[str, Any] = {}
+    for key, label, name in (("src", "From host", src), ("dst", "To host", dst)):
+        if not name.strip():
+            raise BadInput(f"{label}: name a host")
+        request[key] = name.strip()
+    ports = {}
+    for key, label, port in (("sport", "Source port", sport), ("dport", "Destination port", dport)):
+        if not port.strip():
+            continue
+        if not (port.strip().isdecimal() and len(port.strip()) <= 5 and int(port) <= MAX_PORT):
+            raise BadInput(f"{label}: must be a number from 0 to {MAX_PORT}")
+        ports[key] = int(port)
+    if protocol and (ports or protocol == "icmp"):
+        request["flow"] = {"protocol": PROTOCOLS[protocol], **ports}
+    if job.strip():
+        request["job"] = job.strip()
+    return request
+
+
+def nics_of(answer: Mapping[str, Any]) -> frozenset[Nic]:
+    """The NICs at both ends that the packets of an answer use.
+
+    It is the path of the flow if there is one, and otherwise all living paths that have a share.
+    """
+    path = answer.get("path")
+    paths = (
+        [path]
+        if path is not None
+        else [
+            each
+            for each in answer.get("paths", ())
+            if each["alive"] and (each["share"] > 0 or answer.get("striped"))
+        ]
+    )
+    return frozenset(
+        Nic(host, nic)
+        for each in paths
+        for host, nic in ((answer["src"], each["own"]), (answer["dst"], each["peer"]))
+    )
+
+
+def only(state: Mapping[str, Any], hosts: Collection[str]) -> Mapping[str, Any]:
+    """A state with these hosts alone, and all networks and switches."""
+    return {
+        **state,
+        "hosts": {name: host for name, host in state["hosts"].items() if name in hosts},
+    }
+
+
+def answer_view(answer: Mapping[str, Any]) -> Markup:
+    """The answer: the way in one line, the reasons as steps, and the paths as a table."""
+    way = answer.get("path")
+    if way is not None:
+        tree = f", tree {way['vlan']}" if way["vlan"] else ""
+        said = (
+            f"{answer['src']} {way['own']} → network {way['network']}{tree}"
+            f" → {answer['dst']} {way['peer']}"
+        )
+    elif answer.get("striped"):
+        said = "The helpers spread these packets over all living links."
+    elif answer["kind"] == "managed":
+        said = "These packets are spread over the paths below, each connection on one of them."
+    else:
+        said = answer["reason"]
+    flow = answer.get("flow")
+    return text(
+        tag("h2", f"From {answer['src']} to {answer['dst']}"),
+        *((tag("p", flow, class_="muted"),) if flow else ()),
+        tag("p", tag("strong", said)),
+        tag("ol", *(tag("li", _sentence(each)) for each in answer["why"]), class_="steps"),
+        *((_paths(answer),) if answer.get("paths") else ()),
+    )
+
+
+def _paths(answer: Mapping[str, Any]) -> Markup:
+    heads = (("Path", 0), ("Network", 0), ("State", 0), ("Share", 1), ("Rate", 1), ("Speed", 1))
+    way = answer.get("path") or {}
+    rows = []
+    for path in answer["paths"]:
+        chosen = all(way.get(key) == path[key] for key in ("own", "peer", "vlan"))
+        tree = f", tree {path['vlan']}" if path["vlan"] else ""
+        dead = "" if path["alive"] else " bad"
+        rows.append(
+            tag(
+                "tr",
+                tag(
+                    "th",
+                    f"{path['own']} → {path['peer']}{' (this one)' if chosen else ''}",
+                    scope="row",
+                ),
+                tag("td", f"{path['network']}{tree}"),
+                tag("td", "good" if path["alive"] else "dead", class_=f"said{dead}"),
+                tag("td", f"{path['share']:.0%}", class_="num"),
+                tag("td", rate_text(path["tx_bps"]), class_="num"),
+                tag("td", rate_text(path["rate_bps"]), class_="num"),
+                class_="chosen" if chosen else None,
+            )
+        )
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag(
+                "thead",
+                tag(
+                    "tr",
+                    *(
+                        tag("th", name, scope="col", class_="num" if number else None)
+                        for name, number in heads
+                    ),
+                ),
+            ),
+            tag("tbody", *rows),
+            class_="table",
+        ),
+        class_="scroll",
+        tabindex=0,
+        role="region",
+        aria_label="The paths",
+    )
+
+
+def _sentence(words: str) -> str:
+    """A sentence as the controller says it, with a full stop."""
+    return words if words.endswith((".", "!", "?")) else f"{words}."
