@@ -15,7 +15,7 @@ from ri2n_sdn.web.gui import session as sessions
 from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner, counted
 from ri2n_sdn.web.gui.login import form, own_path
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.session import Logins, Session, Ticker
+from ri2n_sdn.web.gui.session import Session, Ticker, begin_login, end_login, who_of_login
 from ri2n_sdn.web.settings import WebSettings
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
@@ -138,45 +138,58 @@ class Source:
 
 def test_a_login_lasts_as_long_as_its_token() -> None:
     source = Source()
-    logins = Logins(Auth(source, WebSettings()))
-    assert logins.begin("wrong") is None and logins.who("") is None and logins.who(None) is None
-    number = logins.begin("s3cret")
-    who = logins.who(number)
+    auth = Auth(source, WebSettings())
+    store: dict[str, Any] = {}
+    assert begin_login(auth, store, "wrong") is None and store == {}
+    number = begin_login(auth, store, "s3cret")
+    assert "s3cret" not in str(store)
+    who = who_of_login(auth, store, number)
     assert who is not None and (who.name, who.role, who.user) == ("ann", "user", "ann")
     source.tokens["ann"]["role"] = "viewer"
-    assert logins.who(number).role == "viewer"  # type: ignore[union-attr]
+    assert who_of_login(auth, store, number).role == "viewer"  # type: ignore[union-attr]
     source.tokens["ann"]["hash"] = hash_of("another of the same name")
-    assert logins.who(number) is None
+    assert who_of_login(auth, store, number) is None
 
 
-def test_a_logout_counts_for_all_who_have_its_number() -> None:
-    logins = Logins(Auth(Source(), WebSettings()))
-    one, other = logins.begin("s3cret"), logins.begin("s3cret")
-    assert one != other
-    logins.end(one)
-    assert logins.who(one) is None and logins.who(other) is not None
+def test_a_login_needs_the_number_and_a_logout_counts_for_all_tabs() -> None:
+    auth = Auth(Source(), WebSettings())
+    store: dict[str, Any] = {}
+    first = begin_login(auth, store, "s3cret")
+    number = begin_login(auth, store, "s3cret")
+    assert [who_of_login(auth, store, each) for each in (None, "", "x", "\udcff", first)] == [
+        None
+    ] * 5
+    assert who_of_login(auth, store, number) is not None
+    end_login(store)
+    end_login(store)
+    assert who_of_login(auth, store, number) is None
 
 
-def test_logins_are_bounded_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_LOGINS", 3)
-    logins = Logins(Auth(Source(), WebSettings()))
-    numbers = [logins.begin("s3cret") for _ in range(5)]
-    assert [logins.who(number) is not None for number in numbers] == [False, False, *[True] * 3]
+def test_a_login_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    auth = Auth(Source(), WebSettings())
+    store: dict[str, Any] = {}
+    number = begin_login(auth, store, "s3cret")
     now_s = time.time()
     monkeypatch.setattr(time, "time", lambda: now_s + sessions.LOGIN_S)
-    assert all(logins.who(number) is None for number in numbers)
+    assert who_of_login(auth, store, number) is None
 
 
 # ---- The telling of changes
 
 
-def a_session(source: Source, ticker: Ticker, number: str | None = None) -> Session:
+def a_session(
+    source: Source,
+    ticker: Ticker,
+    store: dict[str, Any] | None = None,
+    number: str | None = None,
+) -> Session:
     auth = Auth(source, WebSettings())
     with Client(ui.page("")) as client:
         client.tab_id = "here"  # The browser is connected.
         return Session(
             source,  # type: ignore[arg-type]
-            *(auth, Logins(auth), ticker, client, "/x", {}, ()),
+            *(auth, ticker, client, "/x", {}, ()),
+            store=store or {},
             number=number,
         )
 
@@ -228,13 +241,9 @@ def test_pages_are_told_of_changes_while_they_are_open(monkeypatch: pytest.Monke
 def test_a_page_whose_login_has_ended_turns_to_the_login() -> None:
     async def run() -> None:
         source = Source()
-        page = a_session(source, Ticker(source))  # type: ignore[arg-type]
-        number = page.logins.begin("s3cret")
-        page = Session(
-            source,  # type: ignore[arg-type]
-            *(page.auth, page.logins, page.ticker, page.client, "/x", {}, ()),
-            number=number,
-        )
+        store: dict[str, Any] = {}
+        number = begin_login(Auth(source, WebSettings()), store, "s3cret")
+        page = a_session(source, Ticker(source), store, number)  # type: ignore[arg-type]
         opened: list[str] = []
         page.client.open = lambda target, new_tab=False: opened.append(target)  # type: ignore
         told: list[int] = []
@@ -260,10 +269,7 @@ def test_without_tokens_everybody_here_may_look_and_otherwise_nobody() -> None:
         ("192.0.2.7", False, False),
     ):
         auth = Auth(source, WebSettings(require_tokens=required))
-        page = Session(
-            source,  # type: ignore[arg-type]
-            *(auth, Logins(auth), Ticker(source)),  # type: ignore[arg-type]
-            SimpleNamespace(ip=address),  # type: ignore[arg-type]
-            *("/x", {}, ()),
-        )
+        client: Any = SimpleNamespace(ip=address)
+        feed: Any = source
+        page = Session(feed, auth, Ticker(feed), client, "/x", {}, ())
         assert page.allowed is expected

@@ -17,7 +17,7 @@ from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui import login
 from ri2n_sdn.web.gui.frame import STATIC
 from ri2n_sdn.web.gui.pages import PAGES
-from ri2n_sdn.web.gui.session import LOGIN, Logins, Page, Session, Ticker
+from ri2n_sdn.web.gui.session import LOGIN, Page, Session, Ticker
 from ri2n_sdn.web.settings import WebSettings
 
 __all__ = ["mount"]
@@ -43,16 +43,16 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
 
     NiceGUI has one set of pages for a process, so the last call in a process counts.
     """
-    logins, ticker = Logins(auth), Ticker(feed)
+    ticker = Ticker(feed)
     # Both are empty unless this is not the first call in this process.
     pages_app.user_middleware.clear()
     pages_app.middleware_stack = None
     for path in (login.LOGIN_PATH, "/logout"):
         pages_app.remove_route(path)
-    login.add_routes(pages_app, logins)
+    login.add_routes(pages_app, auth)
     form = Page(login.LOGIN_PATH, "Log in", "login", login.build)
     for page in (*PAGES, form):
-        _add(page, lambda **facts: Session(feed, auth, logins, ticker, **facts))
+        _add(page, lambda **facts: Session(feed, auth, ticker, **facts))
     pages_app.add_static_files(STATIC, FILES, max_cache_age=3600)
     ui.run_with(
         app,
@@ -86,6 +86,7 @@ def _add(page: Page, session_of: Callable[..., Session]) -> None:
             path=page.path,
             query=request.query_params,
             pages=PAGES,
+            store=login.store_of_browser(),
             number=request.session.get(LOGIN),
         )
         if not session.allowed and page.path != login.LOGIN_PATH:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
+from nicegui import app as pages_app
 
-from ri2n_sdn.web.auth import MAX_TOKEN_CHARS
+from ri2n_sdn.web.auth import MAX_TOKEN_CHARS, Auth
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.session import LOGIN, Logins, Session
+from ri2n_sdn.web.gui.session import LOGIN, Session, begin_login, end_login
 
-__all__ = ["LOGIN_PATH", "add_routes", "build", "own_path"]
+__all__ = ["LOGIN_PATH", "add_routes", "build", "own_path", "store_of_browser"]
 
 LOGIN_PATH = "/login"
 
@@ -75,6 +77,11 @@ def form(query: Mapping[str, str]) -> Markup:
     )
 
 
+def store_of_browser() -> MutableMapping[str, Any]:
+    """What is kept of the browser that has sent the request under way."""
+    return pages_app.storage.user
+
+
 def own_path(path: object) -> str:
     """The path to go to after the login: one of this site, whatever was asked for."""
     asked = str(path or "/")
@@ -83,21 +90,21 @@ def own_path(path: object) -> str:
     return asked if plain and not parts.netloc and asked.isprintable() else "/"
 
 
-def add_routes(app: FastAPI, logins: Logins) -> None:
+def add_routes(app: FastAPI, auth: Auth) -> None:
     """Let browsers begin and end logins. That the forms are of this site, guard.py sees to."""
 
     async def log_in(request: Request) -> Response:
         async with request.form(max_files=0, max_fields=4) as fields:
             token, path = str(fields.get("token", "")).strip(), own_path(fields.get("next"))
-        number = logins.begin(token)
+        number = begin_login(auth, store_of_browser(), token)
         if number is None:
             return RedirectResponse(f"{LOGIN_PATH}?failed=1&next={quote(path)}", 303)
-        logins.end(request.session.get(LOGIN))
         request.session[LOGIN] = number
         return RedirectResponse(path, 303)
 
     async def log_out(request: Request) -> Response:
-        logins.end(request.session.pop(LOGIN, None))
+        request.session.pop(LOGIN, None)
+        end_login(store_of_browser())
         return RedirectResponse("/", 303)
 
     for path, handler in ((LOGIN_PATH, log_in), ("/logout", log_out)):

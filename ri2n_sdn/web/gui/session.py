@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import inspect
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,14 +19,21 @@ from ri2n_sdn.web.auth import ANONYMOUS, Auth
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.who import Who
 
-__all__ = ["LOGIN", "Logins", "Page", "Session", "Ticker"]
+__all__ = [
+    "LOGIN",
+    "Page",
+    "Session",
+    "Ticker",
+    "begin_login",
+    "end_login",
+    "who_of_login",
+]
 
 LOG = logging.getLogger(__name__)
 
 LOGIN = "login"
-"""The key of the signed cookie that has the number of a login."""
+"""The key of a login in what is kept of a browser, and of its number in the signed cookie."""
 
-MAX_LOGINS = 10_000
 LOGIN_S = 7 * 24 * 3600.0
 """So long a login lasts, unless its token ends earlier."""
 
@@ -47,44 +55,34 @@ class Page(NamedTuple):
     build: Callable[[Session], Awaitable[None] | None]
 
 
-class _Login(NamedTuple):
-    facts: Mapping[str, str]
-    until_s: float
+def begin_login(auth: Auth, store: MutableMapping[str, Any], token: str) -> str | None:
+    """Begin a login with this token, and return its number; None when the token is not good.
 
-
-class Logins:
-    """Who is logged in. A browser has nothing but a random number, in a signed cookie.
-
-    So a logout counts for all tabs at once, and no file is needed. After a restart of the web
-    process people log in again.
+    `store` is what is kept of the browser here. It says which token it was, but not the token. The
+    number goes into the browser's signed cookie, and is needed as well. So who has planted a cookie
+    before the login has nothing of it, and a logout counts for all tabs.
     """
+    facts = auth.session_of_token(token)
+    if facts is None:
+        return None
+    number = secrets.token_urlsafe(32)
+    store[LOGIN] = {"number": number, "until_s": time.time() + LOGIN_S, "facts": facts}
+    return number
 
-    def __init__(self, auth: Auth) -> None:
-        self._auth = auth
-        self._known: dict[str, _Login] = {}
 
-    def begin(self, token: str) -> str | None:
-        """The number of a new login with this token, or None when the token is not good."""
-        facts = self._auth.session_of_token(token)
-        if facts is None:
-            return None
-        number = secrets.token_urlsafe(32)
-        self._known[number] = _Login(facts, time.time() + LOGIN_S)
-        while len(self._known) > MAX_LOGINS:
-            del self._known[next(iter(self._known))]
-        return number
+def end_login(store: MutableMapping[str, Any]) -> None:
+    """End a browser's login. To end none is no error."""
+    store.pop(LOGIN, None)
 
-    def end(self, number: str | None) -> None:
-        """End a login. To end one that is unknown is no error."""
-        self._known.pop(number or "", None)
 
-    def who(self, number: str | None) -> Who | None:
-        """Who has logged in so, as long as the login and its token last; otherwise None."""
-        login = self._known.get(number or "")
-        if login is None or time.time() >= login.until_s:
-            self.end(number)
-            return None
-        return self._auth.who_of_session(login.facts)
+def who_of_login(auth: Auth, store: Mapping[str, Any], number: str | None) -> Who | None:
+    """Who has logged in so, as long as the login and its token last; otherwise None."""
+    login = store.get(LOGIN)
+    if not number or not login or time.time() >= login["until_s"]:
+        return None
+    if not hmac.compare_digest(login["number"].encode(), number.encode("utf-8", "replace")):
+        return None
+    return auth.who_of_session(login["facts"])
 
 
 class Ticker:
@@ -134,16 +132,17 @@ class Session:
 
     * `query`: the arguments of the page's address.
     * `pages`: all pages, for the navigation.
+    * `store`, `number`: what is kept of the browser, and the number in its cookie.
     """
 
     feed: Feed
     auth: Auth
-    logins: Logins
     ticker: Ticker
     client: Client
     path: str
     query: Mapping[str, str]
     pages: Sequence[Page]
+    store: Mapping[str, Any] = field(default_factory=dict)
     number: str | None = None
     _callbacks: list[Callback] = field(default_factory=list)
     _seen: tuple[int, bool] | None = None
@@ -157,12 +156,12 @@ class Session:
     @property
     def who(self) -> Who:
         """Who looks at the page now: the holder of the token, or an anonymous viewer."""
-        return self.logins.who(self.number) or ANONYMOUS
+        return who_of_login(self.auth, self.store, self.number) or ANONYMOUS
 
     @property
     def logged_in(self) -> bool:
         """Whether somebody has logged in, and may be here still."""
-        return self.logins.who(self.number) is not None
+        return who_of_login(self.auth, self.store, self.number) is not None
 
     @property
     def allowed(self) -> bool:
