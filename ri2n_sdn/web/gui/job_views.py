@@ -1,0 +1,448 @@
+"""What the page of jobs shows, and the requests that its forms make. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.words import (
+    counted,
+    duration_text,
+    parse_end,
+    parse_names,
+    parse_rate,
+    rate_text,
+    time_text,
+)
+from ri2n_sdn.web.who import Who
+
+__all__ = [
+    "KINDS",
+    "JobForm",
+    "PolicyForm",
+    "ReservationForm",
+    "RightForm",
+    "history_rows",
+    "job_actions",
+    "job_rows",
+    "move_request",
+    "order_request",
+    "owns",
+    "policy_request",
+    "policy_rows",
+    "policy_text",
+    "reservation_request",
+    "reservation_rows",
+    "right_request",
+    "right_rows",
+    "route_rows",
+]
+
+Row = dict[str, Any]
+Json = dict[str, Any]
+
+KINDS = {
+    "shared": "the common paths",
+    "paths": "only the paths that are named",
+    "exclusive": "lanes of its own between its hosts",
+    "isolated": "hosts of its own, which talk to each other and to named services alone",
+}
+"""The kinds of policies, and what a job with one of them may use."""
+
+MAX_HOSTS_SHOWN = 4
+"""A row names so many hosts. The details name all."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z")
+_DSCP = re.compile(r"([0-9]{1,2})=(.+)\Z")
+_ORDER = {"refused": 0, "waiting": 1}
+_EVERYBODY = "*"
+
+
+@dataclass
+class PolicyForm:
+    """What a person has filled in about a policy. Empty texts ask for nothing.
+
+    `named` is the name of a named policy, and then the other fields do not count. `tables` has
+    lines `DSCP=NAME,...`.
+    """
+
+    named: str = ""
+    kind: str = "shared"
+    paths: str = ""
+    tables: str = ""
+    services: str = ""
+    min_rate: str = ""
+    max_rate: str = ""
+
+
+@dataclass
+class JobForm:
+    """What a person has filled in to begin a job. `uid` is needed for a user unknown here."""
+
+    id: str = ""
+    hosts: str = ""
+    user: str = ""
+    uid: str = ""
+    until: str = ""
+
+
+@dataclass
+class ReservationForm:
+    """What a person has filled in to make a reservation."""
+
+    id: str = ""
+    hosts: str = ""
+    user: str = ""
+    begin: str = ""
+    until: str = ""
+    rate: str = ""
+
+
+@dataclass
+class RightForm:
+    """What a person has filled in about the rights of a user."""
+
+    user: str = ""
+    policies: Sequence[str] = ()
+    max_rate: str = ""
+    max_hosts: str = ""
+    reserve: bool = False
+
+
+def owns(who: Who, document: Mapping[str, Any]) -> bool:
+    """Whether somebody may change a job or reservation. The controller decides the same again."""
+    if who.role == "admin":
+        return True
+    if who.role != "user" or who.user is None:
+        return False
+    uid = document.get("uid")
+    return document["user"] == who.user and (uid is None or who.uid in (None, uid))
+
+
+def job_actions(job: Mapping[str, Any], who: Who) -> list[str]:
+    """What somebody may do with a job: `move`, `back`, `end`.
+
+    What a host's job manager has begun ends there, so there is no `end` for it.
+    """
+    if not owns(who, job):
+        return []
+    actions = ["move"]
+    if job.get("moved"):
+        actions.append("back")
+    if job["source"] == "order":
+        actions.append("end")
+    return actions
+
+
+def job_rows(state: Mapping[str, Any], who: Who, now_s: float, search: str = "") -> list[Row]:
+    """The jobs that fit a search: those with a problem first, then the newest first.
+
+    A search fits an id, a user, a host, a state or a policy.
+    """
+    jobs = [job for job in state.get("jobs", {}).values() if _fits(job, search)]
+    jobs.sort(key=lambda job: (_ORDER.get(job["state"], 2), -job["begin_s"], job["id"]))
+    return [
+        {
+            "id": job["id"],
+            "user": job["user"],
+            "hosts": _hosts_text(job["hosts"]),
+            "paths": _lanes_text(job),
+            "rates": rates_text(job),
+            "since": time_text(job["begin_s"]),
+            "until": _until_text(job["end_s"], now_s),
+            "state": f"{job['state']}: {job['why']}" if job["why"] else job["state"],
+            "bad": job["state"] != "installed",
+            "actions": " ".join(job_actions(job, who)),
+        }
+        for job in jobs
+    ]
+
+
+def reservation_rows(
+    state: Mapping[str, Any], who: Who, now_s: float, search: str = ""
+) -> list[Row]:
+    """The reservations that fit a search, in order of their begin."""
+    kept = [each for each in state.get("reservations", {}).values() if _fits(each, search)]
+    kept.sort(key=lambda each: (each["begin_s"], each["id"]))
+    return [
+        {
+            "id": each["id"],
+            "user": each["user"],
+            "hosts": _hosts_text(each["hosts"]),
+            "paths": policy_text(each),
+            "rates": rate_text(each["rate_bps"]) if each["rate_bps"] else rates_text(each),
+            "since": time_text(each["begin_s"]),
+            "until": _until_text(each["end_s"], now_s),
+            "state": "holds its paths now" if each["begin_s"] <= now_s else "to come",
+            "actions": "remove" if owns(who, each) else "",
+        }
+        for each in kept
+    ]
+
+
+def history_rows(jobs: Sequence[Mapping[str, Any]], search: str = "") -> list[Row]:
+    """Jobs that have ended, as the controller lists them (the newest first)."""
+    return [
+        {
+            "key": f"{job['id']} {job['begin_s']}",
+            "id": job["id"],
+            "user": job["user"],
+            "hosts": _hosts_text(job["hosts"]),
+            "paths": policy_text(job),
+            "since": time_text(job["begin_s"]),
+            "until": time_text(job["end_s"]),
+            "why": job["why"],
+        }
+        for job in jobs
+        if _fits(job, search)
+    ]
+
+
+def policy_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
+    """The named policies in order of names."""
+    return [
+        {
+            "id": name,
+            "paths": policy_text(policy),
+            "rates": rates_text(policy),
+            "services": ", ".join(policy["services"]) or "-",
+            "actions": "remove" if who.role == "admin" else "",
+        }
+        for name, policy in sorted(state.get("policies", {}).items())
+    ]
+
+
+def right_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
+    """The rights of users, those of everybody last."""
+    rights = sorted(
+        state.get("rights", {}).values(),
+        key=lambda each: (each["user"] == _EVERYBODY, each["user"]),
+    )
+    return [
+        {
+            "id": right["user"],
+            "user": "everybody else" if right["user"] == _EVERYBODY else right["user"],
+            "policies": ", ".join(kind for kind in KINDS if kind in right["policies"]) or "none",
+            "rate": "no limit"
+            if right["max_rate_bps"] is None
+            else rate_text(right["max_rate_bps"]),
+            "hosts": "no limit" if right["max_hosts"] is None else f"{right['max_hosts']:,}",
+            "reserve": "yes" if right["reserve"] else "no",
+            "actions": "remove" if who.role == "admin" else "",
+        }
+        for right in rights
+    ]
+
+
+def route_rows(job: Mapping[str, Any]) -> list[Row]:
+    """The paths of a job from each of its hosts to the others, as `job_show` lists them."""
+    return [
+        {
+            "key": number,
+            "src": route["src"],
+            "dst": route["dst"],
+            "dscp": "any" if route["dscp"] is None else str(route["dscp"]),
+            "way": f"{route['own']} to {route['peer']}",
+            "network": route["network"] + (f", VLAN {route['vlan']}" if route["vlan"] else ""),
+            "alive": "works" if route["alive"] else "dead",
+        }
+        for number, route in enumerate(job.get("routes", ()))
+    ]
+
+
+def policy_text(policy: Mapping[str, Any]) -> str:
+    """A policy's kind and its tables of paths, for people."""
+    parts = [str(policy["policy"])]
+    if policy["paths"]:
+        parts.append(", ".join(policy["paths"]))
+    parts += [f"DSCP {table['dscp']}: {', '.join(table['paths'])}" for table in policy["tables"]]
+    return "; ".join(parts)
+
+
+def rates_text(policy: Mapping[str, Any]) -> str:
+    """A policy's rates for people; `-` when it has none."""
+    least, most = policy["min_rate_bps"], policy["max_rate_bps"]
+    parts = [f"at least {rate_text(least)}"] if least is not None else []
+    parts += [f"at most {rate_text(most)}"] if most is not None else []
+    return ", ".join(parts) or "-"
+
+
+# Requests
+
+
+def order_request(
+    form: JobForm,
+    policy: PolicyForm,
+    who: Who,
+    now_s: float,
+    uid_of: Callable[[str], int | None] = lambda user: None,
+) -> Json:
+    """The `job` of an operation `job_begin`. Raises BadInput, which begins with the field's name.
+
+    `uid_of` finds the uid of a user of this machine. A user begins jobs of his own alone.
+    """
+    user = _user(form.user, who)
+    job: Json = {
+        "id": _id(form.id),
+        "user": user,
+        "uid": _uid(form.uid, user, who, uid_of),
+        "hosts": _hosts(form.hosts),
+        **policy_request(policy),
+    }
+    end_s = parse_end(form.until, now_s, "Ends")
+    if end_s is not None:
+        if end_s <= now_s:
+            raise BadInput("Ends: must be later than now")
+        job["end_s"] = end_s
+    return job
+
+
+def move_request(policy: PolicyForm) -> Json:
+    """The `job` of an operation `job_move`. Raises BadInput, which begins with the field's name."""
+    return policy_request(policy)
+
+
+def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now_s: float) -> Json:
+    """The `reservation` of an operation `reserve_add`. Raises BadInput."""
+    begin_s = now_s if not form.begin.strip() else parse_end(form.begin, now_s, "Begins")
+    end_s = parse_end(form.until, now_s, "Ends")
+    if end_s is None:
+        raise BadInput("Ends: is missing; a reservation ends, as at +2h")
+    if begin_s is not None and end_s <= max(begin_s, now_s):
+        raise BadInput("Ends: must be later than now, and than its begin")
+    wanted: Json = {
+        "id": _id(form.id),
+        "user": _user(form.user, who),
+        "hosts": _hosts(form.hosts),
+        "begin_s": begin_s,
+        "end_s": end_s,
+        **policy_request(policy),
+    }
+    rate_bps = parse_rate(form.rate, "Rate")
+    if rate_bps is not None:
+        wanted["rate_bps"] = rate_bps
+    return wanted
+
+
+def policy_request(form: PolicyForm) -> Json:
+    """The keys of a request that say which policy. Raises BadInput with the field's name."""
+    if form.named:
+        return {"named": form.named}
+    if form.kind not in KINDS:
+        raise BadInput(f"Policy: must be one of {', '.join(KINDS)}")
+    paths = parse_names(form.paths, "Paths")
+    tables = [_table(line) for line in form.tables.splitlines() if line.strip()]
+    if form.kind == "paths" and not paths and not tables:
+        raise BadInput("Paths: are missing; name networks or NICs, as net1,net2")
+    result: Json = {
+        "policy": form.kind,
+        "paths": paths,
+        "tables": tables,
+        "services": parse_names(form.services, "Services"),
+        "min_rate_bps": parse_rate(form.min_rate, "At least"),
+        "max_rate_bps": parse_rate(form.max_rate, "At most"),
+    }
+    least, most = result["min_rate_bps"], result["max_rate_bps"]
+    if least is not None and most is not None and least > most:
+        raise BadInput("At least: is more than At most")
+    return {key: value for key, value in result.items() if value not in (None, [])}
+
+
+def right_request(form: RightForm) -> Json:
+    """The `right` of an operation `rights_set`. Raises BadInput, which begins with the field."""
+    user = form.user.strip()
+    if not user:
+        raise BadInput("User: is missing; * stands for everybody who has no rights of their own")
+    hosts = form.max_hosts.strip()
+    if hosts and not (hosts.isascii() and hosts.isdigit() and len(hosts) < 9):
+        raise BadInput("Most hosts: must be a whole number, or empty for no limit")
+    rate = form.max_rate.strip()
+    return {
+        "user": user,
+        "policies": [kind for kind in KINDS if kind in form.policies],
+        "max_rate_bps": 0 if rate == "0" else parse_rate(rate, "Highest rate"),
+        "max_hosts": int(hosts) if hosts else None,
+        "reserve": form.reserve,
+    }
+
+
+def _table(line: str) -> Json:
+    found = _DSCP.match("".join(line.split()))
+    if not found or int(found[1]) > 63:
+        raise BadInput("Tables: each line must be DSCP=NAME,... as 10=net2, with a DSCP up to 63")
+    return {"dscp": int(found[1]), "paths": parse_names(found[2], "Tables")}
+
+
+def _id(text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise BadInput("Name: is missing")
+    if not _ID.match(text):
+        raise BadInput(
+            "Name: must be 1 to 64 letters, digits and ._:- and begin with a letter or digit"
+        )
+    return text
+
+
+def _hosts(text: str) -> list[str]:
+    hosts = parse_names(text, "Hosts")
+    if not hosts:
+        raise BadInput("Hosts: are missing; name them with commas, as n1,n2")
+    return hosts
+
+
+def _user(text: str, who: Who) -> str:
+    """Whose it will be. A user's own name stands there, whatever the form says."""
+    if who.role == "user" and who.user is not None:
+        return who.user
+    user = text.strip() or who.user
+    if not user:
+        raise BadInput("User: is missing")
+    return user
+
+
+def _uid(text: str, user: str, who: Who, uid_of: Callable[[str], int | None]) -> int:
+    text = text.strip()
+    if text:
+        if not (text.isascii() and text.isdigit() and len(text) < 11):
+            raise BadInput("Uid: must be a whole number")
+        return int(text)
+    uid = who.uid if user == who.user and who.uid is not None else uid_of(user)
+    if uid is None:
+        raise BadInput(f"Uid: is missing; this machine knows no user {ascii(user)[:64]}")
+    return uid
+
+
+# How things are shown
+
+
+def _fits(document: Mapping[str, Any], search: str) -> bool:
+    """Whether each word of a search is in the id, user, policy or state, or begins a host."""
+    words = search.casefold().split()
+    texts = [str(document.get(key, "")) for key in ("id", "user", "policy", "state", "why")]
+    text = " ".join(texts).casefold()
+    hosts = [host.casefold() for host in document["hosts"]]
+    return all(word in text or any(host.startswith(word) for host in hosts) for word in words)
+
+
+def _hosts_text(hosts: Sequence[str]) -> str:
+    if len(hosts) <= MAX_HOSTS_SHOWN:
+        return ", ".join(hosts)
+    more = counted(len(hosts) - MAX_HOSTS_SHOWN + 1, "more", "more")
+    return f"{', '.join(hosts[: MAX_HOSTS_SHOWN - 1])} and {more}"
+
+
+def _lanes_text(job: Mapping[str, Any]) -> str:
+    """Which path a job has: its policy, and the lanes that it was given."""
+    text = policy_text(job)
+    return f"{text}: {', '.join(job['lanes'])}" if job["lanes"] else text
+
+
+def _until_text(end_s: float | None, now_s: float) -> str:
+    if end_s is None:
+        return "until somebody ends it"
+    left_s = end_s - now_s
+    return f"{time_text(end_s)} (in {duration_text(left_s)})" if left_s > 0 else "is over"

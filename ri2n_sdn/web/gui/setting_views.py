@@ -1,0 +1,204 @@
+"""What the page of settings shows, and what a change of them would do. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.words import counted, number_text, time_text
+from ri2n_sdn.web.who import Who
+
+__all__ = [
+    "STRATEGIES",
+    "audit_rows",
+    "consequences",
+    "fact_rows",
+    "parameter_rows",
+    "parameter_value",
+    "token_request",
+    "token_rows",
+]
+
+Row = dict[str, Any]
+Parameter = Mapping[str, Any]
+
+STRATEGIES = {
+    "round_robin": "Each path gets the same share.",
+    "ri2n_plus": "Each path gets a share in proportion to the rate of its slower NIC.",
+    "ri2n_plus_plus": "As ri2n_plus, and paths to a receiver that several senders share get less.",
+    "max_min": "Shares follow the max-min fair rates of all pairs that are active.",
+}
+"""What each strategy does, in one sentence."""
+
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
+_SET_BY = re.compile(r"(?P<what>.+?) is (?P<value>\S+): (?P<who>\S+) has set it\Z")
+_MOVED_BY = re.compile(r"(?P<what>job \S+ of \S+): (?P<who>\S+) has moved it(?P<value> back)?\Z")
+_ENDED_BY = re.compile(r"(?P<what>job \S+ of \S+) has ended: (?P<who>\S+) has ended it\Z")
+
+
+def consequences(state: Mapping[str, Any], strategy: str) -> list[str]:
+    """What will happen when the strategy is changed, in sentences for the confirmation."""
+    controller = state.get("controller", {})
+    hosts = sum(1 for host in state.get("hosts", {}).values() if host["connected"])
+    pairs = int(controller.get("active_pairs") or 0)
+    hbspan_s = controller.get("hbspan_s")
+    when = f"Within {hbspan_s:g} s" if isinstance(hbspan_s, int | float) else "In the next round"
+    sentences = [
+        f"The strategy changes from {controller.get('strategy', 'unknown')} to {strategy} for the "
+        f"whole cluster ({counted(hosts, 'connected host')}).",
+        STRATEGIES.get(strategy, ""),
+        f"{when}, the weights of {counted(pairs, 'active pair')} are computed anew. Where they "
+        "differ, flows change over to other paths. Connections go on; packets may come out of "
+        "order for a moment.",
+        "Paths of jobs stay as they are.",
+        "The change lasts until the controller starts again. What shall last is in cluster.yaml.",
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def parameter_rows(parameters: Sequence[Parameter], who: Who) -> list[Row]:
+    """The parameters but for the strategy, with range and default."""
+    return [
+        {
+            "id": each["name"],
+            "about": _sentence(each["about"]),
+            "value": _with_unit(each["value"], each),
+            "default": _with_unit(each["default"], each),
+            "range": _range(each),
+            "changed": each["value"] != each["default"],
+            "actions": "change" if each["live"] and who.role == "admin" else "",
+            "note": "" if each["live"] else "is changed in cluster.yaml alone",
+        }
+        for each in parameters
+        if each["name"] != "strategy"
+    ]
+
+
+def parameter_value(parameter: Parameter, text: str) -> int | float | str:
+    """The value that a person has typed. Raises BadInput with the parameter's name."""
+    name, kind = parameter["name"], parameter["kind"]
+    if kind == "choice":
+        if text not in parameter["choices"]:
+            raise BadInput(f"{name}: must be one of {', '.join(parameter['choices'])}")
+        return text
+    typed = text.strip().replace(",", "")
+    what = "a whole number" if kind == "integer" else "a number"
+    try:
+        value: int | float = int(typed) if kind == "integer" else float(typed)
+        if not parameter["min"] <= value <= parameter["max"]:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise BadInput(f"{name}: must be {what} from {_range(parameter)}") from None
+    return value
+
+
+def token_rows(
+    tokens: Mapping[str, Mapping[str, Any]], who: Who, now_s: float, search: str = ""
+) -> list[Row]:
+    """The tokens in order of names. No hash is among the columns."""
+    words = search.casefold().split()
+    rows = []
+    for name, token in sorted(tokens.items()):
+        text = f"{name} {token['role']} {token['user'] or ''}".casefold()
+        if not all(word in text for word in words):
+            continue
+        expires_s = token["expires_s"]
+        over = expires_s is not None and expires_s <= now_s
+        rows.append(
+            {
+                "id": name,
+                "role": token["role"],
+                "user": token["user"] or "-",
+                "expires": "has expired" if over else time_text(expires_s, "never"),
+                "own": name == who.name,
+                "bad": over,
+                "actions": "remove" if who.role == "admin" else "",
+            }
+        )
+    return rows
+
+
+def token_request(name: str, role: str, user: str, days: str) -> dict[str, Any]:
+    """The arguments of an operation `token_add` but for the hash. Raises BadInput."""
+    name, user, days = name.strip(), user.strip(), days.strip()
+    if not _TOKEN_NAME.match(name):
+        raise BadInput(
+            "Name: must be 1 to 64 letters, digits and ._@- and begin with a letter or digit"
+        )
+    if role not in ("viewer", "user", "admin"):
+        raise BadInput("Role: must be one of viewer, user, admin")
+    if role == "user" and not user:
+        raise BadInput("User: is missing; a token with the role user is for the jobs of one user")
+    wanted: dict[str, Any] = {"name": name, "role": role}
+    if user:
+        wanted["user"] = user
+    if days:
+        if not (days.isascii() and days.isdigit() and 1 <= int(days[:6]) <= 3650):
+            raise BadInput("Days: must be a whole number from 1 to 3650, or empty for no end")
+        wanted["days"] = int(days)
+    return wanted
+
+
+def audit_rows(events: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Who changed what, from the events that say so, the newest first."""
+    rows = []
+    for event in reversed(events):
+        text = event["text"]
+        if found := _SET_BY.match(text):
+            what = f"set {found['what']} to {found['value']}"
+        elif found := _MOVED_BY.match(text):
+            what = f"moved {found['what']}{found['value'] or ''}"
+        elif found := _ENDED_BY.match(text):
+            what = f"ended {found['what']}"
+        else:
+            continue
+        rows.append(
+            {
+                "key": event["seq"],
+                "time": time_text(event["time_s"]),
+                "who": found["who"],
+                "what": what,
+            }
+        )
+    return rows
+
+
+def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:
+    """Versions and what else tells one controller from another."""
+    controller = state.get("controller", {})
+    store = controller.get("store") or {}
+    kept = {"none": "nothing is kept", "own": "of its own", "common": "in common with others"}
+    facts = {
+        "Version of the controller": controller.get("version", "-"),
+        "Version of the web process": web_version,
+        "Config hash": controller.get("config_hash") or "-",
+        "In charge": "no: " + controller["waits_because"]
+        if controller.get("waits_because")
+        else "yes",
+        "Running since": time_text(controller.get("started_s")),
+        "Process": controller.get("pid", "-"),
+        "Store": kept.get(store.get("kind", ""), "-")
+        + (f"; {store['problem']}" if store.get("problem") else ""),
+        "Open vSwitch of the hosts": ", ".join(
+            sorted({host["ovs"] for host in state.get("hosts", {}).values() if host["ovs"]})
+        )
+        or "-",
+    }
+    return [{"id": name, "value": str(value)} for name, value in facts.items()]
+
+
+def _range(parameter: Parameter) -> str:
+    if parameter["choices"]:
+        return ", ".join(parameter["choices"])
+    text = f"{number_text(parameter['min'])} to {number_text(parameter['max'])}"
+    return f"{text} {parameter['unit']}".strip()
+
+
+def _with_unit(value: object, parameter: Parameter) -> str:
+    return f"{number_text(value)} {parameter['unit']}".strip()
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!?" else ".")

@@ -1,0 +1,384 @@
+"""What the pages of traffic, events and settings show, from states of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ri2n_sdn.apps.parameters import PARAMETERS
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.event_views import event_rows, hosts_in, problem_rows, severity_of
+from ri2n_sdn.web.gui.setting_views import (
+    STRATEGIES,
+    audit_rows,
+    consequences,
+    fact_rows,
+    parameter_rows,
+    parameter_value,
+    token_request,
+    token_rows,
+)
+from ri2n_sdn.web.gui.traffic_views import (
+    MAX_POINTS,
+    PairSamples,
+    chart_summary,
+    host_rows,
+    pair_request,
+    pair_rows,
+    path_rows,
+    rate_chart,
+    share_chart,
+    thinned,
+    worst_client,
+)
+from ri2n_sdn.web.gui.words import (
+    duration_text,
+    number_text,
+    parse_end,
+    parse_rate,
+    percent_text,
+    rate_input,
+    rate_text,
+    time_text,
+)
+from ri2n_sdn.web.who import Who
+from ri2n_sdn.weights.strategies import STRATEGIES as OF_THE_CONTROLLER
+from tests.unit.web_state import NOW_S, FakeFeed, cluster_state
+
+VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
+
+
+# ---- Words
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "text"),
+    [
+        (None, "-"),
+        (0, "0 bit/s"),
+        (999.4, "999 bit/s"),
+        (999.9, "1.00 kbit/s"),
+        (94_123_456, "94.1 Mbit/s"),
+        (999_960_000, "1.00 Gbit/s"),
+        (40e9, "40.0 Gbit/s"),
+        (123e12, "123 Tbit/s"),
+    ],
+)
+def test_a_rate_has_three_digits(rate_bps: float | None, text: str) -> None:
+    assert rate_text(rate_bps) == text
+
+
+@given(st.integers(1, 10**12))
+def test_a_rate_is_read_as_it_was_written(rate_bps: int) -> None:
+    assert parse_rate(rate_input(rate_bps), "Rate") == rate_bps
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_rate_and_a_time_or_is_refused_in_one_line(text: str) -> None:
+    for parse in (
+        lambda: parse_rate(text, "Rate"),
+        lambda: parse_end(text, NOW_S, "Ends"),
+        lambda: parse_end(f"+{text}", NOW_S, "Ends"),
+    ):
+        try:
+            assert parse() is None or parse() >= 0  # type: ignore[operator]
+        except BadInput as error:
+            assert str(error).isprintable()
+
+
+def test_times_and_durations() -> None:
+    assert time_text(0) == "1970-01-01 00:00:00 UTC" and time_text(None, "never") == "never"
+    assert time_text(1e300).startswith("9999-12-31")
+    assert parse_end("1970-01-01T01:00", 5.0, "Ends") == 3600
+    assert parse_end("1970-01-01T01:00+01:00", 5.0, "Ends") == 0
+    assert parse_end("1970-01-02T00:00Z", 5.0, "Ends") == 86400
+    assert [parse_end(text, 5.0, "Ends") for text in ("+2h", "3 d", "")] == [7205, 259205, None]
+    assert [duration_text(value) for value in (-1, 40, 65, 7500, 86400, 90061)] == [
+        *("0 s", "40 s", "1 min 5 s", "2 h 5 min", "1 d", "1 d 1 h")
+    ]
+    assert [number_text(value) for value in (0.04, 64000.0, 1e12, 400, "max_min")] == [
+        *("0.04", "64000", "1,000,000,000,000", "400", "max_min")
+    ]
+    assert percent_text(0.25) == "25.0 %" and percent_text(None) == "-"
+
+
+# ---- Traffic
+
+
+def test_the_worst_client_comes_first_and_who_is_none_comes_last() -> None:
+    state = cluster_state(hosts=4, nics=1, away=("h0004",))
+    state["rates"] = {
+        "h0001": {"eth0": [90e6, 1e6]},
+        "h0002": {"eth0": [10.0, 0.0]},
+        "h0003": {"eth0": [5e6, 20e6]},
+    }
+    rows = host_rows(state)
+    assert [row["id"] for row in rows] == ["h0003", "h0001", "h0004", "h0002"]
+    assert [row["id"] for row in host_rows(state, "best")][:2] == ["h0001", "h0003"]
+    assert [row["id"] for row in host_rows(state, "name", "H000")] == sorted(state["hosts"])
+    assert (rows[0]["rx"], rows[0]["load"], rows[2]["nics"]) == ("20.0 Mbit/s", "2.0 %", "away")
+    assert worst_client(rows) == (
+        "Worst of 2 clients: h0003, receives 20.0 Mbit/s. Best: h0001, sends 90.0 Mbit/s."
+    )
+    assert worst_client(rows[2:]) == "No host sends or receives at this moment."
+    assert worst_client(rows[:1]) == "One client: h0003, receives 20.0 Mbit/s."
+
+
+def test_a_host_with_a_dead_nic_is_marked() -> None:
+    rows = {row["id"]: row for row in host_rows(cluster_state(dead=(("h0002", "eth1"),)))}
+    assert rows["h0002"]["bad"] and rows["h0002"]["nics"] == "1 of 2 work"
+    assert not rows["h0001"]["bad"]
+
+
+PAIR = {
+    **{"src": "A", "dst": "B", "active": True, "striped": False, "group": 5, "tx_bps": 90e6},
+    "paths": [
+        {
+            **{"own": f"eth{number}", "peer": f"eth{number}", "network": f"n{number}"},
+            **{"vlan": 12 * number or None, "alive": not number, "share": 0.75 - number / 2},
+            **{"slots": 48 - 32 * number, "tx_bps": 60e6 - 30e6 * number, "rx_bps": 0.0},
+            **{"rate_bps": 1e9, "link": None, "helper": None},
+        }
+        for number in (0, 1)
+    ],
+}
+
+
+def test_a_pair_and_its_paths() -> None:
+    row = pair_rows([PAIR])[0]
+    assert (row["key"], row["rate"], row["state"], row["bad"]) == (
+        *("A B", "90.0 Mbit/s", "active"),
+        True,
+    )
+    assert row["shares"] == "eth0 to eth0 75.0 %, eth1 to eth1 (VLAN 12) 25.0 %"
+    paths = path_rows(PAIR)
+    assert [path["weight"] for path in paths] == ["48 of 64 slots", "16 of 64 slots"]
+    assert paths[1]["network"] == "n1, VLAN 12" and paths[1]["alive"] == "dead"
+
+
+def test_a_page_of_pairs_is_asked_for_as_the_controller_wants_it() -> None:
+    assert pair_request(sort="rate", offset=50) == {
+        **{"sort": "rate", "active": True, "offset": 50, "limit": 50}
+    }
+    assert pair_request(sort="slow", host="A", active=False)["active"] is True
+    assert pair_request(sort="dst", active=False) == {"sort": "dst", "offset": 0, "limit": 50}
+
+
+def test_samples_of_a_pair_are_bounded_and_paths_may_come_and_go() -> None:
+    samples = PairSamples()
+    samples.add(1.0, PAIR)
+    samples.add(1.0, PAIR)
+    samples.add(2.0, {**PAIR, "paths": PAIR["paths"][:1]})  # type: ignore[index]
+    assert samples.weights == {"eth0 to eth0": [0.75, 1.0], "eth1 to eth1 (VLAN 12)": [0.25, None]}
+    for number in range(2 * MAX_POINTS):
+        samples.add(3.0 + number, PAIR)
+    assert (
+        {len(values) for values in samples.rates.values()} == {MAX_POINTS} == {len(samples.times)}
+    )
+
+
+def test_charts_of_rates_and_shares() -> None:
+    lines: dict[str, list[float | None]] = {"eth0": [3e6, 0.0, None], "eth1": [1e6, 0.0, 2e6]}
+    rates = rate_chart("A", [1.0, 2.0, 3.0], lines)
+    assert rates["series"][0]["data"] == [[1000, 3.0], [2000, 0.0], [3000, None]]
+    shares = share_chart("A", [1.0, 2.0, 3.0], lines)
+    assert [series["data"] for series in shares["series"]] == [
+        [[1000, 75.0], [2000, None], [3000, None]],
+        [[1000, 25.0], [2000, None], [3000, 100.0]],
+    ]
+    assert chart_summary("A has sent", [1.0, 2.0, 3.0], lines) == (
+        "A has sent since 1970-01-01 00:00:01 UTC: eth0 0 bit/s now, 1.50 Mbit/s on average, "
+        "3.00 Mbit/s at most; eth1 2.00 Mbit/s now, 1.00 Mbit/s on average, 2.00 Mbit/s at most."
+    )
+    assert chart_summary("A", [], {}) == "A: nothing is known yet."
+
+
+@given(st.integers(0, 700), st.integers(1, 200))
+def test_a_thinned_line_ends_with_the_newest_point_and_is_short(count: int, points: int) -> None:
+    times = [float(number) for number in range(count)]
+    thin, lines = thinned(times, {"x": [float(number) for number in range(count)]}, points)
+    assert len(thin) == len(lines["x"]) <= points + 1
+    assert thin[-1:] == times[-1:]
+    for point, average in zip(thin, lines["x"], strict=True):
+        assert average is not None and abs(point - average) < count / points + 1
+    if count <= points:
+        assert thin == times == lines["x"]
+
+
+# ---- Events
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("A disconnected", "bad"),
+        ("A connected from 10.0.0.1, Open vSwitch 3.1.0, 2 NICs", "info"),
+        ("A:eth0: nothing arrives", "warning"),
+        ("A:eth0 receives again", "info"),
+        ("A: eth0 is down", "warning"),
+        ("A: eth0 is up", "info"),
+        ("standing back: another controller was first", "bad"),
+        ("in charge of 2 hosts: A, B", "info"),
+        ("job o1: refused: no lane is free", "bad"),
+        ("job o1: installed", "info"),
+        ("job o1 of alice has ended: alice has ended it", "info"),
+        ("strategy is max_min: carol has set it", "info"),
+        ("A: its helper does not run", "warning"),
+    ],
+)
+def test_how_bad_an_event_is(text: str, severity: str) -> None:
+    assert severity_of(text) == severity
+    state = {"events": [{"seq": 1, "time_s": NOW_S, "text": text}]}
+    assert bool(event_rows(state)[0]["advice"]) == (severity != "info")
+
+
+def test_events_are_found_by_text_host_and_severity() -> None:
+    texts = ["A disconnected", "A:eth0 sends again", "B: eth0 is down", "AB disconnected"]
+    state = {
+        "events": [
+            {"seq": number, "time_s": float(number), "text": text}
+            for number, text in enumerate(texts, 1)
+        ]
+    }
+    assert [row["key"] for row in event_rows(state)] == [4, 3, 2, 1], "the newest first"
+    assert [row["key"] for row in event_rows(state, host="A")] == [2, 1]
+    assert [row["key"] for row in event_rows(state, search="ETH0 again")] == [2]
+    assert [row["key"] for row in event_rows(state, severities=("bad",))] == [4, 1]
+    assert hosts_in("A:eth0 and n1.example, B.", {"A", "B", "n1.example"}) == [
+        *("A", "n1.example", "B")
+    ]
+
+
+def test_problems_come_with_what_to_do_the_worst_first() -> None:
+    rows = problem_rows(cluster_state(dead=(("h0001", "eth0"),), away=("h0002",)))
+    assert [row["text"] for row in rows] == [
+        "h0001:eth0: nothing arrives",
+        "h0002 is not connected",
+    ]
+    assert rows[0]["advice"] == "Check its cable and its switch port."
+
+
+# ---- Settings
+
+
+def test_each_strategy_is_described() -> None:
+    assert STRATEGIES.keys() == OF_THE_CONTROLLER.keys()
+
+
+def test_a_confirmation_says_what_will_happen() -> None:
+    said = " ".join(consequences(cluster_state(hosts=5, away=("h0001",)), "round_robin"))
+    assert "from max_min to round_robin" in said and "4 connected hosts" in said
+    assert "Within 0.25 s" in said and "5 active pairs" in said and "cluster.yaml" in said
+    assert consequences({}, "max_min"), "before the controller was reached, too"
+
+
+def parameters() -> list[dict[str, Any]]:
+    """All parameters, with the ranges that the controller has."""
+    kinds = {str: "choice", int: "integer", float: "number"}
+    return [
+        {
+            **{"name": name, "value": each.kind(each.low), "default": each.kind(each.high)},
+            **{"kind": kinds[each.kind], "unit": each.unit, "live": each.live},
+            **{"min": each.kind(each.low), "max": each.kind(each.high)},
+            **{"choices": list(each.choices), "about": each.about},
+        }
+        for name, each in PARAMETERS.items()
+    ]
+
+
+def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:
+    rows = {row["id"]: row for row in parameter_rows(parameters(), ADMIN)}
+    assert rows.keys() == PARAMETERS.keys() - {"strategy"}
+    assert rows["hbspan_min_s"]["range"] == "0.1 to 60 s"
+    assert rows["slots"]["actions"] == "" and "cluster.yaml" in rows["slots"]["note"]
+    assert rows["settle_s"]["actions"] == "change"
+    assert not any(row["actions"] for row in parameter_rows(parameters(), VIEWER))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        *(("hysteresis", "0.1", 0.1), ("loss_min_packets", "1,000", 1000)),
+        *(("hysteresis", "0.6", None), ("hysteresis", "nan", None), ("hysteresis", "", None)),
+        *(("loss_min_packets", "10.5", None), ("strategy", "none", None)),
+        ("strategy", "max_min", "max_min"),
+    ],
+)
+def test_a_value_is_in_its_range_or_refused(name: str, text: str, value: object) -> None:
+    parameter = next(each for each in parameters() if each["name"] == name)
+    if value is None:
+        with pytest.raises(BadInput, match=f"^{name}: must be"):
+            parameter_value(parameter, text)
+    else:
+        assert parameter_value(parameter, text) == value
+
+
+def test_tokens_are_listed_without_their_hashes() -> None:
+    tokens = {**FakeFeed().tokens}
+    tokens["user"] = {**tokens["user"], "expires_s": NOW_S - 1}
+    rows = token_rows(tokens, ADMIN, NOW_S)
+    assert [row["id"] for row in rows] == ["admin", "user", "viewer"]
+    assert rows[1]["expires"] == "has expired" and rows[0]["expires"] == "never"
+    assert not any(token["hash"][:8] in str(rows) for token in tokens.values())
+    assert [row["id"] for row in token_rows(tokens, ADMIN, NOW_S, "alice")] == ["user"]
+    assert not any(row["actions"] for row in token_rows(tokens, VIEWER, NOW_S))
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [
+        (("", "viewer", "", ""), "Name: must be"),
+        (("a b", "viewer", "", ""), "Name: must be"),
+        (("a", "root", "", ""), "Role: must be"),
+        (("a", "user", "", ""), "User: is missing"),
+        (("a", "admin", "", "0"), "Days: must be"),
+        (("a", "admin", "", "9" * 40), "Days: must be"),
+    ],
+)
+def test_a_token_that_cannot_be(form: tuple[str, str, str, str], fault: str) -> None:
+    with pytest.raises(BadInput, match=fault):
+        token_request(*form)
+
+
+def test_a_token_of_a_form() -> None:
+    assert token_request(" a ", "user", "alice", "90") == {
+        **{"name": "a", "role": "user", "user": "alice", "days": 90}
+    }
+    assert token_request("a", "admin", "", "") == {"name": "a", "role": "admin"}
+
+
+def test_who_changed_what_is_read_from_events() -> None:
+    texts = [
+        "A disconnected",
+        "strategy is round_robin: carol has set it",
+        "hysteresis is 0.2",
+        "job o1 of alice: carol has moved it back",
+        "job o1 of alice has ended: alice has ended it",
+    ]
+    events = [
+        {"seq": number, "time_s": NOW_S, "text": text} for number, text in enumerate(texts, 1)
+    ]
+    assert [(row["who"], row["what"]) for row in audit_rows(events)] == [
+        ("alice", "ended job o1 of alice"),
+        ("carol", "moved job o1 of alice back"),
+        ("carol", "set strategy to round_robin"),
+    ]
+
+
+def test_versions_and_the_config_hash() -> None:
+    facts = {row["id"]: row["value"] for row in fact_rows(cluster_state(), "0.1.0")}
+    assert facts["Config hash"] == "04980fbe67dcd7ea" and facts["In charge"] == "yes"
+    assert facts["Store"] == "of its own" and facts["Open vSwitch of the hosts"] == "3.1.0"
+    waiting = fact_rows({"controller": {"waits_because": "another was first"}}, "0.1.0")
+    assert {"id": "In charge", "value": "no: another was first"} in waiting
+
+
+def test_a_thousand_hosts_cost_a_page() -> None:
+    """What is made of a state grows with its hosts, and no row has more than a few texts."""
+    state = cluster_state(hosts=1000, jobs=500)
+    rows = host_rows(state)
+    assert len(rows) == 1000 and max(len(str(row)) for row in rows) < 400
+    assert len(host_rows(state, "name", "h099")) == 10
