@@ -13,6 +13,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.event_views import event_rows, hosts_in, problem_rows, severity_of
 from ri2n_sdn.web.gui.setting_views import (
     STRATEGIES,
+    audit_entry_rows,
     audit_rows,
     consequences,
     fact_rows,
@@ -366,6 +367,21 @@ def test_who_changed_what_is_read_from_events() -> None:
         ("carol", "moved job o1 of alice back"),
         ("carol", "set strategy to round_robin"),
     ]
+
+
+def test_the_audit_trail_tells_of_refusals_too() -> None:
+    entry = {
+        **{"seq": 1, "time_s": NOW_S, "user": "carol", "role": "admin", "via": "web"},
+        **{"op": "parameters_set", "what": "name=strategy value=max_min"},
+        **{"ok": True, "error": None},
+    }
+    refused = {**entry, "seq": 2, "user": "bob", "ok": False, "error": "needs the role admin"}
+    rows = audit_entry_rows([entry, refused])
+    assert [(row["who"], row["result"], row["bad"]) for row in rows] == [
+        ("bob (admin, web)", "refused: needs the role admin", True),
+        ("carol (admin, web)", "done", False),
+    ]
+    assert [row["key"] for row in audit_entry_rows([entry, refused], "CAROL max_min")] == [1]
 
 
 def test_versions_and_the_config_hash() -> None:

@@ -445,4 +445,8 @@ def _until_text(end_s: float | None, now_s: float) -> str:
     if end_s is None:
         return "until somebody ends it"
     left_s = end_s - now_s
-    return f"{time_text(end_s)} (in {duration_text(left_s)})" if left_s > 0 else "is over"
+    if left_s <= 0:
+        return "is over"
+    # Minutes are enough: what changes each second is sent each second.
+    left = duration_text(left_s // 60 * 60) if left_s >= 60 else "less than 1 min"
+    return f"{time_text(end_s)} (in {left})"

@@ -12,6 +12,7 @@ from ri2n_sdn.web.who import Who
 
 __all__ = [
     "STRATEGIES",
+    "audit_entry_rows",
     "audit_rows",
     "consequences",
     "fact_rows",
@@ -160,9 +161,31 @@ def audit_rows(events: Sequence[Mapping[str, Any]]) -> list[Row]:
                 "time": time_text(event["time_s"]),
                 "who": found["who"],
                 "what": what,
+                "result": "done",
             }
         )
     return rows
+
+
+def audit_entry_rows(entries: Sequence[Mapping[str, Any]], search: str = "") -> list[Row]:
+    """The entries of the controller's audit trail that have all words of a search, newest first."""
+    words = search.casefold().split()
+    rows = [
+        {
+            "key": entry["seq"],
+            "time": time_text(entry["time_s"]),
+            "who": f"{entry['user']} ({entry['role']}, {entry['via']})",
+            "what": f"{entry['op']} {entry['what']}".strip(),
+            "result": "done" if entry["ok"] else f"refused: {entry['error']}",
+            "bad": not entry["ok"],
+        }
+        for entry in reversed(entries)
+    ]
+    return [row for row in rows if all(word in _text_of(row) for word in words)]
+
+
+def _text_of(row: Row) -> str:
+    return f"{row['who']} {row['what']} {row['result']}".casefold()
 
 
 def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:

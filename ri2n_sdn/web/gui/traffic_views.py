@@ -83,6 +83,7 @@ def host_rows(state: Mapping[str, Any], sort: str = "worst", search: str = "") -
                 "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
                 "nics": f"{works} of {len(host['nics'])} work" if host["connected"] else "away",
                 "bad": not host["connected"] or works < len(host["nics"]),
+                "actions": "show",
             }
         )
     rows.sort(key=lambda row: _rank(row, sort))
@@ -152,6 +153,7 @@ def pair_rows(pairs: Sequence[Mapping[str, Any]]) -> list[Row]:
             + (f" and {len(pair['paths']) - 4} more" if len(pair["paths"]) > 4 else ""),
             "state": "striped" if pair["striped"] else "active" if pair["active"] else "idle",
             "bad": not all(path["alive"] for path in pair["paths"]),
+            "actions": "show",
         }
         for pair in pairs
     ]

@@ -1,0 +1,80 @@
+"""The page of events: what is wrong now and what to do, then what has happened, with filters."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from ri2n_sdn.web.gui.event_views import SEVERITIES, event_rows, problem_rows
+from ri2n_sdn.web.gui.frame import frame, html
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
+from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.session import Session
+
+__all__ = ["build"]
+
+
+async def build(session: Session) -> None:
+    """Build the page. `?host=A` shows the events of one host."""
+    with frame("Events", session):
+        html(text("What is wrong now"), name="h2")
+        problems = Listing(
+            session,
+            "Problems",
+            [
+                Column("what", "Severity"),
+                Column("text", "Problem"),
+                Column("advice", "What to do"),
+            ],
+            lambda question: page_of(problem_rows(session.state), question),
+            key="key",
+            empty=("No problem is known.", "There is nothing to do."),
+        )
+        html(text("What has happened"), name="h2")
+        listing = _events(session)
+        session.live(problems.refresh)
+        session.live(listing.refresh)
+        await problems.refresh()
+        await listing.refresh()
+
+
+def _events(session: Session) -> Listing:
+    def fetch(question: Question) -> Answer:
+        rows = event_rows(
+            session.state,
+            search=question.search,
+            host=str(host.value or "").strip(),
+            severities=tuple(SEVERITIES) if severity.value == "all" else (severity.value,),
+        )
+        return page_of(rows, question)
+
+    listing = Listing(
+        session,
+        "Events",
+        [
+            Column("time", "Time"),
+            Column("what", "Severity", phone=False),
+            Column("text", "Event"),
+            Column("advice", "What to do", phone=False),
+        ],
+        fetch,
+        key="key",
+        search="Search events",
+        empty=(
+            "No event fits.",
+            "Choose another host or severity, or clear the search. The newest 200 events are here;"
+            " the controller's log has all.",
+        ),
+    )
+    with listing.bar:
+        host = ui.input(
+            "Host", value=session.query.get("host", "")[:128], on_change=listing.restart
+        )
+        host.props("outlined dense clearable debounce=300 autocomplete=off")
+        severity = ui.select(
+            {"all": "All", **SEVERITIES},
+            value="all",
+            label="Severity",
+            on_change=listing.restart,
+        )
+        severity.props("outlined dense")
+    return listing

@@ -1,0 +1,263 @@
+"""A table of which the server makes one page at a time, with search, order and buttons in rows."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from nicegui import events, ui
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.gui.frame import empty_state, html
+from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.session import Session
+
+__all__ = ["PAGE_ROWS", "Answer", "Column", "Listing", "Question", "page_of"]
+
+Row = dict[str, Any]
+
+PAGE_ROWS = 50
+"""So many rows are sent to a browser at most."""
+
+ACTIONS = {
+    "show": "Show",
+    "details": "Details",
+    "move": "Move",
+    "back": "Move back",
+    "end": "End",
+    "remove": "Remove",
+    "change": "Change",
+}
+"""The buttons that a row may have, and their words."""
+
+_STYLE = """
+.listing { margin: 0.4em 0 1em; }
+.listing .bar { display: flex; flex-wrap: wrap; gap: 0.4em 1em; align-items: center; }
+.listing .bar .q-field { min-width: min(100%, 14em); }
+.listing .q-table__container { border: 1px solid var(--line); border-radius: 8px; }
+.listing .q-table th { font-size: 0.85rem; font-weight: 600; }
+.listing .q-table .text-right { text-align: right; font-variant-numeric: tabular-nums; }
+.listing .q-table td { font-size: 0.9rem; white-space: normal; overflow-wrap: break-word; }
+.listing .q-table tbody td { height: auto; padding: 0.35em 0.6em; vertical-align: top; }
+.listing .q-table th, .listing .q-table td { padding: 0.35em 0.6em; border-color: var(--line); }
+.listing tr.bad-row td:first-child { box-shadow: inset 4px 0 0 var(--bad); }
+.actions .q-btn { white-space: nowrap; }
+.listing .actions { display: flex; flex-wrap: wrap; gap: 0.2em; }
+.q-btn { min-height: 2rem; }
+.actions .q-btn, .bar .q-btn { border: 1px solid var(--line); color: var(--text); }
+.refusal { color: var(--bad); overflow-wrap: anywhere; }
+.chart svg text { fill: var(--text) !important; }
+.chart { height: 20em; width: 100%; }
+.dialog { width: min(36em, 92vw); max-width: 92vw; }
+.dialog h2 { margin-top: 0; }
+.q-btn { text-transform: none; }
+h3 { margin: 0.6em 0 0.2em; font-size: 1.1em; font-weight: 600; line-height: 1.3; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2em 1em; margin: 0; }
+dl dd { margin: 0; overflow-wrap: anywhere; }
+.q-field__messages, .q-field__counter { color: var(--muted); }
+"""
+
+
+class Column(NamedTuple):
+    """A column of a table. On a phone those with `phone` False are left out."""
+
+    name: str
+    label: str
+    phone: bool = True
+    number: bool = False
+
+
+class Question(NamedTuple):
+    """Which page of a table is wanted."""
+
+    search: str
+    sort: str
+    offset: int
+    limit: int
+
+
+class Answer(NamedTuple):
+    """A page of a table, and how many rows there are on all pages."""
+
+    rows: Sequence[Row]
+    total: int
+
+
+Fetch = Callable[[Question], Answer | Awaitable[Answer]]
+Act = Callable[[str, str], Awaitable[None] | None]
+
+
+def page_of(rows: Sequence[Row], question: Question) -> Answer:
+    """The page that a question asks for, of rows that are filtered and in order already."""
+    return Answer(rows[question.offset : question.offset + question.limit], len(rows))
+
+
+class Listing:
+    """A table in a page.
+
+    `fetch` makes the page that a question asks for. It may raise BadInput and NotAvailable, whose
+    words are shown then. `act` is called with the name of a button and the key of its row. Rows
+    have texts by the names of the columns, and `actions` (names of buttons, between blanks) and
+    `bad` (whether something is wrong) where they are needed. `empty` is what to say and what to
+    advise where there are no rows.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        label: str,
+        columns: Sequence[Column],
+        fetch: Fetch,
+        *,
+        empty: tuple[str, str],
+        key: str = "id",
+        search: str | None = None,
+        sorts: Mapping[str, str] | None = None,
+        act: Act | None = None,
+    ) -> None:
+        ui.add_css(_STYLE)
+        self._session, self._fetch, self._act, self._key = session, fetch, act, key
+        self._offset, self._total = 0, 0
+        self._shown: Answer | None = None
+        with ui.element("section").classes("listing") as section:
+            section.props["aria-label"] = label
+            with ui.element("div").classes("bar") as self.bar:
+                self._search = self._search_field(search)
+                self._sort = self._sort_field(label, sorts)
+            self._refusal = html("", name="p", classes="refusal").props("role=alert")
+            self._table = self._make_table(columns, act is not None)
+            self._empty = empty_state(*empty)
+            with ui.element("div").classes("bar") as self._pager:
+                self._before = ui.button("Previous", on_click=lambda: self._turn(-1))
+                self._before.props("flat no-caps").props["aria-label"] = f"Previous page of {label}"
+                self._where = ui.label().props("role=status")
+                self._after = ui.button("Next", on_click=lambda: self._turn(1))
+                self._after.props("flat no-caps").props["aria-label"] = f"Next page of {label}"
+        self._table.visible = self._pager.visible = self._empty.visible = False
+        self._refusal.visible = False
+
+    @property
+    def question(self) -> Question:
+        """The page that is shown."""
+        search = str(self._search.value or "") if self._search is not None else ""
+        sort = str(self._sort.value) if self._sort is not None else ""
+        return Question(search, sort, self._offset, PAGE_ROWS)
+
+    async def refresh(self) -> None:
+        """Show the page as it is now. What has not changed is not sent."""
+        if not self._session.allowed:
+            self._session.client.open("/login?ended=1")
+            return
+        question = self.question
+        try:
+            answer = self._fetch(question)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except (BadInput, NotAvailable) as error:
+            self._refuse(str(error))
+            return
+        if question != self.question:
+            return  # Somebody has turned the page meanwhile, and that is shown.
+        if not answer.rows and self._offset and answer.total:
+            self._offset = (answer.total - 1) // PAGE_ROWS * PAGE_ROWS
+            await self.refresh()
+            return
+        self._refuse("")
+        if answer != self._shown:
+            self._show(answer)
+
+    async def restart(self) -> None:
+        """Show the first page, after another search or order was chosen."""
+        self._offset = 0
+        await self.refresh()
+
+    def _show(self, answer: Answer) -> None:
+        self._shown = answer
+        shown = [dict(row) for row in answer.rows]
+        if self._table.rows != shown:
+            self._table.rows = shown
+        self._table.visible = bool(shown)
+        self._empty.visible = not shown
+        self._total = answer.total
+        self._pager.visible = answer.total > PAGE_ROWS
+        last = self._offset + len(shown)
+        self._where.text = f"{self._offset + 1:,} to {last:,} of {answer.total:,}"
+        self._before.set_enabled(self._offset > 0)
+        self._after.set_enabled(last < answer.total)
+
+    def _refuse(self, why: str) -> None:
+        self._refusal.visible = bool(why)
+        if why:
+            self._refusal.set_content(text(why))
+            self._table.visible = self._empty.visible = self._pager.visible = False
+            self._shown = None
+
+    async def _turn(self, pages: int) -> None:
+        offset = self._offset + pages * PAGE_ROWS
+        if 0 <= offset < max(1, self._total):
+            self._offset = offset
+            await self.refresh()
+
+    def _search_field(self, label: str | None) -> ui.input | None:
+        if label is None:
+            return None
+        field = ui.input(label, on_change=self.restart).props("outlined dense clearable")
+        return field.props("debounce=300 type=search autocomplete=off maxlength=128")
+
+    def _sort_field(self, label: str, sorts: Mapping[str, str] | None) -> ui.select | None:
+        if not sorts:
+            return None
+        field = ui.select(dict(sorts), value=next(iter(sorts)), label=f"Order of {label.lower()}")
+        field.on_value_change(self.restart)
+        return field.props("outlined dense")
+
+    def _make_table(self, columns: Sequence[Column], with_actions: bool) -> ui.table:
+        wanted = [*columns, *([Column("actions", "Actions")] if with_actions else [])]
+        table = ui.table(
+            columns=[
+                {
+                    "name": column.name,
+                    "label": column.label,
+                    "field": column.name,
+                    "align": "right" if column.number else "left",
+                    "classes": "" if column.phone else "phone-hidden",
+                    "headerClasses": "" if column.phone else "phone-hidden",
+                }
+                for column in wanted
+            ],
+            rows=[],
+            row_key=self._key,
+        )
+        table.props("flat wrap-cells hide-no-data")
+        table.props(""":table-row-class-fn="row => row.bad ? 'bad-row' : ''" """)
+        if with_actions:
+            table.add_slot("body-cell-actions", _buttons(self._key))
+            table.on("act", self._acted)
+        return table
+
+    async def _acted(self, event: events.GenericEventArguments) -> None:
+        """A button was pressed. Browsers may say anything, so only those that are there count."""
+        action, key = event.args if isinstance(event.args, list) else ("", "")
+        for row in self._shown.rows if self._shown is not None else ():
+            if str(row[self._key]) == str(key) and action in row.get("actions", "").split():
+                result = self._act(str(action), str(key)) if self._act is not None else None
+                if inspect.isawaitable(result):
+                    await result
+                return
+
+
+def _buttons(key: str) -> str:
+    """The template of a cell with a button for each action of its row."""
+    words = escape(json.dumps(ACTIONS), quote=True)
+    name = f"(({words})[action] || action)"
+    return (
+        f'<q-td :props="props"><div class="actions">'
+        f"<q-btn v-for=\"action in (props.row.actions || '').split(' ').filter(Boolean)\""
+        f' :key="action" flat dense no-caps :label="{name}"'
+        f" :aria-label=\"{name} + ' ' + props.row.{key}\""
+        f" @click=\"() => $parent.$emit('act', [action, props.row.{key}])\" />"
+        f"</div></q-td>"
+    )

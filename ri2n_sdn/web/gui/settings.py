@@ -1,0 +1,323 @@
+"""The page of settings: strategy, parameters, who changed what, tokens, versions."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from ri2n_sdn import __version__
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information
+from ri2n_sdn.web.gui.frame import frame, html, needs_role
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
+from ri2n_sdn.web.gui.markup import tag, text
+from ri2n_sdn.web.gui.session import Session
+from ri2n_sdn.web.gui.setting_views import (
+    STRATEGIES,
+    audit_entry_rows,
+    audit_rows,
+    consequences,
+    fact_rows,
+    parameter_rows,
+    parameter_value,
+    token_request,
+    token_rows,
+)
+
+__all__ = ["build"]
+
+TOKEN_BYTES = 32
+"""A token has so many random bytes."""
+
+AUDIT_S = 3.0
+"""The controller is asked who changed what so often at most by one page."""
+
+ROLES = {
+    "viewer": "viewer: sees everything, changes nothing",
+    "user": "user: acts on the jobs of one user",
+    "admin": "admin: may do everything",
+}
+
+
+async def build(session: Session) -> None:
+    """Build the page."""
+    with frame("Settings", session):
+        parts: list[Any] = [_Strategy(session), _Parameters(session), _Audit(session)]
+        parts += [_Tokens(session), _Facts(session)]
+        for part in parts:
+            session.live(part.refresh)
+            await part.refresh()
+
+
+class _Strategy:
+    """The strategy in force, and a way to change it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        html(text("Strategy"), name="h2")
+        with ui.element("div").classes("card"):
+            self._now = html("", name="p").props("role=status")
+            self._select: ui.select | None = None
+            if session.who.role == "admin":
+                with (
+                    ui.element("div")
+                    .classes("bar")
+                    .style("display: flex; gap: 0.6em; flex-wrap: wrap; align-items: center")
+                ):
+                    self._select = ui.select(list(STRATEGIES), label="New strategy")
+                    self._select.props("outlined dense").style("min-width: 14em")
+                    ui.button("Change the strategy", on_click=self._ask).props("no-caps unelevated")
+        if self._select is None:
+            needs_role(session, "admin", "Changing the strategy and the parameters")
+
+    async def refresh(self) -> None:
+        """Show the strategy in force."""
+        name = self._session.state.get("controller", {}).get("strategy")
+        if name is None:
+            content = text("The strategy is not known yet: the controller was not reached.")
+        else:
+            content = text(tag("strong", name), f": {STRATEGIES.get(name, 'no description.')}")
+        if self._now.content != content:
+            self._now.set_content(content)
+            if self._select is not None and self._select.value is None and name in STRATEGIES:
+                self._select.value = name
+
+    def _ask(self) -> None:
+        wanted = str(self._select.value or "") if self._select is not None else ""
+        now = self._session.state.get("controller", {}).get("strategy")
+        if wanted == now or wanted not in STRATEGIES:
+            ui.notify("Choose another strategy than the one in force.", type="warning")
+            return
+
+        async def submit() -> str:
+            await change(self._session, "parameters_set", name="strategy", value=wanted)
+            return f"The strategy is {wanted} now."
+
+        confirm(
+            f"Change the strategy to {wanted}?",
+            consequences(self._session.state, wanted),
+            f"Change to {wanted}",
+            submit,
+        )
+
+
+class _Parameters:
+    """The parameters with ranges and defaults, and a form to change one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: Sequence[Mapping[str, Any]] = ()
+        self._values: object = None
+        html(text("Parameters"), name="h2")
+        self._table = Listing(
+            self._session,
+            "Parameters",
+            [
+                Column("id", "Parameter"),
+                Column("value", "Value", number=True),
+                Column("default", "Default", phone=False, number=True),
+                Column("range", "Range", phone=False),
+                Column("about", "What it is", phone=False),
+                Column("note", "", phone=False),
+            ],
+            self._fetch,
+            act=self._act if session.who.role == "admin" else None,
+            empty=("No parameter is known.", "The controller must be reached first."),
+        )
+
+    async def _fetch(self, question: Question) -> Answer:
+        answer = await self._session.feed.request("parameters", self._session.who)
+        self._known = answer["parameters"]
+        return page_of(parameter_rows(self._known, self._session.who), question)
+
+    async def refresh(self) -> None:
+        """Ask anew if a value has changed."""
+        values = self._session.state.get("controller", {}).get("parameters")
+        if values != self._values or not self._known:
+            self._values = values
+            await self._table.refresh()
+
+    def _act(self, action: str, name: str) -> None:
+        parameter = next(each for each in self._known if each["name"] == name)
+        row = parameter_rows([parameter], self._session.who)[0]
+
+        async def submit() -> str:
+            value = parameter_value(parameter, str(value_field.value or ""))
+            await change(self._session, "parameters_set", name=name, value=value)
+            await self._table.refresh()
+            return f"{name} is {value} now, until the controller starts again."
+
+        with form(f"Change {name}", "Change it", submit):
+            html(text(row["about"]), name="p")
+            value_field = field(
+                name,
+                value=str(parameter["value"]),
+                hint=f"From {row['range']}. The default is {row['default']}.",
+            )
+            html(
+                text(
+                    "The change lasts until the controller starts again. What shall last is in"
+                    " cluster.yaml."
+                ),
+                name="p",
+                classes="muted",
+            )
+
+
+class _Audit:
+    """Who changed what: from the controller's audit trail for admins, otherwise from events."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._asked_s = 0.0
+        html(text("Who changed what"), name="h2")
+        self._table = Listing(
+            session,
+            "Changes",
+            [
+                Column("time", "Time"),
+                Column("who", "Who"),
+                Column("what", "What"),
+                Column("result", "Result", phone=False),
+            ],
+            self._fetch,
+            key="key",
+            search="Search changes",
+            empty=(
+                "No change fits.",
+                "Clear the search. Changes are kept until the controller starts again.",
+            ),
+        )
+
+    async def _fetch(self, question: Question) -> Answer:
+        session = self._session
+        if session.who.role == "admin":
+            with contextlib.suppress(BadInput):  # of a controller that keeps no such trail
+                answer = await session.feed.request("audit", session.who)
+                return page_of(audit_entry_rows(answer["entries"], question.search), question)
+        words = question.search.casefold().split()
+        rows = [
+            row
+            for row in audit_rows(session.state.get("events", ()))
+            if all(word in f"{row['who']} {row['what']}".casefold() for word in words)
+        ]
+        return page_of(rows, question)
+
+    async def refresh(self) -> None:
+        """Show what is new."""
+        if time.monotonic() - self._asked_s >= AUDIT_S:
+            self._asked_s = time.monotonic()
+            await self._table.refresh()
+
+
+class _Tokens:
+    """The tokens, for admins alone: a new one is shown once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._table: Listing | None = None
+        html(text("Tokens"), name="h2")
+        if session.who.role != "admin":
+            needs_role(session, "admin", "Seeing and changing tokens")
+            return
+        ui.button("Add a token", on_click=self._add).props("no-caps unelevated")
+        self._table = Listing(
+            self._session,
+            "Tokens",
+            [
+                Column("id", "Name"),
+                Column("role", "Role"),
+                Column("user", "User", phone=False),
+                Column("expires", "Ends", phone=False),
+            ],
+            self._fetch,
+            search="Search tokens",
+            act=self._remove,
+            empty=("There is no token.", "Add one for each person or program."),
+        )
+
+    def _fetch(self, question: Question) -> Answer:
+        session = self._session
+        if session.who.role != "admin":
+            return Answer((), 0)
+        return page_of(
+            token_rows(session.feed.tokens, session.who, time.time(), question.search),
+            question,
+        )
+
+    async def refresh(self) -> None:
+        """Show what is new."""
+        if self._table is not None:
+            await self._table.refresh()
+
+    def _add(self) -> None:
+        async def submit() -> None:
+            wanted = token_request(
+                str(name.value or ""),
+                str(role.value),
+                str(user.value or ""),
+                str(days.value or ""),
+            )
+            token = secrets.token_urlsafe(TOKEN_BYTES)
+            digest = hashlib.sha256(token.encode()).hexdigest()
+            await change(self._session, "token_add", hash=digest, **wanted)
+            with self._session.client.layout:
+                self._show_once(wanted["name"], token)
+
+        with form("Add a token", "Add it", submit):
+            name = field("Name", hint="Whose it is, or for which program, as alice or backup")
+            role = ui.select(ROLES, value="viewer", label="Role").props("outlined dense")
+            role.style("width: 100%")
+            user = field("User", hint="Whose jobs it is for; needed for the role user")
+            days = field("Days", value="90", hint="How long it is good; empty for no end")
+
+    @staticmethod
+    def _show_once(name: str, token: str) -> None:
+        with information(f"The token {name}") as dialog:
+            dialog.props("persistent")
+            html(
+                text("Copy it now: it is shown this one time, and kept nowhere."),
+                name="p",
+            ).props("role=alert")
+            shown = ui.input("Token", value=token).props("outlined dense readonly")
+            shown.props("autocomplete=off spellcheck=false").style("width: 100%")
+
+    def _remove(self, action: str, name: str) -> None:
+        own = name == self._session.who.name
+
+        async def submit() -> str:
+            await change(self._session, "token_remove", name=name)
+            return f"The token {name} is removed."
+
+        sentences = [
+            "Whoever uses it is refused from now on, and logins with it end.",
+            "It cannot be brought back. A new token is needed instead.",
+        ]
+        if own:
+            sentences.insert(0, "This is the token that you have logged in with.")
+        confirm(f"Remove the token {name}?", sentences, "Remove it", submit)
+
+
+class _Facts:
+    """Versions, and what else tells one controller from another."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        html(text("Versions"), name="h2")
+        self._shown = html("", classes="card")
+
+    async def refresh(self) -> None:
+        """Show what is new."""
+        rows = fact_rows(self._session.state, __version__)
+        content = tag(
+            "dl",
+            *(text(tag("dt", row["id"], class_="muted"), tag("dd", row["value"])) for row in rows),
+        )
+        if self._shown.content != content:
+            self._shown.set_content(content)

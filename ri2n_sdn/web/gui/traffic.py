@@ -1,0 +1,327 @@
+"""The page of traffic: rates, weights and shares over time, per host and per pair."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.gui.frame import frame, html
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
+from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.session import Session
+from ri2n_sdn.web.gui.traffic_views import (
+    HOST_SORTS,
+    PAIR_SORTS,
+    PairSamples,
+    chart_summary,
+    host_rows,
+    pair_request,
+    pair_rows,
+    path_rows,
+    rate_chart,
+    share_chart,
+    thinned,
+    worst_client,
+)
+
+__all__ = ["build"]
+
+CHART_S = 4.0
+"""Charts are drawn anew so often at most: each time they are sent to the browser whole."""
+
+PAIR_S = 2.0
+"""The controller is asked for pairs so often at most by one page."""
+
+_DIRECTIONS = {"tx": "Sent", "rx": "Received"}
+_HOSTS = [
+    Column("id", "Host"),
+    Column("tx", "Sends", number=True),
+    Column("rx", "Receives", number=True),
+    Column("load", "Of its NICs' rate", phone=False, number=True),
+    Column("nics", "NICs", phone=False),
+]
+_PAIRS = [
+    Column("src", "Sender"),
+    Column("dst", "Receiver"),
+    Column("rate", "Rate", number=True),
+    Column("shares", "Shares of its paths", phone=False),
+    Column("state", "State", phone=False),
+]
+_PATHS = [
+    Column("way", "From NIC to NIC"),
+    Column("network", "Network", phone=False),
+    Column("weight", "Weight"),
+    Column("share", "Share", number=True),
+    Column("tx", "Rate", number=True),
+    Column("limit", "At most", phone=False, number=True),
+    Column("alive", "State"),
+]
+
+
+async def build(session: Session) -> None:
+    """Build the page. `?host=A` shows a host, and `?src=A&dst=B` a pair."""
+    with frame("Traffic", session):
+        html(
+            text("Rates count the bits of frames on NICs, as the controller has read them last."),
+            name="p",
+            classes="muted",
+        )
+        hosts = _Hosts(session)
+        pairs = _Pairs(session)
+        session.live(hosts.refresh)
+        session.live(pairs.refresh)
+        await hosts.refresh()
+        await pairs.refresh()
+
+
+class _Charts:
+    """Two charts, one below the other, and the first one in words."""
+
+    def __init__(self, label: str) -> None:
+        self._drawn_s = 0.0
+        self._words = html("", name="p").props("role=status")
+        with ui.element("div").classes("grid"):
+            self._charts = [self._chart(f"{label}: {what}") for what in ("rates", "shares")]
+
+    @staticmethod
+    def _chart(label: str) -> ui.echart:
+        made = ui.echart({}, renderer="svg").classes("chart card")
+        made.props("role=img").props["aria-label"] = f"{label} over time, as a chart"
+        return made
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to draw again."""
+        return time.monotonic() - self._drawn_s >= CHART_S
+
+    def draw(
+        self,
+        what: str,
+        times: Sequence[float],
+        rates: Mapping[str, Sequence[float | None]],
+        titles: tuple[str, str],
+        shares: Mapping[str, Sequence[float | None]] | None,
+    ) -> None:
+        """Draw the rates, and where there are `shares`, their parts of their sums."""
+        self._drawn_s = time.monotonic()
+        self._words.set_content(text(chart_summary(what, times, rates)))
+        for chart, options in zip(
+            self._charts,
+            (
+                rate_chart(titles[0], *thinned(times, rates)),
+                share_chart(titles[1], *thinned(times, shares or {})),
+            ),
+            strict=True,
+        ):
+            chart.visible = chart is self._charts[0] or shares is not None
+            chart.options.clear()
+            chart.options.update(options)
+            chart.update()
+
+
+class _Hosts:
+    """The table of hosts, the worst client first, and the charts of the one that is chosen."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._host = session.query.get("host", "")[:128]
+        html(text("Hosts"), name="h2")
+        self._worst = html("", name="p").props("role=status tabindex=-1")
+        with ui.element("div").classes("bar").style("display: flex; gap: 1em; flex-wrap: wrap"):
+            self._direction = ui.select(
+                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._draw
+            )
+            self._direction.props("outlined dense").style("min-width: 10em")
+            self._all = ui.button(
+                "Show all hosts together", on_click=lambda: self._choose("show", "")
+            )
+            self._all.props("flat no-caps")
+        self._charts = _Charts("Host")
+        self._table = Listing(
+            self._session,
+            "Hosts",
+            _HOSTS,
+            self._fetch,
+            search="Search hosts",
+            sorts=HOST_SORTS,
+            act=self._choose,
+            empty=(
+                "No host fits.",
+                "Clear the search. If no host has joined yet, run host-up --controller on each.",
+            ),
+        )
+
+    def _fetch(self, question: Question) -> Answer:
+        return page_of(host_rows(self._session.state, question.sort, question.search), question)
+
+    async def refresh(self) -> None:
+        """Show what is new."""
+        self._worst.set_content(text(worst_client(host_rows(self._session.state))))
+        await self._table.refresh()
+        if self._charts.due:
+            self._draw()
+
+    def _choose(self, action: str, host: str) -> None:
+        self._host = host
+        self._draw()
+        _reveal(self._worst)
+
+    def _draw(self) -> None:
+        """Draw the rates of the NICs of the chosen host, or of all hosts together."""
+        history, side = (
+            self._session.feed.history,
+            2 if self._direction.value == "rx" else 1,
+        )
+        nics = self._session.state.get("hosts", {}).get(self._host, {}).get("nics", {})
+        word = _DIRECTIONS[str(self._direction.value)].lower()
+        self._all.visible = bool(self._host)
+        if nics:
+            found = {nic: history.series(self._host, nic) for nic in nics}
+            times = sorted({time_s for series in found.values() for time_s in series[0].tolist()})
+            rates = {
+                nic: _on(times, series[0].tolist(), series[side].tolist())
+                for nic, series in found.items()
+            }
+            what = f"{self._host} has {word}"
+        else:
+            series = history.total()
+            times = series[0].tolist()
+            rates = {"all hosts": _known(series[side].tolist())}
+            what = f"All hosts have {word}"
+        titles = (f"{what}: rates", f"{what}: shares of the NICs")
+        self._charts.draw(what, times, rates, titles, rates if nics else None)
+
+
+class _Pairs:
+    """The table of pairs, and the paths, weights and charts of the one that is chosen."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._asked_s = 0.0
+        src, dst = (
+            session.query.get("src", "")[:128],
+            session.query.get("dst", "")[:128],
+        )
+        self._pair = (src, dst) if src and dst else None
+        self._samples = PairSamples()
+        self._paths: list[dict[str, Any]] = []
+        html(text("Pairs of hosts"), name="h2")
+        with ui.element("section") as self._detail:
+            self._detail.props("tabindex=-1").props["aria-label"] = "The chosen pair"
+            self._title = html("", name="h3")
+            self._path_table = Listing(
+                self._session,
+                "Paths",
+                _PATHS,
+                lambda question: page_of(self._paths, question),
+                key="key",
+                empty=(
+                    "This pair has no path.",
+                    "Plug a NIC of each host into one switch.",
+                ),
+            )
+            self._charts = _Charts("Pair")
+        self._detail.visible = False
+        self._table = Listing(
+            self._session,
+            "Pairs",
+            _PAIRS,
+            self._fetch,
+            key="key",
+            sorts=PAIR_SORTS,
+            act=self._choose,
+            empty=(
+                "No pair is active.",
+                "A pair is active when one of its hosts sends to the other. Choose all pairs, or"
+                " start some traffic.",
+            ),
+        )
+        with self._table.bar:
+            self._host = ui.input("Of this host alone", on_change=self._table.restart)
+            self._host.props("outlined dense clearable debounce=400 autocomplete=off")
+            self._every = ui.checkbox("Also pairs that are idle", on_change=self._table.restart)
+
+    async def _fetch(self, question: Question) -> Answer:
+        request = pair_request(
+            sort=question.sort,
+            host=str(self._host.value or "").strip(),
+            active=not self._every.value,
+            offset=question.offset,
+            limit=question.limit,
+        )
+        answer = await self._session.feed.request("pairs", self._session.who, **request)
+        return Answer(pair_rows(answer["pairs"]), int(answer["total"]))
+
+    async def refresh(self) -> None:
+        """Show what is new."""
+        if time.monotonic() - self._asked_s < PAIR_S:
+            return
+        self._asked_s = time.monotonic()
+        await self._table.refresh()
+        await self._sample()
+
+    async def _choose(self, action: str, key: str) -> None:
+        src, _, dst = key.partition(" ")
+        self._pair, self._samples = (src, dst), PairSamples()
+        await self._sample()
+        _reveal(self._detail)
+
+    async def _sample(self) -> None:
+        """Ask for the chosen pair alone, which may be on another page of the table."""
+        if self._pair is None:
+            return
+        src, dst = self._pair
+        session = self._session
+        try:
+            answer = await session.feed.request(
+                "pairs", session.who, src=src, dst=dst, offset=0, limit=1
+            )
+        except (BadInput, NotAvailable) as error:
+            self._detail.visible = True
+            self._title.set_content(text(f"{src} to {dst}: {error}"))
+            return
+        if self._pair != (src, dst):
+            return
+        pairs = answer["pairs"]
+        self._paths = path_rows(pairs[0]) if pairs else []
+        self._detail.visible = True
+        self._title.set_content(text(f"{src} to {dst}"))
+        await self._path_table.refresh()
+        if not pairs:
+            return
+        first = not self._samples.times
+        self._samples.add(time.time(), pairs[0])
+        if first or self._charts.due:
+            self._charts.draw(
+                f"{src} to {dst}",
+                self._samples.times,
+                self._samples.rates,
+                (
+                    f"{src} to {dst}: rates of the paths",
+                    f"{src} to {dst}: weights of the paths",
+                ),
+                self._samples.weights,
+            )
+
+
+def _reveal(element: ui.element) -> None:
+    """Move the browser, and the focus of those who use a keyboard, to what was asked for."""
+    found = f"document.getElementById('{element.html_id}')"
+    ui.run_javascript(f"{found}?.scrollIntoView(); {found}?.focus({{preventScroll: true}})")
+
+
+def _known(values: Sequence[float]) -> list[float | None]:
+    """The values, with None for what is not a number."""
+    return [value if value == value else None for value in values]
+
+
+def _on(
+    times: Sequence[float], own: Sequence[float], values: Sequence[float]
+) -> list[float | None]:
+    """Values at other times than their own; None where there is none."""
+    at = dict(zip(own, _known(values), strict=True))
+    return [at.get(time_s) for time_s in times]
