@@ -230,6 +230,7 @@ class Cluster:
                 self.config.placed_ports(),
                 self.jobs.assignment if self.jobs.assignment.lanes else None,
             )
+            self.measured.tallies.outages.look(time.monotonic(), self._fabric)
         return self._fabric
 
     def remember(self, remembered: Remembered) -> None:
@@ -413,6 +414,7 @@ class Cluster:
         for number in member.ports:
             self.wiring.remove_nic((member.name, number))
         self.measured.reports.pop(member.name, None)
+        self.measured.tallies.forget(member.name)
         self.note(why)
         self.topology_changed()
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.tallies import Tallies
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights.losses import LossWatch
 
@@ -32,7 +33,8 @@ class Measured:
 
     `hbspan_s` is the time from one round of the telemetry app to the next, `cycle_s` the time that
     the last round took. `sent_bytes` is what each pair has sent since the controller began, and
-    `reports` what each host's helper has reported last, by host.
+    `reports` what each host's helper has reported last, by host. `tallies` is what only monitoring
+    reads.
     """
 
     hbspan_s: float = 0.25
@@ -41,3 +43,4 @@ class Measured:
     sent_bytes: Counter[PairKey] = field(default_factory=Counter)
     reports: dict[str, Reported] = field(default_factory=dict)
     losses: LossWatch = field(default_factory=LossWatch)
+    tallies: Tallies = field(default_factory=Tallies)

@@ -48,6 +48,7 @@ __all__ = [
     "handler_drops",
     "handler_errors",
     "listen",
+    "message_counts",
     "ofp",
     "ofp_event",
     "parser",
@@ -88,6 +89,50 @@ handler_errors: Counter[str] = Counter()
 
 handler_drops: Counter[str] = Counter()
 """Numbers of messages and connections that were dropped before any app saw them, by reason."""
+
+
+_MESSAGE_KINDS = {
+    value: name.removeprefix("OFPT_").lower()
+    for name, value in vars(ofp).items()
+    if name.startswith("OFPT_")
+}
+
+
+class _Messages:
+    """The numbers of messages by their type. Several threads count here."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = [0] * 256
+
+    def add(self, kind: int) -> None:
+        with self._lock:
+            self._counts[kind] += 1
+
+    def add_all(self, data: bytes) -> None:
+        """Count whole encoded messages, one behind the other."""
+        offset = 0
+        with self._lock:
+            while offset + _HEADER.size <= len(data):
+                _, kind, length, _ = _HEADER.unpack_from(data, offset)
+                self._counts[kind] += 1
+                offset += max(length, _HEADER.size)
+
+    def described(self) -> dict[str, int]:
+        """The numbers by the name of the type. All unknown types are one."""
+        found: Counter[str] = Counter()
+        for kind, count in enumerate(self._counts):
+            if count:
+                found[_MESSAGE_KINDS.get(kind, "unknown")] += count
+        return dict(found)
+
+
+_received, _sent = _Messages(), _Messages()
+
+
+def message_counts() -> dict[str, dict[str, int]]:
+    """The OpenFlow messages since the process began, as {"received": {TYPE: N}, "sent": ...}."""
+    return {"received": _received.described(), "sent": _sent.described()}
 
 
 def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _HandlerT]:
@@ -190,6 +235,12 @@ class _Datapath(controller.Datapath):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.socket.shutdown(socket.SHUT_RDWR)
 
+    def send(self, buf: Any, close_socket: bool = False) -> Any:
+        queued = super().send(buf, close_socket=close_socket)
+        if queued:
+            _sent.add_all(buf)
+        return queued
+
     def _recv_loop(self) -> None:
         try:
             self._read()
@@ -227,6 +278,7 @@ class _Datapath(controller.Datapath):
                     raise _Malformed(f"a message of {length} bytes")
                 if len(buffer) - offset < length:
                     break
+                _received.add(kind)
                 if kind != ofp.OFPT_PACKET_IN or self._packet_ins.take(self.heard_s):
                     self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
                 else:

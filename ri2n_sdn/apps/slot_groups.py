@@ -31,6 +31,12 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
         cluster.pair_slots,
         {pair: (decision.slots, decision.moved) for pair, decision in decisions.items()},
     )
+    changed = {
+        (sender, receiver): decisions[sender, receiver].moved
+        for sender, receivers in changes.receivers.items()
+        for receiver in receivers
+    }
+    cluster.measured.tallies.tables_changed(cluster.pair_slots, changes.tables, changed)
     cluster.pair_slots = changes.tables
     cluster.counters["slots_moved"] += changes.moved
     fabric = cluster.fabric()

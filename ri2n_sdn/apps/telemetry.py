@@ -187,11 +187,13 @@ class TelemetryApp(OSKenApp):
         cluster.measured.cycle_s = time.monotonic() - now_s
         cluster.counters["cycles"] += 1
         sent = cluster.counters["group_mods"] - group_mods
-        self.watcher.ended(
-            Round(
-                cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent
-            )
+        measured = Round(
+            cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent
         )
+        with cluster.lock:
+            cluster.measured.tallies.cycles.add(measured.cycle_s)
+            cluster.measured.tallies.cycles_cpu.add(measured.cpu_s)
+        self.watcher.ended(measured)
 
     def _decide(
         self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]

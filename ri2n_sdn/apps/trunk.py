@@ -285,6 +285,7 @@ class TrunkApp(OSKenApp):
                 slots = _slots_of(group)
                 if slots is not None and len(slots) == cluster.config.slots:
                     cluster.pair_slots[pair] = slots
+                    cluster.measured.tallies.tables_changed({}, {pair: slots}, {pair: 0})
                     alive = [path.key for path in fabric.paths(*pair) if path.alive]
                     cluster.loop.adopt(time.monotonic(), pair, slots, alive)
         member.adopted = True

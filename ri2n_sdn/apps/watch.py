@@ -54,6 +54,10 @@ class Facts:
     * `controller`: what is known of the controller itself, by key, without keys that have no value.
     * `rates`: by host and name of the NIC, (sent, received) in bit/s. A host that is away has none.
     * `helpers`: by host, what its helper has reported of all its links together.
+    * `byte_counts`: by host and name of the NIC, (sent, received) bytes as the switch counts them,
+      once they were read.
+    * `activity`, `outages`, `lengths`, `openflow`: what `tallies.Tallies` has counted, and the
+      OpenFlow messages by direction and type.
     * `graph`, `networks`, `dead`: the declared switches and cables, the switches of each network
       that has several, and the dead parts. None and nothing where no cable is declared.
     * `switches`: the names of the declared switches.
@@ -65,6 +69,11 @@ class Facts:
     fabric: Fabric
     hosts: Mapping[str, HostFacts]
     rates: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    byte_counts: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    activity: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    outages: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    lengths: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    openflow: Mapping[str, dict[str, int]] = field(default_factory=dict)
     helpers: Mapping[str, dict[str, int]] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
@@ -106,10 +115,12 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
         "networks": old["networks"] if same_fabric else _networks(facts),
         "cables": old["cables"] if same_cables else _cables(facts.graph, facts.dead),
         "switches": old["switches"] if same_cables else _switches(facts),
-        "rates": {
-            host: {nic: list(rates) for nic, rates in nics.items()}
-            for host, nics in facts.rates.items()
-        },
+        "rates": _lists(facts.rates),
+        "bytes": _lists(facts.byte_counts),
+        "activity": facts.activity,
+        "outages": facts.outages,
+        "lengths": facts.lengths,
+        "openflow": facts.openflow,
         "helpers": facts.helpers,
         "counters": dict(facts.counters),
         "problems": _problems(facts.problems),
@@ -144,6 +155,10 @@ def difference(before: State, after: State) -> State:
         if new:
             changed[part] = new
     return changed
+
+
+def _lists(pairs: Mapping[str, Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
+    return {host: {nic: list(pair) for nic, pair in nics.items()} for host, nics in pairs.items()}
 
 
 def _host(host: Host, facts: HostFacts) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ri2n_sdn.apps.asker import ROOT
 from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.memory import Memory
-from ri2n_sdn.apps.openflow import handler_drops, handler_errors
+from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
@@ -100,7 +100,7 @@ class Collector:
         with cluster.lock:
             now_s = time.monotonic()
             fabric = cluster.fabric()
-            state, tree = cluster.jobs, cluster.fat_tree
+            state, tree, tallies = cluster.jobs, cluster.fat_tree, cluster.measured.tallies
             basis = (
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
@@ -122,6 +122,21 @@ class Collector:
                     for name, member in cluster.members.items()
                     if member.channel is not None
                 },
+                byte_counts={
+                    name: counts
+                    for name, member in cluster.members.items()
+                    if member.channel is not None and (counts := _bytes(member))
+                },
+                activity=tallies.described_activity(
+                    {
+                        name: {number: port.name for number, port in member.ports.items()}
+                        for name, member in cluster.members.items()
+                        if name in tallies.activity
+                    }
+                ),
+                outages=tallies.described_outages(cluster.members.keys(), self._since_epoch_s),
+                lengths=tallies.described_lengths(),
+                openflow=message_counts(),
                 helpers=helpers,
                 counters=counters_of(cluster),
                 problems=problems_of(cluster),
@@ -220,6 +235,15 @@ def _store(memory: Memory) -> dict[str, Any]:
 
 def _rates(member: Member) -> dict[str, tuple[int, int]]:
     return {port.name: (int(port.tx_bps), int(port.rx_bps)) for port in member.ports.values()}
+
+
+def _bytes(member: Member) -> dict[str, tuple[int, int]]:
+    """What each NIC has carried. A counter that was not read yet is no 0, so it is left out."""
+    return {
+        port.name: (port.tx_bytes, port.rx_bytes)
+        for port in member.ports.values()
+        if port.counted_s
+    }
 
 
 def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:

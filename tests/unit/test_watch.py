@@ -121,7 +121,7 @@ def test_a_dead_nic_is_the_only_host_that_changes() -> None:
     after = snapshot(collector.collect(), (facts, before))
     change = difference(before, after)
     assert set(change["hosts"]) == {"B"} and not change["hosts"]["B"]["nics"]["eth0"]["alive"]
-    assert set(change) <= {"hosts", "problems", "controller", "counters"}
+    assert set(change) <= {"hosts", "problems", "controller", "counters", "outages"}
     assert merge(before, change) == after
 
 
