@@ -13,7 +13,16 @@ from typing import Any
 
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 
-__all__ = ["CYCLE_S", "OUTAGE_S", "Activity", "Lengths", "Outage", "Outages", "Tallies"]
+__all__ = [
+    "CYCLE_S",
+    "OUTAGE_S",
+    "Activity",
+    "HelperSums",
+    "Lengths",
+    "Outage",
+    "Outages",
+    "Tallies",
+]
 
 CYCLE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """The bounds in seconds by which rounds of the telemetry app are counted."""
@@ -120,6 +129,43 @@ class Outages:
         """Remove what is known of a host's NICs."""
         for key in [key for key in self.nics if key[0] == host]:
             del self.nics[key]
+
+
+class HelperSums:
+    """What the links of one host's helper add up to, so that the counts only grow.
+
+    The count of each link wraps round at 2**32, and links come and go. Without this, a sum that
+    became smaller would look like a new start to Prometheus, which would then add all of it once
+    more. `document` is another object after each report.
+    """
+
+    def __init__(self) -> None:
+        self.document: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._running_s = 0.0
+
+    def take(self, running_s: float, sums: dict[str, int]) -> None:
+        """Take in the sums of a new report of a helper that has run for `running_s` seconds.
+
+        What is lost when links come or go is less than what one report is about. Of a helper that
+        began anew everything is new.
+        """
+        document = dict(sums)
+        anew = running_s < self._running_s
+        for key in _COUNTS if self._last else ():
+            if anew:
+                growth = sums[key]
+            elif sums["links"] != self._last["links"]:
+                growth = 0
+            else:
+                growth = (sums[key] - self._last[key]) % _WRAP
+                growth = growth if growth < _WRAP // 2 else 0
+            document[key] = self.document[key] + growth
+        self.document, self._last, self._running_s = document, sums, running_s
+
+
+_COUNTS = ("sent", "received", "lost", "repeated")
+_WRAP = 2**32
 
 
 class Tallies:

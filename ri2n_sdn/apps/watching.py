@@ -28,6 +28,7 @@ from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
+from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
@@ -85,7 +86,7 @@ class Collector:
         # When documents were made last, and of what.
         self._kept: dict[str, tuple[float, tuple[Any, ...], dict[str, Any]]] = {}
         # When each host's helper had reported last, and what its reports add up to.
-        self._helpers: dict[str, tuple[float, dict[str, int]]] = {}
+        self._helpers: dict[str, tuple[float, HelperSums]] = {}
 
     def collect(self) -> Facts:
         """The facts as they are now."""
@@ -183,14 +184,16 @@ class Collector:
             reports = self._cluster.measured.reports
             heard = {name: reported.heard_s for name, reported in reports.items()}
             new = {
-                name: [entry for _, entry in reported.links.values()]
+                name: (reported.running_s, [entry for _, entry in reported.links.values()])
                 for name, reported in reports.items()
                 if self._helpers.get(name, (None,))[0] != reported.heard_s
             }
-        for name, entries in new.items():
-            self._helpers[name] = heard[name], _together(entries)
+        for name, (running_s, entries) in new.items():
+            sums = self._helpers[name][1] if name in self._helpers else HelperSums()
+            sums.take(running_s, _together(entries))
+            self._helpers[name] = heard[name], sums
         self._helpers = {name: self._helpers[name] for name in heard}
-        return {name: sums for name, (_, sums) in self._helpers.items()}
+        return {name: sums.document for name, (_, sums) in self._helpers.items()}
 
     def _documents(
         self, operation: str, part: str, key: str, basis: tuple[Any, ...]
@@ -247,10 +250,7 @@ def _bytes(member: Member) -> dict[str, tuple[int, int]]:
 
 
 def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
-    """What the links of one helper add up to.
-
-    Frames are counted since the helper began. The count of each link wraps round at 2**32.
-    """
+    """What the links of one helper add up to, as it has reported them last."""
     return {
         "links": len(entries),
         "usable": sum(entry.usable for entry in entries),

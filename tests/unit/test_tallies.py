@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections import Counter
+from dataclasses import astuple
 
 import pytest
 
@@ -12,7 +13,7 @@ from ri2n_sdn.apps import openflow
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.slot_groups import send_slots
-from ri2n_sdn.apps.tallies import Lengths, Outages
+from ri2n_sdn.apps.tallies import HelperSums, Lengths, Outages
 from ri2n_sdn.apps.watch import difference, snapshot
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.fabric.model import PairKey, PathKey
@@ -100,16 +101,16 @@ def test_outages_begin_and_end_with_what_probes_say_and_wait_for_hosts_that_are_
 
     look(10.0)
     outage = outages.nics["A", "eth1"]
-    assert (outage.count, outage.seconds, outage.since_s) == (1, 0.0, 10.0)
+    assert astuple(outage) == (1, 0.0, 10.0)
     look(11.0)
     dead.clear()
     look(12.0, away=True)
     assert outage.since_s == 10.0, "nothing is known of a host that is away"
     look(12.5)
-    assert (outage.count, outage.seconds, outage.since_s) == (1, 2.5, None)
+    assert astuple(outage) == (1, 2.5, None)
     dead.append(("A", 2))
     look(20.0)
-    assert (outage.count, outage.seconds, outage.since_s) == (2, 2.5, 20.0)
+    assert astuple(outage) == (2, 2.5, 20.0)
     assert sum(outages.lengths.counts) == 1 and outages.lengths.sum_s == 2.5
     assert list(outages.nics) == [("A", "eth1")], "a NIC that always worked costs nothing"
 
@@ -144,6 +145,39 @@ def test_messages_are_counted_by_type_also_when_many_go_at_once() -> None:
     messages.add(ofp.OFPT_BARRIER_REQUEST)
     messages.add(223)
     assert messages.described() == {"flow_mod": 1, "barrier_request": 3, "unknown": 2}
+
+
+@pytest.mark.parametrize(
+    ("running_s", "links", "sent", "grown"),
+    [
+        (2.0, 2, 150, 50),
+        (2.0, 2, 2**33 - 20 - 2**32, 0),
+        (2.0, 3, 9_000_000, 0),
+        (2.0, 1, 3, 0),
+        (0.5, 2, 7, 7),
+    ],
+    ids=["more", "nonsense", "a link comes", "a link goes", "it began anew"],
+)
+def test_sums_of_a_helper_only_grow(running_s: float, links: int, sent: int, grown: int) -> None:
+    sums = HelperSums()
+
+    def take(running_s: float, links: int, sent: int) -> int:
+        rest = dict.fromkeys(("usable", "striping", "received", "lost", "repeated"), 0)
+        sums.take(running_s, {"links": links, "sent": sent, **rest})
+        assert sums.document["links"] == links
+        return sums.document["sent"]
+
+    assert take(1.0, 2, 100) == 100
+    assert take(running_s, links, sent) == 100 + grown
+    assert take(running_s + 1, links, sent + 5) == 100 + grown + 5
+
+
+def test_a_count_of_a_link_that_wraps_round_goes_on() -> None:
+    sums = HelperSums()
+    rest = dict.fromkeys(("usable", "striping", "received", "lost", "repeated"), 0)
+    sums.take(1.0, {"links": 2, "sent": 2**32 - 10 + 500, **rest})
+    sums.take(2.0, {"links": 2, "sent": 20 + 600, **rest})
+    assert sums.document["sent"] == 2**32 - 10 + 500 + 30 + 100
 
 
 def test_bytes_are_left_out_until_they_were_read() -> None:
