@@ -45,6 +45,7 @@ class Feed:
     * `seq`: grows with each change of `state`, `tokens` or `connected`.
     * `connected`, `why`: whether the controller is there, and if not, why: one sentence.
     * `since_s`: the Unix time of the last change of `connected`.
+    * `heard_s`: the Unix time of the controller's last line; None before there was one.
     * `known`: whether the controller was ever reached.
     * `tokens`: by name, as of the operation `watch`; never to be shown.
     * `counters`: what was dropped, and how often the stream began.
@@ -61,6 +62,7 @@ class Feed:
         self.known = False
         self.why: str | None = "the controller has not been asked yet"
         self.since_s = clock()
+        self.heard_s: float | None = None
         self.history = History()
         self.counters: Counter[str] = Counter()
         self._news = asyncio.Event()
@@ -175,6 +177,7 @@ class Feed:
         if document is None:
             self.counters["lines_dropped"] += 1
             raise _Broken("a line of the controller made no sense")
+        self.heard_s = self._clock()
         return document
 
     def _begins(self, document: dict[str, Any]) -> None:

@@ -1,29 +1,160 @@
-"""What Prometheus reads at `/metrics`."""
+"""`/metrics`: what Prometheus reads. It costs the web process alone, never the controller."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client import ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as TEXT
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from ri2n_sdn import __version__
 from ri2n_sdn.web.auth import Auth, Denied
-from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.metric_families import FAMILIES, Family
+from ri2n_sdn.web.metric_values import Own
 
-__all__ = ["mount"]
+__all__ = ["Own", "families", "mount", "page", "table"]
+
+# One scrape serves all that come within this time, however many Prometheus servers there are.
+_KEPT_S = 1.0
+_GZIP_LEVEL = 1
 
 
-def mount(app: FastAPI, feed: Feed, auth: Auth) -> None:
-    """Add `/metrics` to an application."""
-    registry = CollectorRegistry()
-    connected = Gauge(
-        "ri2n_controller_connected", "Whether the controller can be reached.", registry=registry
-    )
+class _Feed(Protocol):
+    """What `feed.Feed` has of use here."""
 
-    @app.get("/metrics", include_in_schema=False)
+    @property
+    def state(self) -> Mapping[str, Any]: ...
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def since_s(self) -> float: ...
+    @property
+    def heard_s(self) -> float | None: ...
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+
+
+def families(state: Mapping[str, Any], own: Own) -> Iterator[Metric]:
+    """The metrics of a state, as the operation `watch` gives it, and of the web process.
+
+    While the controller is away, the state is old: then there are only those of the web process, so
+    that nobody takes old values for new ones.
+    """
+    for family in FAMILIES:
+        if own.connected or family.web:
+            yield _metric(family, state, own)
+
+
+def page(metrics: Iterable[Metric], openmetrics: bool) -> bytes:
+    """The text of metrics, in the format of OpenMetrics 1.0 or in that of Prometheus 0.0.4."""
+    found = list(metrics)
+
+    class Registry:
+        def collect(self) -> Iterable[Metric]:
+            return found
+
+    generate = generate_openmetrics if openmetrics else generate_latest
+    return generate(Registry())  # type: ignore[arg-type, no-any-return, unused-ignore]
+
+
+def table() -> str:
+    """The families as a table in Markdown, for docs/metrics.md."""
+    rows = ["| name | type | labels | series | what it is |", "| --- | --- | --- | --- | --- |"]
+    for family in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        rows.append(
+            f"| `{family.full_name}` | {family.kind} | {labels} | {family.bound} | {family.about} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def mount(app: FastAPI, feed: _Feed, auth: Auth) -> None:
+    """Serve `/metrics` to everybody who may see something."""
+    scrapes = _Scrapes(feed)
+
     async def metrics(request: Request) -> Response:
-        client = request.client.host if request.client is not None else ""
+        address = request.client.host if request.client is not None else ""
         try:
-            auth.who_of_bearer(request.headers.get("authorization"), client)
+            auth.who_of_bearer(request.headers.get("authorization"), address)
         except Denied as error:
-            return Response(f"{error.detail}\n", error.status, media_type="text/plain")
-        connected.set(feed.connected)
-        return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+            wanted = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+            return Response(f"{error.detail}\n", error.status, wanted, "text/plain; charset=utf-8")
+        openmetrics = accepts(request.headers.get("accept"), "application/openmetrics-text")
+        body = await scrapes.body(openmetrics)
+        headers = {"Vary": "Accept, Accept-Encoding", "Cache-Control": "no-store"}
+        if accepts(request.headers.get("accept-encoding"), "gzip"):
+            body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL)
+            headers["Content-Encoding"] = "gzip"
+        return Response(body, 200, headers, OPENMETRICS if openmetrics else TEXT)
+
+    app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
+
+
+def accepts(header: str | None, wanted: str) -> bool:
+    """Whether a header such as `Accept` names `wanted`, and not with the quality 0."""
+    for part in (header or "").lower().split(","):
+        name, *options = (each.strip() for each in part.split(";"))
+        if name == wanted:
+            return not any(option.replace(" ", "") in _REFUSED for option in options)
+    return False
+
+
+_REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
+
+
+class _Scrapes:
+    """Makes pages in a thread, one at a time, so that no browser waits for a scrape."""
+
+    def __init__(self, feed: _Feed) -> None:
+        self._feed = feed
+        self._turn = asyncio.Lock()
+        self._process = ProcessCollector(registry=None)
+        self._made: dict[bool, tuple[float, bytes]] = {}
+
+    async def body(self, openmetrics: bool) -> bytes:
+        """The page in one of the formats."""
+        async with self._turn:
+            made_s, body = self._made.get(openmetrics, (-_KEPT_S, b""))
+            if time.monotonic() - made_s < _KEPT_S:
+                return body
+            feed = self._feed
+            own = Own(
+                time.time(),
+                feed.connected,
+                feed.since_s,
+                feed.heard_s,
+                __version__,
+                dict(feed.counters),
+            )
+            # The state is never changed in place, so another thread may read it.
+            body = await asyncio.to_thread(self._page, feed.state, own, openmetrics)
+            self._made[openmetrics] = time.monotonic(), body
+            return body
+
+    def _page(self, state: Mapping[str, Any], own: Own, openmetrics: bool) -> bytes:
+        return page([*families(state, own), *self._process.collect()], openmetrics)
+
+
+def _metric(family: Family, state: Mapping[str, Any], own: Own) -> Metric:
+    metric = Metric(family.name, family.about, family.kind)
+    if family.kind == "histogram":
+        for (bound,), value in family.values(state, own):
+            if bound in ("count", "sum"):
+                metric.add_sample(f"{family.name}_{bound}", {}, value)
+            else:
+                metric.add_sample(f"{family.name}_bucket", {"le": bound}, value)
+    else:
+        for labels, value in family.values(state, own):
+            metric.add_sample(
+                family.full_name, dict(zip(family.labels, labels, strict=True)), value
+            )
+    return metric

@@ -15,6 +15,7 @@ __all__ = ["EMPTY", "PARTS", "checked"]
 
 PARTS = (
     *("controller", "hosts", "networks", "cables", "switches", "rates", "helpers", "counters"),
+    *("bytes", "activity", "outages", "lengths", "openflow"),
     *("problems", "jobs", "reservations", "rights", "policies", "tokens"),
 )
 """The maps of a state. `events` is a list."""
@@ -122,6 +123,20 @@ def _digest(value: object) -> bool:
     return isinstance(value, str) and value.isascii() and len(value) == 64
 
 
+def _length(value: object) -> bool:
+    return _histogram(value) and len(value["counts"]) == len(value["bounds_s"]) + 1  # type: ignore[index]
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and all(_number(each) for each in value)
+
+
+def _maps_of_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(_counts(each) for each in value.values())
+
+
+_histogram = _record(bounds_s=_numbers, counts=_numbers, sum_s=_number)
+_activity = _record(active_pairs=_number, reweights=_number, slots_moved=_number, slots=_counts)
 _token = _record(
     hash=_digest, role=lambda role: role in ROLES, user=_or_none(_text), expires_s=_or_none(_number)
 )
@@ -132,6 +147,11 @@ _FORMS: Mapping[str, Callable[[object], bool]] = {
     "networks": _record(nics=_texts, switches=_texts),
     "cables": _record(ends=_texts, alive=_flag),
     "rates": _rates,
+    "bytes": _rates,
+    "activity": _activity,
+    "outages": _maps_of_counts,
+    "lengths": _length,
+    "openflow": _counts,
     "helpers": _counts,
     "counters": _number,
     "problems": _record(severity=_text, text=_text, advice=_text, rank=_number),

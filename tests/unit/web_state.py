@@ -107,6 +107,26 @@ def cluster_state(
             for number, name in enumerate(names, 1)
             if name not in away
         },
+        "bytes": {
+            name: {f"eth{index}": [10**9 * number + index, 10**8 * number] for index in range(nics)}
+            for number, name in enumerate(names, 1)
+            if name not in away
+        },
+        "activity": {
+            name: {
+                **{"active_pairs": 1, "reweights": 2, "slots_moved": 3},
+                "slots": {f"eth{index}": 64 // nics for index in range(nics)},
+            }
+            for name in names
+        },
+        "outages": {
+            host: {nic: {"count": 1, "seconds": 0.0, "since_s": NOW_S - 60.0}} for host, nic in dead
+        },
+        "lengths": {
+            key: {"bounds_s": [0.01, 1.0], "counts": [40, 2, 0], "sum_s": 0.5}
+            for key in ("cycle", "cycle_cpu", "outage")
+        },
+        "openflow": {"received": {"packet_in": 900}, "sent": {"flow_mod": 12}},
         "helpers": {
             name: {
                 **{"links": nics, "usable": nics, "striping": 0, "sent": 1000, "received": 990},
@@ -162,6 +182,7 @@ class FakeFeed(Feed):
         self.connected, self.known = True, True
         self.why: str | None = None
         self.since_s = NOW_S
+        self.heard_s = NOW_S
         self.counters = Counter()
         self.history = History()
         self.history.add(NOW_S, self.state)

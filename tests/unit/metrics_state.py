@@ -1,0 +1,142 @@
+"""A state with something of everything that metrics show, made by the controller's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import permutations
+from typing import Any, cast
+
+from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.slot_groups import send_slots
+from ri2n_sdn.apps.watch import snapshot
+from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.jobs.model import Job, Policy
+from ri2n_sdn.jobs.rights import Right
+from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
+from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
+from ri2n_sdn.web.metric_values import Own
+from ri2n_sdn.weights.loop import PairDecision
+from tests.unit.fake_hosts import FakeChannel, cluster_of
+
+__all__ = ["NOW_S", "full_state", "own"]
+
+NOW_S = 1_800_000_000.0
+RATE_BPS = 1_000_000_000
+FIRST, SECOND = (1, 1, 0), (2, 2, 0)
+# OpenFlow connections do not exist here, and switches are not declared in a small state.
+_MORE: Mapping[str, Any] = {
+    "openflow": {
+        "received": {"hello": 4, "packet_in": 900, "multipart_reply": 40},
+        "sent": {"flow_mod": 12, "group_mod": 3, "packet_out": 800},
+    },
+    "cables": {
+        f"leaf{n}/17-up1/{n}": {
+            "ends": [f"leaf{n}", "up1"],
+            "ports": [17, n],
+            "rate_bps": 10 * RATE_BPS,
+            "alive": n != 2,
+        }
+        for n in (1, 2)
+    },
+    "reservations": {
+        name: {"id": name, "user": "alice", "hosts": ["h1"], "begin_s": NOW_S + at, "end_s": NOW_S}
+        for name, at in (("r1", -5.0), ("r2", 60.0))
+    },
+}
+
+
+def own(**changed: Any) -> Own:
+    """What a web process that is connected knows of itself."""
+    known: dict[str, Any] = {
+        **{"now_s": NOW_S, "connected": True, "since_s": NOW_S - 60, "heard_s": NOW_S - 0.25},
+        **{"version": "0.1.0", "counters": {"streams": 1, "lines_dropped": 0}},
+    }
+    return Own(**(known | changed))
+
+
+def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
+    """A state of hosts h1, h2, ... The last one is away, NIC 2 of h1 is dead, h2 has a helper."""
+    cluster = cluster_of({}, ClusterConfig(), [("h1", 2)])
+    for number in range(1, hosts + 1):
+        cluster.members[f"h{number}"] = _member(number, nics, number < hosts or hosts < 3)
+    names = list(cluster.members)
+    cluster.note("something has happened")
+    cluster.wiring.deaths = 1
+    cluster.counters.update(
+        cycles=100, flow_mods=12, group_mods=3, probes_sent=700, loop_errors_telemetry=1
+    )
+    for length_s in (0.004, 0.02, 0.3):
+        cluster.measured.tallies.cycles.add(length_s)
+        cluster.measured.tallies.cycles_cpu.add(length_s / 2)
+    pairs = list(permutations(names[:3], 2))
+    for table in ((FIRST, SECOND) * 32, (FIRST, FIRST, FIRST, SECOND) * 16):
+        send_slots(cluster, {pair: PairDecision({}, None, table, 16) for pair in pairs})
+    _add_helper(cluster, "h2")
+    _add_jobs(cluster, names)
+    cluster.fabric()
+    _end_outage(cluster)
+    # A handler of another test may have failed in this process.
+    state: dict[str, Any] = {
+        **snapshot(Collector(cluster, parameters=lambda: {"slots": 64}).collect()),
+        **_MORE,
+    }
+    state["counters"] = {**state["counters"], "handler_errors_TrunkApp.error": 2}
+    return state
+
+
+def _end_outage(cluster: Cluster) -> None:
+    """An outage that is over, on the second NIC of h2."""
+    outages = cluster.measured.tallies.outages
+    dead = cast(Any, cluster.wiring)._dead
+    dead.add(("h2", 2))
+    cluster.topology_changed()
+    cluster.fabric()
+    dead.discard(("h2", 2))
+    outages.nics["h2", "eth1"].since_s = cast(float, outages.nics["h2", "eth1"].since_s) - 7.5
+    cluster.topology_changed()
+    cluster.fabric()
+
+
+def _member(number: int, nics: int, connected: bool) -> Member:
+    high, low = divmod(number, 256)
+    ports = {
+        port: Port(
+            port,
+            f"eth{port - 1}",
+            f"04:00:00:{port:02x}:{high:02x}:{low:02x}",
+            True,
+            RATE_BPS,
+            tx_bytes=1000 * number + port,
+            rx_bytes=2000 * number + port,
+            counted_s=1.0,
+        )
+        for port in range(1, nics + 1)
+    }
+    member = Member(f"h{number}", number, f"06:00:00:00:{high:02x}:{low:02x}", "3.1.0", ports)
+    member.accepts_wire, member.datapath = True, "netdev"
+    if connected:
+        member.channel = cast(Channel, FakeChannel())
+    return member
+
+
+def _add_helper(cluster: Cluster, name: str) -> None:
+    cluster.members[name].taps = {PLAIN_PORT: True, WIRE_PORT: True}
+    reported = cluster.measured.reports[name] = Reported()
+    entries = tuple(
+        ReportEntry("m", link, True, link < 2, False, 500, 400, 3, 2, 0, 0, 0, 0)
+        for link in range(3)
+    )
+    reported.take(Report(5000, "m", 1, entries), 1.0)
+    cluster.topology_changed()
+
+
+def _add_jobs(cluster: Cluster, names: list[str]) -> None:
+    book = cluster.jobs.book
+    for key, user, state in (("j1", "alice", "installed"), ("j2", "bob", "waiting")):
+        book.add_order(Job(key, user, 7, tuple(names[:2]), Policy(), 1.0, source="order"))
+        cluster.jobs.states = {**cluster.jobs.states, key: (state, "for a reason")}
+    cluster.jobs.failed["h1"] = {"j2": "no room"}
+    book.put_right(Right("alice"))
