@@ -344,7 +344,7 @@ class Cluster:
 
     def note(self, text: str) -> None:
         """Tell the operator of an event: it is logged, and kept for the local interface."""
-        _LOG.info("%s", text)
+        _LOG.info("%s", text, stacklevel=2)  # each kind of event has a rate limit of its own
         number = self.events[-1][0] + 1 if self.events else 1
         self.events.append((number, time.time(), text))
 
@@ -355,7 +355,8 @@ class Cluster:
         `what` says what failed: `ri2n status` shows it until the block succeeds. The host keeps
         the rows that it has, and all other hosts go on.
         """
-        with self._note_faults(member.faults, f"{member.name}: {what}", what, "host_faults"):
+        title = f"{member.name}: {what}"
+        with self._note_faults(member.faults, title, what, "host_faults", member.name):
             yield
 
     @contextmanager
@@ -371,7 +372,7 @@ class Cluster:
 
     @contextmanager
     def _note_faults(
-        self, faults: dict[str, str], title: str, what: str, counter: str
+        self, faults: dict[str, str], title: str, what: str, counter: str, host: str | None = None
     ) -> Iterator[None]:
         """Keep a failure of the block in `faults` under `what`, and log a new one with `title`."""
         try:
@@ -382,7 +383,8 @@ class Cluster:
                 fault = printable(f"{type(error).__name__}: {error}")
                 if faults.get(what) != fault:
                     faults[what] = fault
-                    _LOG.warning("%s: %s", title, fault, exc_info=error)
+                    fields = {} if host is None else {"host": host}
+                    _LOG.warning("%s: %s", title, fault, exc_info=error, extra={"fields": fields})
         else:
             faults.pop(what, None)
 

@@ -32,6 +32,7 @@ from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.apps.vlans import VlanApp
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.logs import LogLines, configure_log, end_log
 
 __all__ = ["ControllerOptions", "run"]
 
@@ -51,6 +52,7 @@ class ControllerOptions:
     tls_cert: Path | None = None
     tls_ca: Path | None = None
     log_level: str = "info"
+    log_format: str = "text"
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     web_group: str | None = None
 
@@ -67,9 +69,7 @@ def run(options: ControllerOptions) -> int:
     installed, however the controller ends. SIGHUP and `ri2n reload` start it anew in the same
     process, if its files are right. Raises BadInput or NotAvailable before anything is served.
     """
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+    log = configure_log(options.log_level, options.log_format)
     for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     cluster = _cluster(options, load_cluster_config(options.config_path))
@@ -79,12 +79,15 @@ def run(options: ControllerOptions) -> int:
         cluster.memory = memory
         if not memory.common:
             cluster.remember(remembered(memory.state()))
-        return _serve(options, cluster, tls)
+        return _serve(options, cluster, tls, log)
     finally:
         memory.close()
+        end_log(log)
 
 
-def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | None) -> int:
+def _serve(
+    options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | None, log: LogLines
+) -> int:
     cluster.jobs.book = JobBook(cluster.memory.store)
     server_apps = listen(options.listen_host, options.listen_port, tls)
     restart = _Restart(options, cluster)
@@ -137,6 +140,7 @@ def _serve(options: ControllerOptions, cluster: Cluster, tls: ssl.SSLContext | N
         # SIGHUP is ignored until the new start has its handler.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         cluster.memory.close()
+        end_log(log)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return 1 if cluster.failed else 0
 

@@ -12,11 +12,11 @@ from ri2n_sdn.cli.common import LabOption, SocketOption, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
 
 __all__ = ["STRATEGIES", "controller", "reload"]
 
 STRATEGIES = ["round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"]
-LOG_LEVELS = ["debug", "info", "warning", "error"]
 RELOAD_S = 60.0
 
 
@@ -56,6 +56,9 @@ def controller(
         ),
     ] = None,
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
+    log_format: Annotated[
+        str, typer.Option(help="text, or json: each line is a JSON object.")
+    ] = "text",
     tls_key: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Private key; hosts use ssl:. For ssl: stores, too."),
@@ -85,6 +88,10 @@ def controller(
         raise BadInput(f"--strategy: unknown {strategy!r}; choose from {', '.join(STRATEGIES)}")
     if log_level not in LOG_LEVELS:
         raise BadInput(f"--log-level: unknown {log_level!r}; choose from {', '.join(LOG_LEVELS)}")
+    if log_format not in LOG_FORMATS:
+        raise BadInput(
+            f"--log-format: unknown {log_format!r}; choose from {', '.join(LOG_FORMATS)}"
+        )
     tls_files = {"--tls-key": tls_key, "--tls-cert": tls_cert, "--tls-ca": tls_ca}
     missing = [name for name, path in tls_files.items() if path is None]
     if 0 < len(missing) < len(tls_files):
@@ -112,6 +119,7 @@ def controller(
             tls_cert=tls_cert,
             tls_ca=tls_ca,
             log_level=log_level,
+            log_format=log_format,
             memory=MemoryOptions(state_dir, store, tls),
             web_group=web_group,
         )

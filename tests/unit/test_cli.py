@@ -28,6 +28,7 @@ BAD_INPUT = [
     (("controller", "--listen", "127.0.0.1:six"), "HOST:PORT"),
     (("controller", "--strategy", "fastest"), "'fastest'"),
     (("controller", "--log-level", "loud"), "'loud'"),
+    (("controller", "--log-format", "xml"), "'xml'; choose from text, json"),
     (("controller", "--tls-key", "/nonexistent"), "--tls-cert"),
     (
         (
