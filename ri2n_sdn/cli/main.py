@@ -13,7 +13,8 @@ from ri2n_sdn.cli.bundle import support_bundle
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.controller import controller, reload
 from ri2n_sdn.cli.doctor import doctor
-from ri2n_sdn.cli.status import explain, status, top
+from ri2n_sdn.cli.status import explain, status
+from ri2n_sdn.cli.top import top
 from ri2n_sdn.cli.web import web
 
 __all__ = ["app", "main"]

@@ -1,12 +1,10 @@
-"""`ri2n status`, `top` and `explain`: what the controller knows, and where a flow goes."""
+"""`ri2n status` and `explain`: what the controller knows, and where a flow goes."""
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.live import Live
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
 from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
@@ -16,7 +14,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import Problem, exit_code
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild
 
-__all__ = ["explain", "status", "top"]
+__all__ = ["explain", "status"]
 
 BUILDS: tuple[str, ...] = get_args(HashBuild)
 
@@ -34,29 +32,6 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
         console().print(_render(answer))
     # An old controller's answer has no problems.
     return exit_code(Problem(**problem) for problem in answer.get("problems", ()))
-
-
-def top(
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
-    count: Annotated[
-        int, typer.Option(min=0, help="Stop after so many looks; 0: until Ctrl-C.")
-    ] = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the same as status, live, until Ctrl-C. With `--json`, print it once and end."""
-    path = controller_socket(socket, lab)
-    answer = call(path, "status")
-    if as_json:
-        print_json(answer)
-        return
-    looks = 1
-    with Live(_render(answer), console=console(), auto_refresh=False) as live:
-        while not count or looks < count:
-            time.sleep(interval)
-            live.update(_render(call(path, "status")), refresh=True)
-            looks += 1
 
 
 def explain(

@@ -1,0 +1,245 @@
+"""`ri2n top`: what the cluster does, live, fed by the controller's stream of changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
+from ri2n_sdn.client import Watch, call
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+
+__all__ = ["Feed", "keys_of", "top"]
+
+MAX_PAIRS = 500
+"""So many pairs are asked for, the busiest."""
+
+_MAX_PAUSE_S = 2.0
+_PAIRS_S = 2.0
+_ESCAPES = {
+    **{"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x1b[6~": "page down"},
+    **{"\x1bOA": "up", "\x1bOB": "down"},
+}
+_CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
+
+
+def top(
+    table: Annotated[
+        str, typer.Argument(metavar="[TABLE]", help=f"What to show: {', '.join(TABLES)}.")
+    ] = "hosts",
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    sort: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Default: what is worst first, then the busiest.")
+    ] = "",
+    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order.")] = False,
+    wanted: Annotated[
+        str, typer.Option("--filter", metavar="TEXT", help="Only rows in which this text is.")
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="Print all rows once and end.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two screens at least.")
+    ] = 1.0,
+    count: Annotated[
+        int, typer.Option(min=0, help="Stop after so many screens; 0: until Ctrl-C.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show hosts, NICs, pairs or jobs live, what is wrong first. `?` shows the keys, `q` quits.
+
+    With `--once` or `--json` it prints once and ends. It goes on when the controller starts again.
+    """
+    view = View(table, sort, reverse, wanted)
+    check_view(view)
+    path = controller_socket(socket, lab)
+    feed = Feed(path, watches=not (once or as_json))
+    if table == "pairs":
+        feed.ask_pairs()
+    if as_json:
+        print_json(document(feed.looks(), view))
+        return
+    out = console()
+    if once:
+        out.print(screen(feed.looks(), view, out.width, None))
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        for number in range(1, (count or sys.maxsize) + 1):
+            out.print(screen(feed.looks(), view, out.width, None))
+            if number < (count or sys.maxsize):
+                time.sleep(interval)
+                if table == "pairs":
+                    feed.want_pairs()
+        return
+    with _keys() as fd:
+        _show(feed, view, fd, interval, count)
+
+
+def _show(feed: Feed, view: View, fd: int, interval_s: float, count: int) -> None:
+    """Show a screen whenever there is something new, or a key was pressed, until `q`."""
+    out = console()
+    kept: Looks | None = None
+    shown, due_s = 0, 0.0
+    with Live(console=out, auto_refresh=False, screen=True) as live:
+        while True:
+            if time.monotonic() >= due_s:
+                if view.table == "pairs":
+                    feed.want_pairs()
+                shown, due_s = shown + 1, time.monotonic() + interval_s
+            # A view that is stopped can still be sorted and scrolled.
+            kept = kept if view.paused and kept is not None else feed.looks()
+            size = shutil.get_terminal_size()
+            live.update(screen(kept, view, size.columns, size.lines), refresh=True)
+            if count and shown >= count:
+                return
+            ready, _, _ = select.select([fd], [], [], max(0.05, due_s - time.monotonic()))
+            if not ready:
+                continue
+            data = os.read(fd, 256)
+            if not data:
+                return
+            for key in keys_of(data.decode(errors="ignore")):
+                pressed = press(view, key)
+                if pressed is None:
+                    return
+                view = pressed
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[int]:
+    """Let each key arrive at once and unseen, and give the terminal back as it was."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd)
+        yield fd
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def keys_of(text: str) -> list[str]:
+    """The keys that a terminal has sent, as `press` takes them. Unknown sequences are no key."""
+    keys = []
+    while text:
+        escape = next((each for each in _ESCAPES if text.startswith(each)), None)
+        if escape is not None:
+            keys.append(_ESCAPES[escape])
+            text = text[len(escape) :]
+        elif text == "\x1b":
+            keys.append("escape")
+            text = ""
+        elif text[0] == "\x1b":
+            # The rest of a sequence that means nothing here.
+            end = next((at for at, each in enumerate(text[2:], 3) if each.isalpha()), len(text))
+            text = text[end:]
+        else:
+            key = _CONTROLS.get(text[0], text[0])
+            if len(key) > 1 or key.isprintable():
+                keys.append(key)
+            text = text[1:]
+    return keys
+
+
+@dataclass
+class _Known:
+    state: dict[str, Any]
+    pairs: list[dict[str, Any]]
+    pairs_total: int
+    away: str | None
+    since_s: float
+
+
+class Feed:
+    """The controller's newest state, which a thread keeps. It connects again by itself."""
+
+    def __init__(self, path: Path, *, watches: bool = True) -> None:
+        """Read the state once, and go on in a thread if `watches`.
+
+        Raises NotAvailable when no controller answers now, BadInput when it refuses.
+        """
+        self._path = path
+        self._lock = threading.Condition()
+        watch = Watch(path)
+        self._known = _Known(watch.state, [], 0, None, time.monotonic())
+        self._pairs_s = -_PAIRS_S
+        self._asking = False
+        if watches:
+            threading.Thread(target=self._follow, args=(watch,), name="watch", daemon=True).start()
+        else:
+            watch.close()
+
+    def looks(self) -> Looks:
+        """What is known now."""
+        with self._lock:
+            known = replace(self._known)
+        return Looks(
+            known.state,
+            known.pairs,
+            known.pairs_total,
+            known.away,
+            time.monotonic() - known.since_s,
+        )
+
+    def ask_pairs(self) -> None:
+        """Ask for the busiest pairs, which are not in the stream. Raises what `call` raises."""
+        page = call(self._path, "pairs", active=True, sort="rate", limit=MAX_PAIRS)
+        with self._lock:
+            self._known.pairs, self._known.pairs_total = page["pairs"], int(page["total"])
+
+    def want_pairs(self) -> None:
+        """Have a thread ask for the pairs, if nobody has asked lately; nobody waits for it."""
+        with self._lock:
+            if self._asking or time.monotonic() - self._pairs_s < _PAIRS_S:
+                return
+            self._asking, self._pairs_s = True, time.monotonic()
+
+        def ask() -> None:
+            try:
+                # The stream says what is wrong; old pairs are better than none.
+                with contextlib.suppress(Ri2nError, KeyError, TypeError, ValueError):
+                    self.ask_pairs()
+            finally:
+                with self._lock:
+                    self._asking = False
+
+        threading.Thread(target=ask, name="pairs", daemon=True).start()
+
+    def _follow(self, watch: Watch | None) -> None:
+        """Keep the state, as long as the process runs."""
+        pause_s = 0.1
+        while True:
+            try:
+                with watch or Watch(self._path) as watching:
+                    for state in watching:
+                        pause_s = 0.1
+                        self._note(state, None)
+                why = "it has ended or starts anew"
+            except (NotAvailable, BadInput) as error:
+                why = str(error)
+            watch = None
+            self._note(None, why)
+            time.sleep(pause_s)
+            pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
+
+    def _note(self, state: dict[str, Any] | None, away: str | None) -> None:
+        with self._lock:
+            if (away is None) != (self._known.away is None):
+                self._known.since_s = time.monotonic()
+            self._known.away = away
+            if state is not None:
+                self._known.state = state

@@ -1,0 +1,437 @@
+"""What `ri2n top` shows: rows of a controller's state, sorted and filtered. All of it is pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.cli.views import STYLES
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.problem import Problem, worst_first
+
+__all__ = ["TABLES", "Looks", "View", "check_view", "document", "press", "problems_of", "screen"]
+
+Json = dict[str, Any]
+
+TABLES = ("hosts", "nics", "pairs", "jobs")
+_KEYS = {"h": "hosts", "n": "nics", "p": "pairs", "j": "jobs"}
+
+# Of a row, how bad it is: the rows that need somebody come first unless another order is asked for.
+_BAD, _WARNING, _FINE = 0, 1, 2
+_STATES = {_BAD: STYLES["bad"], _WARNING: STYLES["warning"], _FINE: ""}
+
+# Problems may take this part of the screen, and at least this many lines.
+_PROBLEM_SHARE, _MIN_PROBLEMS = 3, 2
+_FIXED_LINES = 4  # the headline, the table's headings, the line below, and one to spare
+_HELP = """\
+h n p j   hosts, NICs, pairs, jobs        s S   sort by the next, the former column
+/         show rows with a text (Enter)   r     turn the order
+Up Down   scroll; also Page Up, Page Down b     back to the worst first
+space     stop and go on                  q     quit (also Ctrl-C)"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name for `--sort`, its heading, and how its value is written.
+
+    Numbers are sorted from the highest, and stand on the right. `wide`: only where there is room.
+    """
+
+    name: str
+    heading: str
+    show: Callable[[Any], str] = str
+    number: bool = False
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What is known at one moment: the state of op `watch`, the pairs, and for how long it is old.
+
+    `away` says why the controller does not answer now; None when it does.
+    """
+
+    state: Mapping[str, Any]
+    pairs: Sequence[Json] = ()
+    pairs_total: int = 0
+    away: str | None = None
+    away_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class View:
+    """What somebody wants to see. `sort` "" is the worst first. `typing` is a filter in the making.
+
+    `turned` is the opposite of a column's usual order, `first` the first row that is shown.
+    """
+
+    table: str = "hosts"
+    sort: str = ""
+    turned: bool = False
+    wanted: str = ""
+    first: int = 0
+    paused: bool = False
+    typing: str | None = None
+    helping: bool = False
+
+
+def check_view(view: View) -> None:
+    """Raises BadInput when there is no such table, or it has no such column."""
+    if view.table not in TABLES:
+        raise BadInput(f"TABLE: unknown {view.table!r}; choose from {', '.join(TABLES)}")
+    names = [column.name for column in _COLUMNS[view.table]]
+    if view.sort and view.sort not in names:
+        raise BadInput(
+            f"--sort: {view.table} has no column {view.sort!r}; choose from {', '.join(names)}"
+        )
+
+
+def press(view: View, key: str) -> View | None:
+    """The view after a key was pressed; None: the user wants to quit. Other keys do nothing."""
+    if view.typing is not None:
+        if key == "enter":
+            return replace(view, wanted=view.typing, typing=None, first=0)
+        if key == "escape":
+            return replace(view, typing=None)
+        if key == "backspace":
+            return replace(view, typing=view.typing[:-1])
+        return replace(view, typing=view.typing + key) if len(key) == 1 else view
+    if key in ("q", "Q"):
+        return None
+    if key in _KEYS:
+        return View(_KEYS[key], wanted=view.wanted, paused=view.paused)
+    if key in ("s", "S", ">", "<"):
+        names = ["", *(column.name for column in _COLUMNS[view.table])]
+        step = 1 if key in ("s", ">") else -1
+        place = (names.index(view.sort) + step) % len(names)
+        return replace(view, sort=names[place], turned=False, first=0)
+    moves = {"up": -1, "down": 1, "page up": -10, "page down": 10}
+    if key in moves:
+        return replace(view, first=max(0, view.first + moves[key]))
+    changes: dict[str, Callable[[], View]] = {
+        "r": lambda: replace(view, turned=not view.turned, first=0),
+        "b": lambda: replace(view, sort="", turned=False, first=0),
+        "/": lambda: replace(view, typing=""),
+        "escape": lambda: replace(view, wanted="", helping=False, first=0),
+        " ": lambda: replace(view, paused=not view.paused),
+        "?": lambda: replace(view, helping=not view.helping),
+    }
+    return changes[key]() if key in changes else view
+
+
+def problems_of(state: Mapping[str, Any]) -> list[Problem]:
+    """The problems of a state, the worst first."""
+    listed = sorted(state.get("problems", {}).values(), key=lambda each: each.get("rank", 0))
+    return worst_first(
+        Problem(each["severity"], str(each["text"]), str(each.get("advice", "")))
+        for each in listed
+        if each.get("severity") in ("bad", "warning")
+    )
+
+
+def document(looks: Looks, view: View) -> Json:
+    """What `--json` prints: the controller, the problems, and the rows under the table's name."""
+    return {
+        "controller": dict(looks.state.get("controller", {})),
+        "problems": [
+            {"severity": each.severity, "text": each.text, "advice": each.advice}
+            for each in problems_of(looks.state)
+        ],
+        view.table: [
+            {key: value for key, value in row.items() if key != "rank"}
+            for row in _chosen(looks, view)
+        ],
+    }
+
+
+def screen(looks: Looks, view: View, width: int, height: int | None) -> RenderableType:
+    """The screen: what is wrong, the headline, and as many rows as there is room for.
+
+    `height` None: all of them.
+    """
+    parts: list[RenderableType] = []
+    if looks.away is not None:
+        text = f"the controller is away for {looks.away_s:.0f} s: {looks.away}"
+        parts.append(_line(text, STYLES["bad"], width))
+    problems = problems_of(looks.state)
+    room = len(problems)
+    if height is not None:
+        room = min(room, max(_MIN_PROBLEMS, height // _PROBLEM_SHARE))
+    for problem in problems[:room]:
+        parts.append(_line(str(problem), STYLES[problem.severity], width))
+    if len(problems) > room:
+        parts.append(_line(f"{len(problems) - room} more: see ri2n status", "yellow", width))
+    parts.append(_headline(looks, width))
+    if view.helping:
+        parts.append(Text(_HELP))
+    rows = _chosen(looks, view)
+    used = len(parts) + _FIXED_LINES + (_HELP.count("\n") if view.helping else 0)
+    count = len(rows) if height is None else max(1, height - used)
+    first = max(0, min(view.first, len(rows) - count))
+    parts.append(_table(rows[first : first + count], view, width))
+    parts.append(_foot(looks, view, len(rows), first, count, width))
+    return Group(*parts)
+
+
+def short_rate(rate_bps: float | None) -> str:
+    """A rate in bit/s in at most six characters, as `95.6M`; `-` when it is unknown."""
+    if rate_bps is None:
+        return "-"
+    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # Half a unit of the last digit is rounded up, so 999.96 M is 1.0 G.
+        if rate_bps >= factor * 0.99995:
+            return f"{rate_bps / factor:.1f}{unit}"
+    return f"{rate_bps:.0f}"
+
+
+# ---- rows
+
+
+def _hosts(looks: Looks) -> list[Json]:
+    rows = []
+    rates = looks.state.get("rates", {})
+    jobs = _jobs_by_host(looks.state)
+    for name, host in looks.state.get("hosts", {}).items():
+        nics = host["nics"].values()
+        usable = sum(bool(nic["up"] and nic["alive"]) for nic in nics)
+        helper = host.get("helper")
+        helping = None if helper is None else bool(helper["running"] and helper["reports"])
+        connected = bool(host["connected"])
+        rank, state = _FINE, "ok"
+        if not connected:
+            rank, state = _BAD, "away"
+        elif not usable:
+            rank, state = _BAD, "cut off"
+        elif usable < len(nics):
+            rank, state = _WARNING, "NIC dead"
+        elif helping is False:
+            rank, state = _WARNING, "no helper"
+        known = rates.get(name)
+        rows.append(
+            {
+                **{"rank": rank, "name": name, "state": state},
+                **{"usable": usable if connected else None, "nics": len(nics)},
+                "sending": None if known is None else sum(each[0] for each in known.values()),
+                "receiving": None if known is None else sum(each[1] for each in known.values()),
+                **{"helper": helping, "jobs": jobs.get(name, 0), "address": host["address"]},
+            }
+        )
+    return rows
+
+
+def _nics(looks: Looks) -> list[Json]:
+    rows = []
+    for name, host in looks.state.get("hosts", {}).items():
+        rates = looks.state.get("rates", {}).get(name, {})
+        for nic_name, nic in host["nics"].items():
+            rank, state = _FINE, "ok"
+            if not host["connected"]:
+                rank, state = _BAD, "away"
+            elif not nic["up"]:
+                rank, state = _WARNING, "down"
+            elif not nic["alive"]:
+                rank, state = _WARNING, "dead"
+            sending, receiving = rates.get(nic_name, (None, None))
+            speed = nic["speed_bps"]
+            busiest = max(sending or 0, receiving or 0)
+            rows.append(
+                {
+                    **{"rank": rank, "name": f"{name}:{nic_name}", "state": state},
+                    **{"network": nic["network"], "speed": speed},
+                    **{"sending": sending, "receiving": receiving},
+                    "load": None if sending is None or not speed else busiest / speed,
+                    **{"switch": nic.get("switch"), "mac": nic["mac"]},
+                }
+            )
+    return rows
+
+
+def _pairs(looks: Looks) -> list[Json]:
+    rows = []
+    for pair in looks.pairs:
+        paths = pair["paths"]
+        alive = sum(bool(path["alive"]) for path in paths)
+        rank = _FINE if alive == len(paths) else _WARNING if alive else _BAD
+        rows.append(
+            {
+                **{"rank": rank, "name": f"{pair['src']} > {pair['dst']}"},
+                "state": {_FINE: "ok", _WARNING: "path dead", _BAD: "no path"}[rank],
+                **{"alive": alive, "paths": len(paths)},
+                "sending": sum(path.get("tx_bps") or 0 for path in paths),
+                "arriving": sum(path.get("rx_bps") or 0 for path in paths),
+                "largest": max((path["share"] for path in paths), default=None),
+                "striped": bool(pair.get("striped")),
+            }
+        )
+    return rows
+
+
+def _jobs(looks: Looks) -> list[Json]:
+    rows = []
+    for key, job in looks.state.get("jobs", {}).items():
+        rank = _WARNING if job["state"] == "waiting" else _FINE
+        if job.get("failed") or job["state"] == "refused":
+            rank = _BAD
+        rows.append(
+            {
+                **{"rank": rank, "name": key, "state": job["state"], "user": job["user"]},
+                **{"hosts": len(job["hosts"]), "policy": job.get("policy")},
+                **{"min": job.get("min_rate_bps"), "max": job.get("max_rate_bps")},
+                **{"lanes": len(job.get("lanes", ())), "why": job.get("why") or ""},
+            }
+        )
+    return rows
+
+
+def _jobs_by_host(state: Mapping[str, Any]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for job in state.get("jobs", {}).values():
+        for host in job["hosts"]:
+            counts[host] = counts.get(host, 0) + 1
+    return counts
+
+
+_ROWS: dict[str, Callable[[Looks], list[Json]]] = {
+    **{"hosts": _hosts, "nics": _nics, "pairs": _pairs, "jobs": _jobs}
+}
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _yes(value: Any) -> str:
+    return "-" if value is None else "yes" if value else "NO"
+
+
+def _percent(value: Any) -> str:
+    return "-" if value is None else f"{100 * value:.0f}%"
+
+
+_NAME, _STATE = Column("name", "name", _text), Column("state", "state", _text)
+_SENDING = Column("sending", "sending", short_rate, number=True)
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "hosts": (
+        *(_NAME, _STATE, Column("usable", "usable", _text, number=True)),
+        *(Column("nics", "NICs", _text, number=True), _SENDING),
+        Column("receiving", "receiving", short_rate, number=True),
+        *(Column("helper", "helper", _yes), Column("jobs", "jobs", _text, number=True)),
+        Column("address", "address", _text, wide=True),
+    ),
+    "nics": (
+        *(_NAME, _STATE, Column("network", "network", _text)),
+        *(Column("speed", "speed", short_rate, number=True), _SENDING),
+        Column("receiving", "receiving", short_rate, number=True),
+        Column("load", "load", _percent, number=True),
+        *(Column("switch", "switch", _text, wide=True), Column("mac", "MAC", _text, wide=True)),
+    ),
+    "pairs": (
+        *(_NAME, _STATE, Column("alive", "alive", _text, number=True)),
+        *(Column("paths", "paths", _text, number=True), _SENDING),
+        Column("arriving", "arriving", short_rate, number=True),
+        Column("largest", "largest share", _percent, number=True),
+        Column("striped", "striped", _yes, wide=True),
+    ),
+    "jobs": (
+        *(_NAME, _STATE, Column("user", "user", _text)),
+        *(Column("hosts", "hosts", _text, number=True), Column("policy", "policy", _text)),
+        Column("min", "min rate", short_rate, number=True),
+        Column("max", "max rate", short_rate, number=True),
+        *(Column("lanes", "lanes", _text, number=True), Column("why", "why", _text, wide=True)),
+    ),
+}
+
+_WIDE_COLUMNS = 100
+
+
+def _chosen(looks: Looks, view: View) -> list[Json]:
+    """The rows that fit the filter, in the order that is asked for."""
+    wanted = (view.wanted if view.typing is None else view.typing).casefold()
+    rows = [
+        row
+        for row in _ROWS[view.table](looks)
+        if not wanted
+        or any(wanted in str(value).casefold() for key, value in row.items() if key != "rank")
+    ]
+    rows.sort(key=lambda row: str(row["name"]))
+    if not view.sort:
+        rows.sort(key=lambda row: (row["rank"], -(row.get("sending") or 0)), reverse=view.turned)
+        return rows
+    column = next(each for each in _COLUMNS[view.table] if each.name == view.sort)
+    known = [row for row in rows if row[view.sort] is not None]
+    known.sort(
+        key=lambda row: row[view.sort] if column.number else column.show(row[view.sort]),
+        reverse=column.number != view.turned,
+    )
+    # What is not known has no place in an order: it comes last in both.
+    return [*known, *(row for row in rows if row[view.sort] is None)]
+
+
+# ---- the screen: names come from hosts, and may hold anything that changes a terminal
+
+
+def _line(text: str, style: str, width: int) -> Text:
+    line = Text(printable(text, 4 * width), style=style, no_wrap=True, overflow="ellipsis")
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _headline(looks: Looks, width: int) -> Text:
+    about, hosts = looks.state.get("controller", {}), looks.state.get("hosts", {})
+    connected = sum(bool(host["connected"]) for host in hosts.values())
+    mode = "settled" if about.get("settled") else "settling"
+    if not about.get("in_charge", True):
+        mode = f"standing by, {about.get('waits_because', '')}"
+    rates = [rate for nics in looks.state.get("rates", {}).values() for rate in nics.values()]
+    text = (
+        f"{about.get('strategy', '?')}, {mode}; {connected} of {len(hosts)} hosts; "
+        f"{about.get('active_pairs', 0)} active pairs; {len(looks.state.get('jobs', {}))} jobs; "
+        f"sent {short_rate(sum(rate[0] for rate in rates))}bit/s"
+    )
+    good = about.get("settled") and connected == len(hosts) and looks.away is None
+    return _line(text, "bold" if good else "bold yellow", width)
+
+
+def _table(rows: Sequence[Json], view: View, width: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold reverse")
+    columns = [
+        column for column in _COLUMNS[view.table] if not column.wide or width >= _WIDE_COLUMNS
+    ]
+    for column in columns:
+        mark = ("^" if column.number == view.turned else "v") if column.name == view.sort else ""
+        table.add_column(
+            column.heading + mark,
+            justify="right" if column.number else "left",
+            # Names give way where there is no room, so that no value is cut off.
+            no_wrap=column is not _NAME,
+            overflow="ellipsis",
+        )
+    for row in rows:
+        cells = [
+            Text(printable(column.show(row[column.name])), no_wrap=True, overflow="ellipsis")
+            for column in columns
+        ]
+        table.add_row(*cells, style=_STATES[row["rank"]])
+    return table
+
+
+def _foot(looks: Looks, view: View, rows: int, first: int, count: int, width: int) -> Text:
+    if view.typing is not None:
+        return _line(f"/{view.typing}_   Enter: show these; Escape: leave it", "bold", width)
+    shown = f"{min(rows, first + 1)}-{min(rows, first + count)} of {rows} {view.table}"
+    if not rows:
+        shown = f"no {view.table}"
+    if view.table == "pairs" and looks.pairs_total > len(looks.pairs):
+        shown += f" (the busiest of {looks.pairs_total})"
+    parts = [shown, f"sorted by {view.sort or 'what is worst'}"]
+    if view.wanted:
+        parts.append(f"with {view.wanted!r}")
+    if view.paused:
+        parts.append("STOPPED (space)")
+    return _line("; ".join([*parts, "? help, q quit"]), "dim", width)
