@@ -1,6 +1,7 @@
-"""`ri2n doctor`: whether this host, or each host of a lab, is set up as it must be.
+"""`ri2n doctor`: whether this machine, or each host of a lab, is set up as it must be.
 
-`host-doctor` examines the host; this command prints what it has found.
+`host-doctor` examines a host, `doctor_controller.py` the controller's machine. This command prints
+what they have found.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import platform
 import subprocess
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,9 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.common import JsonOption, console, print_json
+from ri2n_sdn.cli.doctor_controller import examine_controller
+from ri2n_sdn.cli.examined import OPTIONS, Examined
 from ri2n_sdn.cli.finding import Finding, problems_in
 from ri2n_sdn.cli.labs import labs
 from ri2n_sdn.cli.views import STYLES
+from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import exit_code, worst_first
 from ri2n_sdn.shipped import host_script
@@ -26,6 +31,7 @@ from ri2n_sdn.shipped import host_script
 __all__ = ["doctor", "findings_in"]
 
 LIMIT_S = 60.0
+HOST = Path("/etc/ri2n/host.conf")
 
 
 def doctor(
@@ -39,20 +45,32 @@ def doctor(
             help="uml or virtual: whether this machine can run labs in guests with it. Boots one."
         ),
     ] = None,
+    controller: Annotated[
+        bool, typer.Option("--controller", help="Look at the controller's side of this machine.")
+    ] = False,
+    socket: Annotated[
+        Path | None,
+        typer.Option(envvar="RI2N_SOCKET", help="With --controller: the controller's socket."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a cluster host and say what to do.
+    """Check this machine, a cluster host or the controller's, and say what to do.
 
+    Without options it looks at all that this machine is: a host, the controller's machine, or both.
     Exit code: 0 when all is right, 1 for warnings, 2 when something is bad.
     """
     if host is not None and lab is None:
         raise BadInput("--host: only with --lab; without --lab, doctor looks at this machine")
     if kernel is not None and lab is not None:
         raise BadInput("--kernel: looks at this machine, not at a lab; leave out --lab")
-    if kernel is not None:
+    if controller and (lab is not None or kernel is not None):
+        raise BadInput("--controller: looks at this machine alone; leave out --lab and --kernel")
+    if controller:
+        findings = examine_controller(Examined.of(socket or DEFAULT_SOCKET))
+    elif kernel is not None:
         findings = labs("--kernel").examine_guest(kernel)
     elif lab is None:
-        findings = _examine_here()
+        findings = _examine_all()
     else:
         findings = labs("--lab").examine_lab(lab, host)
     problems = problems_in(findings)
@@ -69,6 +87,13 @@ def doctor(
             console().print(Text(str(problem), style=STYLES[problem.severity]))
         console().print(_table(findings))
     return exit_code(problems)
+
+
+def _examine_all() -> list[Finding]:
+    """Whatever this machine is; a host, where nothing says that it is anything."""
+    is_controller = OPTIONS.exists() or DEFAULT_SOCKET.exists()
+    findings = examine_controller(Examined.of(DEFAULT_SOCKET)) if is_controller else []
+    return findings + (_examine_here() if HOST.exists() or not is_controller else [])
 
 
 def _examine_here() -> list[Finding]:

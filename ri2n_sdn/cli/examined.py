@@ -1,0 +1,105 @@
+"""The controller that `ri2n doctor` looks at, and how it was started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.cli.finding import Verdict
+from ri2n_sdn.cli.machine import Process, last_option, process, processes
+from ri2n_sdn.client import Watch
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["ANSWER_S", "OPTIONS", "Examined", "Row", "number_in", "user_name"]
+
+OPTIONS = Path("/etc/ri2n/controller.conf")
+STATE_DIR = Path("/var/lib/ri2n/controller")
+ANSWER_S = 10.0
+
+Row = tuple[Verdict, str, str]
+"""What a check says: the verdict, what was seen, and what to do."""
+
+
+@dataclass
+class Examined:
+    """What the checks look at. `state` is None when no controller answers; `why` says why."""
+
+    socket: Path
+    state: dict[str, Any] | None = None
+    why: str = ""
+    running: Process | None = None
+    argv: tuple[str, ...] = ()
+    proc: Path = Path("/proc")
+    now: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+
+    @classmethod
+    def of(cls, path: Path, options: Path = OPTIONS) -> Examined:
+        """Ask the controller at `path`, and find out with which options it runs."""
+        seen = cls(path)
+        try:
+            with Watch(path, silent_s=ANSWER_S) as watch:
+                seen.state = watch.state
+        except (NotAvailable, BadInput) as error:
+            seen.why = str(error)
+        if seen.state is not None:
+            seen.running = process(int(seen.state["controller"]["pid"]))
+        if seen.running is not None:
+            seen.argv = seen.running.argv
+        else:
+            with contextlib.suppress(OSError):
+                line = re.search(
+                    r"^\s*RI2N_CONTROLLER_OPTIONS=(.*)$", options.read_text(errors="replace"), re.M
+                )
+                seen.argv = tuple(line[1].strip("\"'").split()) if line else ()
+        return seen
+
+    def option(self, name: str) -> str | None:
+        """The value of an option of the controller; None when it was not given."""
+        return last_option(self.argv, name)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the controller says of itself."""
+        return self.state["controller"] if self.state is not None else {}
+
+    @property
+    def hosts(self) -> dict[str, Any]:
+        """The hosts that the controller knows."""
+        return self.state["hosts"] if self.state is not None else {}
+
+    @property
+    def state_dir(self) -> Path | None:
+        """The folder of the controller's own store; None when its store is elsewhere."""
+        if self.option("--store") is not None:
+            return None
+        return Path(self.option("--state-dir") or os.environ.get("RI2N_STATE_DIR") or STATE_DIR)
+
+    def web(self) -> Process | None:
+        """The process of `ri2n web`: the controller's child, or a service of its own."""
+        for each in processes(self.proc):
+            words = [Path(word).name for word in each.argv[:4]]
+            if "web" in words and ("ri2n" in words or "ri2n_sdn.cli.main" in words):
+                path = last_option(each.argv, "--socket")
+                if path is None or Path(path) == self.socket:
+                    return each
+        return None
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or its number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def number_in(text: str) -> tuple[int, int] | None:
+    """The first version number in a text."""
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
