@@ -33,6 +33,7 @@ from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.apps.vlans import VlanApp
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.logs import LogLines, configure_log, end_log
+from ri2n_sdn.service import notify
 
 __all__ = ["ControllerOptions", "run"]
 
@@ -125,14 +126,18 @@ def _serve(
         # With a terminal, SIGHUP keeps its meaning: a terminal that closes ends the controller.
         if not os.isatty(0):
             signal.signal(signal.SIGHUP, hang_up)
+    notify("READY=1")
     # An untimed wait would keep the main thread from running signal handlers on some platforms.
     while not cluster.wake.stop.wait(1.0):
+        _tell_watchdog(cluster)
         if hung_up.is_set():
             hung_up.clear()
             # What is wrong stands in the log and in `ri2n status`.
             with contextlib.suppress(BadInput, NotAvailable):
                 restart.check()
                 restart.go()
+    # A new start in this process says READY again.
+    notify(f"STATUS={'starting anew' if restart.wanted else 'ending'}")
     with contextlib.suppress(OSError):
         api.close()
     if restart.wanted:
@@ -143,6 +148,18 @@ def _serve(
         end_log(log)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return 1 if cluster.failed else 0
+
+
+def _tell_watchdog(cluster: Cluster) -> None:
+    """Tell systemd that the controller is well, as long as its threads go on.
+
+    A thread that hangs while it holds the lock stops all others. Nothing in the process can repair
+    that, so nothing is told, and systemd starts the controller anew. A thread that hangs without
+    the lock concerns one host or one client, and those have limits of their own.
+    """
+    if cluster.lock.acquire(timeout=1.0):
+        cluster.lock.release()
+        notify("WATCHDOG=1")
 
 
 class _Restart:

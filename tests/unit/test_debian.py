@@ -9,15 +9,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.schema import cluster_schema
 from ri2n_sdn.cli.config import kind_of
+from ri2n_sdn.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = ROOT / "debian"
 SCRIPTS = ROOT / "ovs-host-scripts"
-RUNS_A_CLUSTER = ("ri2n-controller", "ri2n-host")
+RUNS_A_CLUSTER = ("ri2n-controller", "ri2n-host", "ri2n-web")
 FORBIDDEN = re.compile(
     r"(gcc|g\+\+|clang|cpp|cargo|rustc)(-[0-9]+|-web)?|make|build-essential|.*-dev|.*mpi.*"
     r"|slurm.*|.*(pytest|hypothesis).*|iperf3|tcpdump"
@@ -51,13 +53,14 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of ri2n-controller, without its Python packages and those of debhelper."""
+    """The files of ri2n-controller and ri2n-web, without Python packages and debhelper's files."""
     root = tmp_path_factory.mktemp("controller") / "root"
-    subprocess.run([DEBIAN / "install-controller", root], cwd=ROOT, check=True)
+    for script in ("install-controller", "install-web"):
+        subprocess.run([DEBIAN / script, root], cwd=ROOT, check=True)
     return root
 
 
-def test_there_are_the_three_packages() -> None:
+def test_there_are_the_four_packages() -> None:
     assert set(stanzas()) == {*RUNS_A_CLUSTER, "ri2n-lab"}
 
 
@@ -84,7 +87,7 @@ def test_the_patterns_know_what_they_forbid() -> None:
 def test_every_host_script_is_in_the_package_and_can_be_run_where_it_could(host: Path) -> None:
     packaged = {path.name: path for path in host.rglob("*") if path.is_file()}
     for script in SCRIPTS.rglob("*"):
-        if not script.is_file() or script.name == "ri2n-controller.service":
+        if not script.is_file() or script.name in ("ri2n-controller.service", "ri2n-web.service"):
             continue
         assert script.name in packaged, f"{script.name} is not in ri2n-host"
         if "usr/share/ri2n" in str(packaged[script.name]):
@@ -135,16 +138,49 @@ def test_systemd_understands_the_units_and_their_programs_are_there(
         assert not said
 
 
-def test_the_controller_has_a_user_and_folders_of_its_own(controller: Path) -> None:
-    unit = (controller / "lib/systemd/system/ri2n-controller.service").read_text()
-    user = re.findall(r"^User=(.*)$", unit, flags=re.M)
-    assert user and f"u {user[0]} " in (DEBIAN / "ri2n-controller.sysusers").read_text()
+@pytest.mark.parametrize("package", ["ri2n-controller", "ri2n-web"])
+def test_a_service_has_a_user_and_a_folder_of_its_own(controller: Path, package: str) -> None:
+    unit = (controller / f"lib/systemd/system/{package}.service").read_text()
+    assert re.findall(r"^User=(.*)$", unit, flags=re.M) == [package]
+    assert f"u {package} " in (DEBIAN / f"{package}.sysusers").read_text()
     # Without this word, debhelper 13 leaves the user out without saying so.
     assert "--with installsysusers" in (DEBIAN / "rules").read_text()
+    assert f"-p {package}" in (DEBIAN / "rules").read_text()
     assert "DynamicUser" not in unit
-    state = re.findall(r"^StateDirectory=(.*)$", unit, flags=re.M)
-    assert f"\nEnvironment=RI2N_STATE_DIR=/var/lib/{state[0]}\n" in unit
-    assert f"rm -rf /var/lib/{state[0]}\n" in (DEBIAN / "ri2n-controller.postrm").read_text()
+    assert f"\nStateDirectory={package}\nStateDirectoryMode=0700\n" in unit
+    assert re.search(rf"^Environment=\w+=/var/lib/{package}$", unit, flags=re.M)
+    assert f"rm -rf /var/lib/{package}\n" in (DEBIAN / f"{package}.postrm").read_text()
+
+
+def test_only_the_web_process_may_use_its_socket_and_it_reads_no_key(controller: Path) -> None:
+    units = controller / "lib/systemd/system"
+    unit = (units / "ri2n-controller.service").read_text()
+    assert " controller --web-group ri2n-web $RI2N_CONTROLLER_OPTIONS\n" in unit
+    # It can give a socket to its own group alone, and reads its files by the other one.
+    assert "\nGroup=ri2n-web\nSupplementaryGroups=ri2n-controller\n" in unit
+    assert "\ng ri2n-web -\n" in (DEBIAN / "ri2n-controller.sysusers").read_text()
+    assert "ri2n-controller" not in re.findall(
+        r"^\w*Groups?=(.*)$", (units / "ri2n-web.service").read_text(), flags=re.M
+    )
+
+
+@pytest.mark.parametrize("name", ["controller"])
+def test_options_files_are_all_comments_and_their_examples_are_taken(
+    controller: Path, name: str
+) -> None:
+    text = (controller / f"etc/ri2n/{name}.conf").read_text()
+    unit = (controller / f"lib/systemd/system/ri2n-{name}.service").read_text()
+    assert f"\nEnvironmentFile=-/etc/ri2n/{name}.conf\n" in unit
+    variable = f"RI2N_{name.upper()}_OPTIONS"
+    assert f"${variable}\n" in unit
+    used = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert used in ([f"{variable}="], [f"{variable}=--config /etc/ri2n/cluster.yaml"])
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    known = {option for parameter in command.params for option in parameter.opts}
+    examples = re.findall(rf"^#{variable}=(.*)$", text, flags=re.M)
+    assert examples
+    for option in re.findall(r"(?<![\w-])--[a-z-]+", text.replace("--help", "")):
+        assert option in known, f"ri2n {name} has no {option}"
 
 
 def test_nothing_of_a_host_starts_by_itself() -> None:

@@ -71,6 +71,7 @@ BESIDE = {
     "ri2n_sdn.addresses",
     "ri2n_sdn.client",
     "ri2n_sdn.logs",
+    "ri2n_sdn.service",
     "ri2n_sdn.shipped",
     "ri2n_sdn.__version__",
 }
