@@ -260,9 +260,18 @@ def test_a_controller_lives_through_upgrade_and_removal(box: DebianBox, packages
     web = box.run("stat", "-c", "%a %G", "/run/ri2n-controller/controller-web.sock").stdout
     assert web == "660 ri2n-web\n"
 
-    # A controller that hangs is ended by the watchdog, and starts again.
-    pid = found["pid"]
+    # A controller that hangs is ended by the watchdog, here a more impatient one.
+    more = "/run/systemd/system/ri2n-controller.service.d/impatient.conf"
+    box.sh(f"mkdir -p {more.rpartition('/')[0]}; printf '[Service]\\nWatchdogSec=5s\\n' >{more}")
+    box.sh("systemctl daemon-reload; systemctl restart ri2n-controller")
+    pid = (status(box) or {})["pid"]
     box.run("kill", "-STOP", str(pid))
+    stopped = ("--property=MainPID", "--value", "ri2n-controller")
+    await_true(
+        lambda: box.run("systemctl", "show", *stopped).stdout.strip() not in ("0", str(pid)),
+        lambda: box.journal("ri2n-controller"),
+        PATIENCE_S,
+    )
     await_true(
         lambda: (
             is_active(box, "ri2n-controller") and (status(box) or {}).get("pid") not in (None, pid)

@@ -48,6 +48,8 @@ def test_what_goes_on_has_a_watchdog_and_starts_again(name: str) -> None:
     if settings.get("Type") == "oneshot":
         return
     assert settings["Type"] == "notify" and "WatchdogSec" in settings
+    # A process that is stopped handles no other signal.
+    assert settings["WatchdogSignal"] == "SIGKILL"
     assert settings["Restart"] == "always" and settings["StartLimitIntervalSec"] == "0"
 
 
