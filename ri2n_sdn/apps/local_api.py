@@ -399,9 +399,11 @@ class LocalApi:
         }
 
     def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The paths of a pair with their shares, or the path that one of its flows takes, and why."""
         return local_explain.explain(self._cluster, request, self._paths)
 
     def _strategy(self, request: dict[str, Any], asker: Asker) -> dict[str, Any]:
+        """Change the strategy from the next round on."""
         name = request.get("name")
         if not isinstance(name, str):
             raise BadInput("name: must be the name of a strategy")
@@ -410,10 +412,12 @@ class LocalApi:
         return {}
 
     def _reload(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Check all files that a new start reads, and then start anew in the same process."""
         self._check()
         return {"starts_anew": True}
 
     def _events(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The newest events, or those after the number `since`."""
         since = request.get("since", 0)
         if not isinstance(since, int):
             raise BadInput("since: must be a number")

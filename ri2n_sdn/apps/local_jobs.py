@@ -206,6 +206,7 @@ def _moved_policy(
 
 
 def _list(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """All jobs, and the jobs that have been ordered and that no host carries out yet."""
     with cluster.lock:
         return {"jobs": [_document(cluster, key, job) for key, job in _all(cluster).items()]}
 
@@ -316,6 +317,7 @@ def _details(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
 
 
 def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """Keep a reservation, if its user may have it and it fits beside all others."""
     book, now_s = cluster.jobs.book, time.time()
     asked = request.get("reservation")
     if not isinstance(asked, dict):
@@ -342,11 +344,13 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
 
 
 def _reservations(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """All reservations, in the order in which they begin."""
     kept = cluster.jobs.book.reservations
     return {"reservations": [_reservation(each) for each in sorted(kept.values(), key=_begin_of)]}
 
 
 def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """Remove a reservation."""
     name = _name(request)
     book = cluster.jobs.book
     kept = book.reservations.get(name)
@@ -378,6 +382,7 @@ def _begin_of(kept: Reservation) -> tuple[float, str]:
 
 
 def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """Say what a user may do, `*` for all others. Only root may do so."""
     asker.check_root("rights")
     asked = request.get("right")
     keys = {"user", "policies", "max_rate_bps", "max_hosts", "reserve"}
@@ -406,10 +411,12 @@ def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[
 
 
 def _rights(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """The rights of all users that have any."""
     return {"rights": [_right(right) for _, right in sorted(cluster.jobs.book.rights.items())]}
 
 
 def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+    """Take away what was said of a user. Only root may do so."""
     asker.check_root("rights")
     user = request.get("user")
     if not isinstance(user, str):

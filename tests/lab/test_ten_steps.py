@@ -1,4 +1,4 @@
-"""The ten steps of docs/operations.md, run as written on three machines with nothing.
+"""The ten steps of docs/ten-steps.md, run as written on three machines with nothing.
 
 At their end two hosts stripe. What cannot be done as written, the test does instead: packages (the
 machines have those of this one), the network for `./dev install` (the controller runs from this
@@ -62,7 +62,7 @@ def machines() -> Iterator[dict[str, Machine]]:
 def steps() -> dict[int, tuple[str, str]]:
     """For each step, by its number, the words before its commands, and the commands."""
     text = (
-        (ROOT / "docs" / "operations.md")
+        (ROOT / "docs" / "ten-steps.md")
         .read_text()
         .partition("## Ten steps\n")[2]
         .partition("\n## ")[0]

@@ -64,6 +64,8 @@ ALLOWED: dict[str, set[str]] = {
         ),
         *("ri2n_lab.cluster", "ri2n_lab.guests", "ri2n_lab.traffic"),
     },
+    # The reference shows everything that the software says of itself.
+    "ri2n_lab.manual": {"ri2n_sdn", "ri2n_lab"},
     "ri2n_lab.cli": {"ri2n_sdn.fabric", "ri2n_sdn.cli", "ri2n_lab"},
 }
 BESIDE = {

@@ -1,0 +1,296 @@
+"""Pages of reference, made from what the software says of itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import typer
+
+import ri2n_sdn
+from ri2n_lab.manual.texts import calls_in
+from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.apps.local_vlans import Leases
+from ri2n_sdn.apps.schema import cluster_schema
+from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.watching import Watching
+from ri2n_sdn.apps.web_socket import OWN, READING
+from ri2n_sdn.cli.main import app
+
+__all__ = ["cluster_page", "commands_page", "events_page", "operations_page", "pages", "table"]
+
+MADE = "This page is made from the software itself by `./dev docs`.\n"
+
+Schema = dict[str, Any]
+
+
+def pages() -> dict[str, tuple[str, str]]:
+    """The pages by their path in the site: (title in the navigation, Markdown)."""
+    made: dict[str, tuple[str, Callable[[], str]]] = {
+        "reference/commands.md": ("Commands", commands_page),
+        "reference/cluster-yaml.md": ("cluster.yaml", cluster_page),
+        "reference/operations.md": ("Operations of the controller", operations_page),
+        "reference/events.md": ("Events", events_page),
+    }
+    return {path: (title, f"{page()}\n{MADE}") for path, (title, page) in made.items()}
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table; empty when it has no rows."""
+    if not rows:
+        return ""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(map(_cell, line)) + " |\n" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text.strip()).replace("|", "\\|")
+
+
+# ---- Commands
+
+
+def commands_page() -> str:
+    """All commands of `ri2n` with their arguments and options."""
+    root = typer.main.get_command(app)
+    parts = [
+        "# Commands\n\nFor everybody who types a command: what each one does, and all that it"
+        " takes. `--help` says the same.\n\n"
+    ]
+    for words, command in _commands(("ri2n",), root):
+        parts.append(_command(words, command))
+    return "".join(parts)
+
+
+def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A command and those below it, each with its words."""
+    yield words, command
+    below: Mapping[str, Any] = getattr(command, "commands", {})
+    for name in sorted(below):
+        if not below[name].hidden:
+            yield from _commands((*words, name), below[name])
+
+
+def _command(words: tuple[str, ...], command: Any) -> str:
+    """A command's part of the page. A group has no usage of its own."""
+    context = command.make_context(" ".join(words), [], resilient_parsing=True)
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    parts = [f"## {' '.join(words)}\n\n{_escaped(text)}\n\n"]
+    if not hasattr(command, "commands"):
+        usage = command.get_usage(context).partition(":")[2].split()
+        parts.append(f"```\n{' '.join(usage)}\n```\n\n")
+    rows: dict[str, list[tuple[str, ...]]] = {"argument": [], "option": []}
+    for given in command.params:
+        record = given.get_help_record(context)
+        if record is not None and given.name != "help":
+            about = re.sub(r"\[([^\[\]]*)\]$", r"(\1)", record[1])
+            rows[given.param_type_name].append((f"`{record[0]}`", _escaped(about)))
+    for kind, lines in rows.items():
+        parts.append(table((kind, "meaning"), lines))
+    return "".join(parts)
+
+
+def _escaped(text: str) -> str:
+    """Text of a command's help as Markdown: what looks like a tag or emphasis is neither."""
+    return re.sub(r"([<*_\[])", r"\\\1", text)
+
+
+# ---- cluster.yaml
+
+
+def cluster_page() -> str:
+    """The keys of cluster.yaml, from its JSON Schema."""
+    schema = cluster_schema()
+    rows = [
+        (f"`{key}`", _kind(value), _default_of(value), _about(value))
+        for key, value in _keys("", schema, schema)
+    ]
+    return (
+        "# cluster.yaml\n\nFor administrators: every key of the controller's configuration, with"
+        " what it may hold. All keys are optional unless the last column says otherwise;"
+        " [operations](../operations.md#clusteryaml) says what they are for."
+        " `ri2n config schema` prints the JSON Schema that this is made of, and"
+        " `ri2n check-config FILE` finds what does not fit together.\n\n"
+        + table(("key", "value", "default", "meaning"), rows)
+    )
+
+
+def _keys(prefix: str, schema: Schema, root: Schema) -> Iterator[tuple[str, Schema]]:
+    """Every key below a schema with its full name: `hosts.NAME.nics.NAME.rate_bps`."""
+    required = schema.get("required", ())
+    for name, value in schema.get("properties", {}).items():
+        full = f"{prefix}{name}"
+        inner = _resolved(value, root)
+        yield full, {**inner, **value, "needed": name in required}
+        items, others = inner.get("items"), inner.get("additionalProperties")
+        if isinstance(others, dict):
+            yield from _keys(f"{full}.NAME.", _resolved(others, root), root)
+        elif isinstance(items, dict):
+            yield from _keys(f"{full}[].", _resolved(items, root), root)
+        else:
+            yield from _keys(f"{full}.", inner, root)
+
+
+def _resolved(schema: Schema, root: Schema) -> Schema:
+    """A schema in place of a reference to it, or of a choice of it and null."""
+    for choice in schema.get("anyOf", ()):
+        if choice.get("type") != "null" and len(schema["anyOf"]) == 2:
+            return _resolved(choice, root)
+    if "$ref" in schema:
+        return cast(Schema, root["$defs"][schema["$ref"].rpartition("/")[2]])
+    return schema
+
+
+def _kind(schema: Schema) -> str:
+    """What a value may be, with its limits."""
+    choices = schema.get("enum")
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if "anyOf" in schema:
+        kinds = [_kind(choice) for choice in schema["anyOf"] if choice.get("type") != "null"]
+        return " or ".join(kinds)
+    text = str(schema.get("type", "")).replace("array", "list").replace("object", "map")
+    if isinstance(schema.get("items"), dict) and "type" in schema["items"]:
+        text += f" of {schema['items']['type']}"
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum")
+    if low is not None and high is not None:
+        text += f", {low} to {high}"
+    elif low is not None:
+        text += f", more than {low}" if "exclusiveMinimum" in schema else f", {low} or more"
+    return text
+
+
+def _default_of(schema: Schema) -> str:
+    value = schema.get("default")
+    return "" if value is None or value in ([], {}) else f"`{value}`"
+
+
+def _about(schema: Schema) -> str:
+    about = str(schema.get("description", "")).partition("\n\n")[0]
+    return f"{about} Required.".strip() if schema.get("needed") else about
+
+
+# ---- The controller's operations
+
+
+def operations_page() -> str:
+    """The operations of the controller's sockets: who may use them, and what they take."""
+    # No operation is called: the functions alone are looked at.
+    cluster = cast(Cluster, SimpleNamespace(memory=None))
+    asker = Asker(0, "root")
+    api = object.__new__(LocalApi)
+    api._cluster, api._tokens = cluster, cast(Tokens, Tokens)
+    jobs = job_operations(cluster, asker)
+    rows = []
+    for name, function in sorted(api._operations(Leases(), asker, True, True).items()):
+        source = _source_of(name, function)
+        role = "viewer" if name in READING else "user, on what is the user's own"
+        rows.append(
+            (
+                f"`{name}`",
+                "all" if name in jobs else "root's, the web process's",
+                role if name in READING | OWN else "admin",
+                ", ".join(f"`{key}`" for key in _arguments(source)),
+                (inspect.getdoc(source) or "").partition("\n\n")[0] if source else "",
+            )
+        )
+    return (
+        "# Operations of the controller\n\nFor people who write programs against the controller's"
+        " [sockets](../operations.md#the-controllers-sockets): one JSON object per line,"
+        ' `{"op": NAME, ...}`. The role is the least one that may ask on the web process\'s'
+        " socket.\n\n" + table(("operation", "sockets", "role", "takes", "does"), rows)
+    )
+
+
+def _source_of(name: str, function: Callable[..., Any]) -> FunctionType | None:
+    """The function that does the work: itself, or the one that a lambda or a wrapper calls."""
+    plain = getattr(function, "__func__", function)
+    if not isinstance(plain, FunctionType):
+        return None
+    if plain.__name__ != "<lambda>" and "request" not in plain.__code__.co_varnames[:1]:
+        return plain
+    for cell in plain.__closure__ or ():
+        if isinstance(cell.cell_contents, FunctionType):
+            return _source_of(name, cell.cell_contents)
+    places = [plain.__globals__, *map(vars, (LocalApi, Tokens, Watching))]
+    for used in plain.__code__.co_names:
+        places += [vars(found) for found in [places[0].get(used)] if isinstance(found, ModuleType)]
+    found = [place.get(used) for used in plain.__code__.co_names for place in places]
+    functions = [each for each in found if isinstance(each, FunctionType)]
+    return functions[0] if functions else None
+
+
+def _arguments(function: FunctionType | None, depth: int = 3) -> list[str]:
+    """The keys of a request that a function reads, or that those read to which it gives it."""
+    if function is None:
+        return []
+    found: dict[str, None] = {}
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and _is_request(node.value):
+            _add_key(found, node.slice)
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Attribute) and _is_request(called.value) and node.args:
+                _add_key(found, node.args[0])
+            elif depth and any(_is_request(argument) for argument in node.args):
+                for argument in node.args:
+                    _add_key(found, argument)
+                name = called.attr if isinstance(called, ast.Attribute) else _name(called)
+                inner = function.__globals__.get(name, getattr(LocalApi, name, None))
+                if isinstance(inner, FunctionType):
+                    found |= dict.fromkeys(_arguments(inner, depth - 1))
+    return list(found)
+
+
+def _is_request(node: ast.expr) -> bool:
+    return _name(node) == "request"
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _add_key(found: dict[str, None], node: ast.expr) -> None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+        found[node.value] = None
+
+
+# ---- Events
+
+
+# The calls that tell operators of an event, and which of their arguments is its text.
+_TELLING = (
+    *(("cluster.note", 0), ("self._cluster.note", 0), ("self.note", 0)),
+    *(("self._note", 1), ("self.forget", 1), ("cluster.forget", 1)),
+)
+
+
+def events_page() -> str:
+    """The texts of events, and which part of the controller tells them."""
+    folder = Path(ri2n_sdn.__file__).parent
+    rows: dict[str, str] = {}
+    for path in sorted((folder / "apps").glob("*.py")):
+        for call, argument in _TELLING:
+            for _, text in calls_in(path, call, argument):
+                rows.setdefault(text, path.stem.replace("_", " "))
+    for name in ("wiring", "tree_liveness"):
+        for call in ("events.append", "self._note"):
+            for _, text in calls_in(folder / "discovery" / f"{name}.py", call, 0):
+                rows.setdefault(text, "discovery")
+    told = [(f"`{text}`", by) for text, by in sorted(rows.items()) if re.search("[a-z]{2}", text)]
+    return (
+        "# Events\n\nFor operators and for people who write alarms: what the controller tells in"
+        " its log, in `ri2n top`, in the operation `events` and in its stream of changes. Words in"
+        " capitals stand for names and numbers.\n\n" + table(("event", "told by"), told)
+    )

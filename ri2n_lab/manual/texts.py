@@ -1,0 +1,119 @@
+"""Texts for people, as they stand in the source of the product: problems, findings, events.
+
+An f-string is read without running it: what is filled in becomes its variable's name in capitals,
+so `f"{name} is not connected"` gives `NAME is not connected`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["blank", "calls_in", "findings_in", "templates_of"]
+
+Names = dict[str, list[ast.expr]]
+
+# What people would call a value whose variable has one of these names.
+_PLAINER = {"MEMBER": "HOST", "DESCRIBED": "NIC", "LEN": "NUMBER", "JOIN": "LIST", "SELF": "VALUE"}
+
+
+def blank(expression: ast.expr) -> str:
+    """The word that stands for a value that is filled in."""
+    name = ""
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Attribute) and node.attr != "name":
+            name = node.attr
+        elif isinstance(node, ast.Name):
+            name = node.id
+        if name:
+            break
+    word = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
+    return _PLAINER.get(word, word or "VALUE")
+
+
+def templates_of(expression: ast.expr, names: Names, depth: int = 4) -> list[str]:
+    """All texts that an expression may be; a value that is no text of the source is a blank.
+
+    `names` are the expressions that the function gives to its variables.
+    """
+    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
+        return [expression.value]
+    if isinstance(expression, ast.IfExp):
+        return [
+            *templates_of(expression.body, names, depth),
+            *templates_of(expression.orelse, names, depth),
+        ]
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
+        return [
+            left + right
+            for left in templates_of(expression.left, names, depth)
+            for right in templates_of(expression.right, names, depth)
+        ]
+    if isinstance(expression, ast.JoinedStr):
+        texts = [""]
+        for part in expression.values:
+            inner = part.value if isinstance(part, ast.FormattedValue) else part
+            texts = [text + more for text in texts for more in templates_of(inner, names, depth)]
+        return texts
+    if isinstance(expression, ast.Name) and depth and names.get(expression.id):
+        # A variable whose values are no texts of the source is a blank itself.
+        written = [value for value in names[expression.id] if _is_text(value)]
+        found = [text for value in written for text in templates_of(value, names, depth - 1)]
+        if found:
+            return found
+    return [blank(expression)]
+
+
+def calls_in(file: Path, callee: str, argument: int) -> Iterator[tuple[int, str]]:
+    """(line, text) of an argument of each call of `callee`: `Problem`, or `cluster.note`.
+
+    What stands before the name counts as the last part of what is called, as in `self.cluster`.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    scopes = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    for scope in scopes:
+        names: Names = {}
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                names.setdefault(node.targets[0].id, []).append(node.value)
+        for node in ast.walk(scope):
+            if not isinstance(node, ast.Call) or len(node.args) <= argument:
+                continue
+            if f".{ast.unparse(node.func)}".endswith(f".{callee}"):
+                for text in templates_of(node.args[argument], names):
+                    yield node.lineno, text
+
+
+def findings_in(script: str) -> Iterator[tuple[str, str, str]]:
+    """(check, text, advice) of each `finding` of a host script that is a warning or bad.
+
+    Variables become their names in capitals. An advice that a function gives is empty.
+    """
+    call = re.compile(
+        r'\bfinding\s+(?:warning|bad|"\$\([^)]*\)")\s+(\w+|"[^"]*")\s+(?:\\\n\s*)?"((?:[^"\\]|\\.)*)"'
+        r'(?:\s+(?:\\\n\s*)?"((?:[^"\\(]|\\.)*)")?'
+    )
+    for check, seen, advice in call.findall(script):
+        yield check.strip('"'), _shell_blanks(seen), _shell_blanks(advice)
+
+
+def _shell_blanks(text: str) -> str:
+    """A text of bash with its variables' names in capitals."""
+    text = re.sub(r"\$\{(\w+):\+([^}]*)\}", lambda found: _shell_blanks(found[2]), text)
+    text = re.sub(r"\$\{(\w+)[^}]*\}+", lambda found: found[1].upper(), text)
+    return re.sub(r"\$(\w+)", lambda found: found[1].upper(), text)
+
+
+def _is_text(expression: ast.expr) -> bool:
+    """Whether an expression is a text of the source, with or without values that are filled in."""
+    if isinstance(expression, ast.Constant):
+        return isinstance(expression.value, str)
+    if isinstance(expression, ast.IfExp):
+        return _is_text(expression.body) or _is_text(expression.orelse)
+    if isinstance(expression, ast.BinOp):
+        return _is_text(expression.left) or _is_text(expression.right)
+    return isinstance(expression, ast.JoinedStr)
