@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["blank", "calls_in", "findings_in", "templates_of"]
+__all__ = ["blank", "calls_in", "findings_in", "templates_of", "texts_in"]
 
 Names = dict[str, list[ast.expr]]
 
@@ -76,16 +76,36 @@ def calls_in(file: Path, callee: str, argument: int) -> Iterator[tuple[int, str]
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     for scope in scopes:
-        names: Names = {}
-        for node in ast.walk(scope):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                names.setdefault(node.targets[0].id, []).append(node.value)
+        names = _names_in(scope)
         for node in ast.walk(scope):
             if not isinstance(node, ast.Call) or len(node.args) <= argument:
                 continue
             if f".{ast.unparse(node.func)}".endswith(f".{callee}"):
                 for text in templates_of(node.args[argument], names):
                     yield node.lineno, text
+
+
+def texts_in(file: Path, function: str, least: int = 2) -> Iterator[str]:
+    """All texts of at least `least` words in a function, but for its docstring."""
+    tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    for scope in ast.walk(tree):
+        if isinstance(scope, ast.FunctionDef) and scope.name == function:
+            body = scope.body[1:] if ast.get_docstring(scope) else scope.body
+            inner = {
+                id(part)
+                for statement in body
+                for node in ast.walk(statement)
+                if isinstance(node, ast.JoinedStr | ast.BinOp)
+                for part in ast.walk(node)
+                if part is not node
+            }
+            names = _names_in(scope)
+            for statement in body:
+                for node in ast.walk(statement):
+                    if id(node) not in inner and isinstance(node, ast.expr) and _is_text(node):
+                        for text in templates_of(node, names):
+                            if len(text.split()) >= least:
+                                yield text
 
 
 def findings_in(script: str) -> Iterator[tuple[str, str, str]]:
@@ -106,6 +126,15 @@ def _shell_blanks(text: str) -> str:
     text = re.sub(r"\$\{(\w+):\+([^}]*)\}", lambda found: _shell_blanks(found[2]), text)
     text = re.sub(r"\$\{(\w+)[^}]*\}+", lambda found: found[1].upper(), text)
     return re.sub(r"\$(\w+)", lambda found: found[1].upper(), text)
+
+
+def _names_in(function: ast.AST) -> Names:
+    """The expressions that a function gives to its variables."""
+    names: Names = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            names.setdefault(node.targets[0].id, []).append(node.value)
+    return names
 
 
 def _is_text(expression: ast.expr) -> bool:
