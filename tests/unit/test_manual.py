@@ -94,6 +94,26 @@ def test_the_site_asks_no_other_server() -> None:
     assert not {"extra_css", "extra_javascript", "repo_url"} & set(settings)
 
 
+def test_each_page_says_first_for_whom_it_is() -> None:
+    """Not the results: `ri2n bench report` writes that page."""
+    silent = []
+    for path in named_in(configuration()["nav"]):
+        if path in ("index.md", "results.md") or path.startswith("project/"):
+            continue
+        text = (REPOSITORY / "docs" / path).read_text(encoding="utf-8")
+        first = text.split("\n\n")[1].replace("\n", " ")
+        if not re.match(r"(This page is|These commands are) for ", first):
+            silent.append(path)
+    assert silent == []
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    text = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([^|]+?) \|", text, flags=re.M)
+    words = [word for row in words for word in row.split(", ") if word not in ("word", "---")]
+    assert len(words) > 90 and len(words) == len(set(words))
+
+
 # ---- Generated pages
 
 
