@@ -399,7 +399,7 @@ class LocalApi:
         }
 
     def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The paths of a pair with their shares, or the path that one of its flows takes, and why."""
+        """The paths of a pair with their shares, or the path of one of its flows, and why."""
         return local_explain.explain(self._cluster, request, self._paths)
 
     def _strategy(self, request: dict[str, Any], asker: Asker) -> dict[str, Any]:

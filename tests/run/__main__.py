@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "--junit", type=Path, metavar="FOLDER", help="keep the JUnit files in this folder"
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="tests at once; default: one or two per CPU"
+        "--workers", type=int, metavar="N", help="tests at once; default: two per CPU, at least 4"
     )
     parser.add_argument(
         "--seed",

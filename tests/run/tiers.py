@@ -22,7 +22,7 @@ class Tier:
     """A set of tests that need the same things.
 
     `mark` and `mark_all` are for pytest's -m, in a default run and with --all. `does` is for
-    `--help`. Tests that mostly wait, such as labs in real time, have several workers `per_cpu`.
+    `--help`. Tests that mostly wait, for other processes or for a time, have several workers `per_cpu`.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Tier:
 
 
 TIERS = (
-    Tier("unit", "tests/unit", "nothing but Python"),
-    Tier("sandbox", "tests/sandbox", "a private Open vSwitch, no root"),
+    Tier("unit", "tests/unit", "nothing but Python", per_cpu=2),
+    Tier("sandbox", "tests/sandbox", "a private Open vSwitch, no root", per_cpu=2),
     Tier("rust", "reorder", "cargo test of the helper; with root on devices, too"),
     Tier(
         "lab",
