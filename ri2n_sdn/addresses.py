@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["crowd_of", "plain_address"]
+__all__ = ["crowd_of", "is_loopback", "plain_address"]
 
 # The leading bits of an IPv6 address that belong to the network. A host can choose the others.
 SITE_BITS = 64
@@ -37,3 +37,13 @@ def crowd_of(address: str) -> str:
     except ValueError:
         return plain
     return str(ipaddress.IPv6Network((number >> SITE_BITS << SITE_BITS, SITE_BITS)))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is that of a machine for itself."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(plain_address(host)).is_loopback
+    except ValueError:
+        return False

@@ -31,6 +31,7 @@ from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.apps.vlans import VlanApp
+from ri2n_sdn.apps.web_child import WebChild, web_user
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.logs import LogLines, configure_log, end_log
 from ri2n_sdn.service import notify
@@ -42,7 +43,10 @@ _LOG = logging.getLogger("ri2n")
 
 @dataclass(frozen=True)
 class ControllerOptions:
-    """The options of the command line. `strategy` None stands for the one of cluster.yaml."""
+    """The options of the command line. `strategy` None stands for the one of cluster.yaml.
+
+    `web_listen` is where a web process of this controller listens; None: it has none.
+    """
 
     listen_host: str
     listen_port: int
@@ -56,6 +60,7 @@ class ControllerOptions:
     log_format: str = "text"
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     web_group: str | None = None
+    web_listen: str | None = None
 
     @property
     def name(self) -> str:
@@ -92,7 +97,9 @@ def _serve(
     cluster.jobs.book = JobBook(cluster.memory.store)
     server_apps = listen(options.listen_host, options.listen_port, tls)
     restart = _Restart(options, cluster)
-    api = LocalApi(cluster, restart.check, restart.go, options.web_group)
+    user = web_user() if options.web_listen is not None else None
+    web_group = options.web_group or (user.group if user is not None else None)
+    api = LocalApi(cluster, restart.check, restart.go, web_group)
     charge = Charge(cluster, options.name, restart.go)
     ConnectionApp.charge = DiscoveryApp.charge = charge
     apps = (
@@ -112,6 +119,10 @@ def _serve(
         cluster.strategy,
     )
 
+    web = None
+    if options.web_listen is not None:
+        web = WebChild(options.socket_path, options.web_listen, user)
+        web.start()
     hung_up = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -138,6 +149,8 @@ def _serve(
                 restart.go()
     # A new start in this process says READY again.
     notify(f"STATUS={'starting anew' if restart.wanted else 'ending'}")
+    if web is not None:
+        web.stop()
     with contextlib.suppress(OSError):
         api.close()
     if restart.wanted:

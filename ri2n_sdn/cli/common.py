@@ -86,17 +86,21 @@ def rate_text(rate_bps: float | None) -> str:
     return f"{rate_bps:.0f} bit/s"
 
 
-def parse_listen(text: str) -> tuple[str, int]:
-    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`. Raises BadInput."""
+def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False) -> tuple[str, int]:
+    """(host, port) of `HOST:PORT` or `[IPV6]:PORT`. Raises BadInput, which begins with `option`.
+
+    With `any_port`, the port may be 0.
+    """
     host, colon, port = text.rpartition(":")
     if (
         not colon
         or not host
         or not port.isascii()
         or not port.isdigit()
-        or not 1 <= int(port) <= 65535
+        or not (0 if any_port else 1) <= int(port) <= 65535
     ):
-        raise BadInput(f"--listen {text}: must be HOST:PORT with a port from 1 to 65535")
+        least = 0 if any_port else 1
+        raise BadInput(f"{option} {text}: must be HOST:PORT with a port from {least} to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

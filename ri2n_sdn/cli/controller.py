@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ri2n_sdn.addresses import is_loopback
 from ri2n_sdn.cli.common import LabOption, SocketOption, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.web import DEFAULT_LISTEN
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
@@ -76,6 +78,18 @@ def controller(
             help="The group of the web process, which may use the socket for it. Default: none.",
         ),
     ] = None,
+    web: Annotated[
+        bool,
+        typer.Option(
+            "--web",
+            help="Run `ri2n web` as well, as the user ri2n-web if root starts this and that user "
+            "exists.",
+        ),
+    ] = False,
+    web_listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where --web listens, on this machine alone."),
+    ] = DEFAULT_LISTEN,
 ) -> int:
     """Run the controller until SIGTERM or Ctrl-C.
 
@@ -99,6 +113,13 @@ def controller(
     for name, path in tls_files.items():
         if path is not None and not path.is_file():
             raise BadInput(f"{name} {path}: no such file")
+    if web:
+        web_host, _ = parse_listen(web_listen, "--web-listen")
+        if not is_loopback(web_host):
+            raise BadInput(
+                f"--web-listen {web_listen}: is for this machine alone; other machines need TLS "
+                "and tokens: run `ri2n web`"
+            )
     if store is not None and state_dir is not None:
         raise BadInput("--store: cannot be combined with --state-dir")
 
@@ -122,6 +143,7 @@ def controller(
             log_format=log_format,
             memory=MemoryOptions(state_dir, store, tls),
             web_group=web_group,
+            web_listen=web_listen if web else None,
         )
     )
 

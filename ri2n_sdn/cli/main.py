@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import config, job, policy, reserve, slurm, vlan
+from ri2n_sdn.cli import config, job, policy, reserve, slurm, token, vlan
 from ri2n_sdn.cli.bundle import support_bundle
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.controller import controller, reload
@@ -35,6 +35,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(reserve.reservations, name="reserve")
 app.add_typer(reserve.rights, name="rights")
 app.add_typer(policy.app, name="policy")
+app.add_typer(token.app, name="token")
 app.add_typer(slurm.app, name="slurm")
 
 

@@ -23,7 +23,9 @@ def web(
     lab: LabOption = None,
     listen: Annotated[
         str,
-        typer.Option(metavar="HOST:PORT", help="Where browsers and scripts connect."),
+        typer.Option(
+            metavar="HOST:PORT", help="Where browsers and scripts connect; port 0 is any free one."
+        ),
     ] = DEFAULT_LISTEN,
     tls_cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate and its chain, PEM.")
@@ -60,7 +62,7 @@ def web(
     It stays in the foreground, and waits for a controller that is not there yet. Other machines are
     served only with TLS and tokens (`ri2n token add`).
     """
-    host, port = parse_listen(listen)
+    host, port = parse_listen(listen, any_port=True)
     try:
         from ri2n_sdn.web.server import serve
         from ri2n_sdn.web.settings import WebSettings

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ri2n_sdn.web.settings import WebSettings, is_loopback
+from ri2n_sdn.addresses import is_loopback
+from ri2n_sdn.web.settings import WebSettings
 
 __all__ = ["MAX_BODY_BYTES", "Guard"]
 

@@ -12,18 +12,27 @@ import socket
 import ssl
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.settings import WebSettings
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
 
 __all__ = ["serve"]
 
 _LOG = logging.getLogger("ri2n.web")
 # Streams and pages stay open for hours. At the end they get so long.
 _END_S = 2
+# When the parent has ended, this process does so after this time at the latest.
+_LAST_S = 10.0
 MAX_CONNECTIONS = 1000
 """So many connections and requests at once; more are answered with 503."""
 
@@ -83,7 +92,7 @@ async def _run(
             if not self.should_exit:
                 ready(settings)
 
-    server = Server(_config(uvicorn, build(Feed(settings.controller_socket), settings), settings))
+    server = Server(_config(build(Feed(settings.controller_socket), settings), settings))
     loop = asyncio.get_running_loop()
 
     def end() -> None:
@@ -92,22 +101,31 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     if ends_with is not None:
-
-        def parent_said() -> None:
-            try:
-                more = os.read(ends_with, 4096)
-            except OSError:
-                more = b""
-            if not more:
-                loop.remove_reader(ends_with)
-                _LOG.info("the controller has ended, and so this process ends")
-                end()
-
-        loop.add_reader(ends_with, parent_said)
+        _end_with(ends_with, lambda: loop.call_soon_threadsafe(end))
     await server.serve(sockets=[listening])
 
 
-def _config(uvicorn, app, settings: WebSettings):  # type: ignore[no-untyped-def]
+def _end_with(descriptor: int, end: Callable[[], object]) -> None:
+    """Call `end` as soon as nobody has the other end of a pipe any more.
+
+    A thread waits for that, and ends this process if the event loop does not do so in time.
+    """
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(descriptor, 4096):
+                pass
+        with contextlib.suppress(RuntimeError):
+            end()
+        time.sleep(_LAST_S)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _config(app: FastAPI, settings: WebSettings) -> uvicorn.Config:
+    import uvicorn
+
     made = uvicorn.Config(
         app,
         http="h11",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ri2n_sdn.addresses import plain_address
+from ri2n_sdn.addresses import is_loopback
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["DEFAULT_PORT", "WebSettings", "is_loopback"]
+__all__ = ["DEFAULT_PORT", "WebSettings"]
 
 DEFAULT_PORT = 8420
 _SECRET_BYTES = 32
@@ -95,13 +94,3 @@ class WebSettings:
         if len(text) < _SECRET_BYTES:
             raise NotAvailable(f"{path}: is too short; remove it, and another is made")
         return text
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is that of this machine for itself."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(plain_address(host)).is_loopback
-    except ValueError:
-        return False

@@ -1,4 +1,6 @@
-"""Controllers as forks of one process that has imported them, so no start waits for imports.
+"""Controllers and web processes as forks of one process that has imported all they need.
+
+So no start waits for imports.
 
 That process is the fork server of `multiprocessing`. Each fork runs `main()` of the command line in
 a process of its own, with its own arguments, output and exit code. `test_start.py` starts
@@ -18,7 +20,9 @@ from pathlib import Path
 __all__ = ["Forked", "fork"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["ri2n_sdn.cli.main", "ri2n_sdn.apps.launcher", __name__])
+_CONTEXT.set_forkserver_preload(
+    ["ri2n_sdn.cli.main", "ri2n_sdn.apps.launcher", "ri2n_sdn.web.app", __name__]
+)
 
 
 class Forked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,15 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ri2n_lab.cluster.sandbox import reserve_port
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web import auth as auth_module
 from ri2n_sdn.web import history as history_module
-from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied
+from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied, hash_of
 from ri2n_sdn.web.guard import MAX_BODY_BYTES
 from ri2n_sdn.web.history import EVERY_S, KEPT_S, History
 from ri2n_sdn.web.settings import WebSettings
 from ri2n_sdn.web.shape import checked
 from ri2n_sdn.web.who import ROLES, Who
+from tests.unit.commands import ri2n
 from tests.unit.web_app import bearer, run, serving
 from tests.unit.web_state import TOKENS, FakeFeed, cluster_state, token_document
 
@@ -390,3 +393,77 @@ def test_a_body_that_is_too_long_is_refused() -> None:
                 assert (await client.post("/metrics", content=parts())).status_code == status
 
     run(ask())
+
+
+# ---- Commands
+
+NONE = "/nonexistent/controller.sock"
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--listen", "0.0.0.0:0"], "may be served only with TLS and tokens"),
+        (["--listen", "0.0.0.0:0", "--require-tokens"], "may be served only with TLS and tokens"),
+        (["--listen", "nonsense"], "--listen nonsense: must be HOST:PORT"),
+        (["--tls-cert", "/nonexistent/c"], "--tls-key is missing"),
+        (["--host-name", "web.example"], "--host-name: needs --require-tokens"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(options: list[str], fault: str) -> None:
+    done = ri2n("web", "--socket", NONE, *options)
+    assert done.returncode == 2 and fault in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    reserved, port = reserve_port()
+    with reserved:
+        reserved.listen()
+        listen = f"127.0.0.1:{port}"
+        done = ri2n("web", "--socket", NONE, "--listen", listen)
+    assert done.returncode == 2 and f"--listen {listen}: Address already in use" in done.stderr
+
+
+def test_a_child_is_for_this_machine_alone() -> None:
+    done = ri2n("controller", "--web", "--web-listen", "0.0.0.0:8420")
+    assert done.returncode == 2 and "is for this machine alone" in done.stderr
+
+
+def test_a_token_is_shown_once_and_only_its_hash_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+
+    def call(path: Path, op: str, **arguments: Any) -> dict[str, Any]:
+        sent.append({"op": op, **arguments})
+        kept = {"name": "t", "role": arguments["role"], "user": arguments.get("user")}
+        return {"token": {**kept, "created_s": 1.0, "expires_s": None}}
+
+    monkeypatch.setattr("ri2n_sdn.cli.token.call", call)
+    tokens = set()
+    for _ in range(2):
+        done = ri2n("token", "add", "t", "--role", "user", "--user", "al", "--socket", NONE)
+        token = done.stdout.strip()
+        assert done.returncode == 0 and len(token) == 43 and token not in done.stderr
+        asked = sent.pop()
+        assert asked == {
+            **{"op": "token_add", "name": "t", "role": "user", "user": "al"},
+            "hash": hash_of(token),
+        }
+        tokens.add(token)
+    assert len(tokens) == 2
+    done = ri2n("token", "add", "t", "--role", "admin", "--days", "3", "--json", "--socket", NONE)
+    assert hash_of(json.loads(done.stdout)["token"]) == sent.pop()["hash"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--role", "root"], "--role: unknown 'root'; choose from viewer, user, admin"),
+        (["--role", "user"], "--user: is missing"),
+        (["--role", "admin", "--days", "0"], "--days"),
+        (["--role", "admin"], "no controller listens there"),
+    ],
+)
+def test_a_wrong_token_is_refused_in_one_line(options: list[str], fault: str) -> None:
+    done = ri2n("token", "add", "t", *options, "--socket", NONE)
+    assert done.returncode == 2 and fault in done.stderr and done.stdout == ""
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,103 @@
+"""`ri2n token`: who may do what through the web process."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, note, print_json
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.text import time_text
+
+__all__ = ["app"]
+
+ROLES = ["viewer", "user", "admin"]
+TOKEN_BYTES = 32
+
+app = typer.Typer(no_args_is_help=True, help="Tokens for REST and the GUI (`ri2n web`).")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name for the token.")],
+    role: Annotated[
+        str,
+        typer.Option(
+            help="viewer changes nothing, user acts on his own jobs and reservations, admin does "
+            "all."
+        ),
+    ],
+    user: Annotated[str | None, typer.Option(help="Whose jobs; needed with the role user.")] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Good for so long. Default: until it is removed.")
+    ] = None,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token and print it. It is shown this once: the controller keeps only its hash."""
+    if role not in ROLES:
+        raise BadInput(f"--role: unknown {role!r}; choose from {', '.join(ROLES)}")
+    if user is None and role == "user":
+        raise BadInput("--user: is missing; a token with the role user is for one user's jobs")
+    more: dict[str, Any] = {} if user is None else {"user": user}
+    if days is not None:
+        more["days"] = days
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    answer = call(
+        controller_socket(socket, lab),
+        "token_add",
+        name=name,
+        role=role,
+        hash=hashlib.sha256(token.encode()).hexdigest(),
+        **more,
+    )["token"]
+    if as_json:
+        print_json({**answer, "token": token})
+        return
+    print(token)
+    note(f"{name}: role {role}; keep the token, it is not shown again")
+
+
+@app.command("ls")
+def list_tokens(
+    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
+) -> None:
+    """Show all tokens: their names and roles, never their text."""
+    tokens = call(controller_socket(socket, lab), "token_list")["tokens"]
+    if as_json:
+        print_json(tokens)
+        return
+    if not tokens:
+        print("no tokens")
+        return
+    shown = Table()
+    for heading in ("token", "role", "user", "made", "ends"):
+        shown.add_column(heading)
+    for each in tokens:
+        end_s = each["expires_s"]
+        shown.add_row(
+            each["name"],
+            each["role"],
+            each["user"] or "-",
+            time_text(each["created_s"]),
+            time_text(end_s) if end_s is not None else "never",
+        )
+    console().print(shown)
+
+
+@app.command()
+def rm(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
+    socket: SocketOption = None,
+    lab: LabOption = None,
+) -> None:
+    """Remove a token. Whoever has it can do nothing with it from now on."""
+    call(controller_socket(socket, lab), "token_remove", name=name)
+    print(f"{name}: removed")

@@ -1,0 +1,204 @@
+"""A real controller and a real web process: changes, tokens, kills, TLS, and who is served."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import ssl
+import subprocess
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ri2n_lab.cluster.sandbox import Sandbox, reserve_port
+from ri2n_sdn.client import call
+from tests.unit.commands import ri2n
+from tests.waiting import LONG_S, wait_until
+
+from .test_tls import openssl
+from .test_trunk import dead_port
+from .web_process import WebProcess, get, gone, web_process
+
+HOSTS = ("A", "B")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
+        made.start_controller(strategy="max_min")
+        made.wait_settled()
+        yield made
+        assert "Traceback" not in made.log()
+
+
+@pytest.fixture(scope="module")
+def web(sandbox: Sandbox) -> Iterator[WebProcess]:
+    with web_process(sandbox.socket) as made:
+        wait_until(lambda: connected(made), made.log)
+        yield made
+
+
+def connected(web: WebProcess) -> bool:
+    """What Prometheus sees, which is not the business of REST."""
+    return "ri2n_controller_connected 1.0" in web.get("/metrics").body.decode()
+
+
+def status(sandbox: Sandbox) -> dict[str, Any]:
+    return call(sandbox.socket, "status", pairs=False)
+
+
+def token_of(sandbox: Sandbox, name: str, role: str, *more: str) -> str:
+    done = ri2n("token", "add", name, "--role", role, *more, "--socket", str(sandbox.socket))
+    assert done.returncode == 0, done.stderr
+    token = done.stdout.strip()
+    assert re.fullmatch(r"[\w-]{43}", token, re.ASCII) and token not in done.stderr
+    return token
+
+
+def test_changes_of_the_controller_are_seen_at_once(sandbox: Sandbox, web: WebProcess) -> None:
+    def alive(nic: str) -> bool:
+        return bool(web.get("/api/v1/state").json()["hosts"]["B"]["nics"][nic]["alive"])
+
+    assert alive("B-e0") and alive("B-e1")
+    with dead_port(sandbox, "B", 1):
+        wait_until(lambda: not alive("B-e1"), "a dead NIC is not seen")
+        assert alive("B-e0")
+    wait_until(lambda: alive("B-e1"), "a NIC that has come back is not seen")
+
+
+def test_a_token_works_at_once_and_ends_at_once(sandbox: Sandbox, web: WebProcess) -> None:
+    def code(token: str | None) -> int:
+        return web.get("/api/v1/state", token).status
+
+    assert code(None) == 200 and code("no-such-token") == 401
+    token = token_of(sandbox, "operator", "admin")
+    wait_until(lambda: code(token) == 200, "a new token is not known")
+    assert web.get("/api/v1/state", token).json()["role"] == "admin"
+    listed = ri2n("token", "ls", "--socket", str(sandbox.socket))
+    assert "operator" in listed.stdout and token not in listed.stdout
+    again = ri2n("token", "add", "operator", "--role", "viewer", "--socket", str(sandbox.socket))
+    assert again.returncode == 2 and again.stderr.strip() == (
+        "ri2n: name: there is a token operator already"
+    )
+    assert ri2n("token", "rm", "operator", "--socket", str(sandbox.socket)).returncode == 0
+    wait_until(lambda: code(token) == 401, "a token that was removed works still")
+    assert "no tokens" in ri2n("token", "ls", "--socket", str(sandbox.socket)).stdout
+
+
+def test_the_web_process_may_be_killed_at_any_moment(sandbox: Sandbox, web: WebProcess) -> None:
+    before = status(sandbox)
+    for number in range(2):
+        with web_process(sandbox.socket) as other:
+            if number:
+                wait_until(lambda other=other: connected(other), other.log)  # type: ignore[misc]
+            other.process.kill()
+            other.process.wait()
+    after = status(sandbox)
+    assert after["pid"] == before["pid"] and after["settled"]
+    assert not after["counters"].get("watch_errors")
+    assert connected(web)
+
+
+def test_the_controller_may_be_killed_at_any_moment(sandbox: Sandbox, web: WebProcess) -> None:
+    sandbox.kill_controllers()
+    wait_until(lambda: not connected(web), "nobody notices that the controller has gone")
+
+    def why() -> str:
+        return str(web.get("/api/v1/state").json()["why"])
+
+    wait_until(lambda: "start one with `ri2n controller`" in why(), why)
+    answer = web.get("/api/v1/state").json()
+    assert set(answer["hosts"]) == set(HOSTS), "what was known is forgotten"
+    sandbox.start_controller(strategy="ri2n_plus")
+    sandbox.wait_settled()
+    wait_until(lambda: connected(web), web.log)
+    assert web.get("/api/v1/state").json()["controller"]["strategy"] == "ri2n_plus"
+
+
+def test_a_web_process_waits_for_its_controller(tmp_path: Path) -> None:
+    with web_process(tmp_path / "none.sock") as web:
+        answer = web.get("/api/v1/state")
+        assert answer.status == 200 and not answer.json()["connected"]
+        assert web.get("/api/v1/state", "some-token").status == 503
+
+
+# ---- Who is served, and how
+
+
+def test_tls_and_tokens_for_other_machines(sandbox: Sandbox, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-days", "2", "-subj", "/CN=ri2n", "-addext", "subjectAltName=IP:127.0.0.1",
+            "-keyout", str(key), "-out", str(certificate))  # fmt: skip
+    tls = ssl.create_default_context(cafile=str(certificate))
+    options = ["--tls-cert", str(certificate), "--tls-key", str(key), "--require-tokens"]
+    token = token_of(sandbox, "remote", "viewer", "--days", "1")
+    with web_process(sandbox.socket, *options, listen="0.0.0.0:0") as web:
+        assert web.url.startswith("https://")
+        url = web.url.replace("0.0.0.0", "127.0.0.1") + "api/v1/state"
+        assert get(url, tls=tls).status == 401
+        wait_until(lambda: get(url, token, tls=tls).status == 200, web.log)
+        answer = get(url, token, tls=tls)
+        assert answer.headers["Strict-Transport-Security"]
+        with pytest.raises((urllib.error.URLError, OSError)):
+            get(url.replace("https", "http"), token)
+    key.write_text("nonsense")
+    done = ri2n("web", "--socket", str(sandbox.socket), "--listen", "127.0.0.1:0", *options)
+    assert done.returncode == 2 and done.stderr.startswith("ri2n: --tls-cert"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_user_starts_it_with_the_gui(tmp_path: Path) -> None:
+    """An interpreter of its own, as a user has it."""
+    with web_process(tmp_path / "none.sock", gui=True) as web:
+        page = web.get("/")
+        assert page.status == 200 and page.headers["Content-Type"].startswith("text/html")
+        assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
+        cookie = page.headers["Set-Cookie"].lower()
+        assert "httponly" in cookie and "samesite=strict" in cookie
+
+
+# ---- The web process as the controller's child
+
+
+@pytest.mark.long
+def test_the_child_is_started_again_and_ends_with_the_controller(tmp_path: Path) -> None:
+    reserved, port = reserve_port()
+    url = f"http://127.0.0.1:{port}/metrics"
+
+    def child() -> int | None:
+        """The pid of the web process that answers."""
+        found = subprocess.run(
+            ["ss", "-Hltnp", f"sport = :{port}"], capture_output=True, text=True, check=True
+        ).stdout
+        pids = re.findall(r"pid=(\d+)", found)
+        try:
+            answers = bool(pids) and get(url).status == 200
+        except (urllib.error.URLError, OSError):
+            return None
+        return int(pids[0]) if answers else None
+
+    with Sandbox({"A": ["n0"], "B": ["n0"]}) as sandbox:
+        controller = sandbox.start_controller(extra=["--web", "--web-listen", f"127.0.0.1:{port}"])
+        reserved.close()
+        wait_until(child, sandbox.log)
+        first = child()
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: child() not in (None, first), sandbox.log)
+        second = child()
+        assert second is not None and "it is started again" in sandbox.log()
+        controller.kill()
+        controller.wait()
+        wait_until(lambda: gone(second), "the child has outlived its controller")
+        controller = sandbox.start_controller(extra=["--web", "--web-listen", f"127.0.0.1:{port}"])
+        wait_until(child, sandbox.log)
+        third = child()
+        assert third is not None
+        controller.terminate()
+        assert controller.wait(LONG_S) == 0 and gone(third)
+        assert "Traceback" not in sandbox.log(), sandbox.log()
