@@ -126,6 +126,12 @@ class WebChild:
                     pass_fds=(its,),
                     cwd="/",
                     umask=0o077,
+                    # Else it would speak to systemd for the controller.
+                    env={
+                        name: value
+                        for name, value in os.environ.items()
+                        if not name.startswith(("NOTIFY_SOCKET", "WATCHDOG_"))
+                    },
                     start_new_session=True,  # a terminal's Ctrl-C is for the controller alone
                     **self._as_user(),
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,8 @@ import typer
 from ri2n_sdn.cli.common import LabOption, SocketOption, note, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import DEFAULT_SOCKET
-from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS, LogLines, configure_log, end_log
 
 __all__ = ["DEFAULT_LISTEN", "web"]
 
@@ -54,6 +54,10 @@ def web(
             help="Keep sessions of the GUI here. Default: they end with this process.",
         ),
     ] = None,
+    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "warning",
+    log_format: Annotated[
+        str, typer.Option(help="text, or json: each line is a JSON object.")
+    ] = "text",
     no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
     ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -76,24 +80,34 @@ def web(
         if lab is not None:
             raise
         path = DEFAULT_SOCKET
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if log_level not in LOG_LEVELS:
+        raise BadInput(f"--log-level: unknown {log_level!r}; choose from {', '.join(LOG_LEVELS)}")
+    if log_format not in LOG_FORMATS:
+        raise BadInput(
+            f"--log-format: unknown {log_format!r}; choose from {', '.join(LOG_FORMATS)}"
+        )
+    log: list[LogLines] = []
+
+    def begins() -> None:
+        log.append(configure_log(log_level, log_format))
 
     def ready(settings: WebSettings) -> None:
         note(f"ri2n web: {settings.url} (controller: {path})")
 
-    serve(
-        WebSettings(
-            controller_socket=path,
-            host=host,
-            port=port,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            require_tokens=require_tokens,
-            storage_secret_file=state_dir / "secret" if state_dir is not None else None,
-            storage_dir=state_dir / "sessions" if state_dir is not None else None,
-            host_names=tuple(host_name or ()),
-            gui=not no_gui,
-        ),
-        ends_with=ends_with,
-        ready=ready,
+    settings = WebSettings(
+        controller_socket=path,
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        require_tokens=require_tokens,
+        storage_secret_file=state_dir / "secret" if state_dir is not None else None,
+        storage_dir=state_dir / "sessions" if state_dir is not None else None,
+        host_names=tuple(host_name or ()),
+        gui=not no_gui,
     )
+    try:
+        serve(settings, ends_with=ends_with, begins=begins, ready=ready)
+    finally:
+        for each in log:
+            end_log(each)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.service import notify, watchdog_s
 from ri2n_sdn.web.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ def serve(
     settings: WebSettings,
     *,
     ends_with: int | None = None,
+    begins: Callable[[], None] = lambda: None,
     ready: Callable[[WebSettings], None] = lambda settings: None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or the end of `ends_with`.
 
     `ends_with` is a file descriptor, which ends when the process does that has the other end.
+    `begins` is called when the settings and the port are good, before this process is changed;
     `ready` is called with the settings, which have the port then, when browsers can connect. Raises
     BadInput when the settings are wrong, NotAvailable when a file or the port cannot be used, or
     when a package is missing.
@@ -60,6 +63,7 @@ def serve(
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(_listen(settings))
         settings = replace(settings, port=listening.getsockname()[1])
+        begins()
         stack.enter_context(_storage(settings))
         asyncio.run(_run(settings, listening, ends_with, ready))
 
@@ -91,6 +95,7 @@ async def _run(
             await super().startup(sockets)
             if not self.should_exit:
                 ready(settings)
+                notify("READY=1")
 
     server = Server(_config(build(Feed(settings.controller_socket), settings), settings))
     loop = asyncio.get_running_loop()
@@ -102,7 +107,19 @@ async def _run(
         loop.add_signal_handler(number, end)
     if ends_with is not None:
         _end_with(ends_with, lambda: loop.call_soon_threadsafe(end))
-    await server.serve(sockets=[listening])
+    watchdog = asyncio.create_task(_tell_watchdog())
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        watchdog.cancel()
+
+
+async def _tell_watchdog() -> None:
+    """Tell systemd that the event loop goes on, as often as it wants to hear that."""
+    limit_s = watchdog_s()
+    while limit_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(limit_s / 3)
 
 
 def _end_with(descriptor: int, end: Callable[[], object]) -> None:
