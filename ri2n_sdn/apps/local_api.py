@@ -18,6 +18,7 @@ from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
 from ri2n_sdn.apps.asker import ROOT, Asker, asker_of
+from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.measured import PathRates
@@ -28,7 +29,7 @@ from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching, counters_of
-from ri2n_sdn.apps.web_socket import give_to_group, speaker_of
+from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
@@ -72,6 +73,7 @@ class LocalApi:
         self._cluster = cluster
         self._check = check
         self._tokens = Tokens(cluster.memory.store)
+        self._audit = Audit()
         collector = Collector(cluster, self._tokens.documents, lambda: parameter_values(cluster))
         self._open: Counter[int] = Counter()
         self._open_lock = threading.Lock()
@@ -192,6 +194,17 @@ class LocalApi:
         asks. The answer to `watch` has a `watcher`, which must be served.
         """
         held = leases if leases is not None else local_vlans.Leases()
+        request: Any = None
+        speaker: Speaker | None = None
+
+        def note(error: str | None = None) -> None:
+            if speaker is not None:
+                self._audit.note(speaker.user, speaker.role, "web", request, error)
+            elif isinstance(request, dict):
+                role = "admin" if asker.uid == 0 else "user"
+                via = "cli" if everything else "jobs"
+                self._audit.note(asker.name, role, via, request, error)
+
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
@@ -207,13 +220,15 @@ class LocalApi:
                 raise BadInput(f"op: must be one of {', '.join(operations)}")
             if speaker is not None:
                 speaker.check(name)
-            return {"ok": True, **operations[name](request)}
+            answer = operations[name](request)
+            note()
+            return {"ok": True, **answer}
         except (BadInput, NotAvailable) as error:
             # The text may repeat parts of the request, which may hold any character.
-            return {
-                "ok": False,
-                "error": "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error)),
-            }
+            text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
+            if not web or speaker is not None:
+                note(text[:300])
+            return {"ok": False, "error": text}
         except (ValueError, RecursionError):
             return {"ok": False, "error": "not a JSON object on one line"}
         except Exception as error:
@@ -237,10 +252,12 @@ class LocalApi:
             "vlan_table": lambda request: local_vlans.set_table(cluster, request, leases),
             "traffic": lambda request: local_vlans.traffic(cluster),
             "vlan_check": lambda request: local_vlans.check(cluster),
+            "vlan_tables": lambda request: local_vlans.tables(cluster, request),
             "watch": lambda request: {"watcher": self._watching.join(tokens=web)},
             "pairs": lambda request: pairs_page(cluster, request, self._paths),
             "parameters": lambda request: list_parameters(cluster),
             "parameters_set": lambda request: set_parameter(cluster, request, asker),
+            "audit": lambda request: self._audit.document(),
             "token_add": self._tokens.add,
             "token_list": lambda request: self._tokens.list(),
             "token_remove": self._tokens.remove,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
@@ -10,7 +11,7 @@ from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey
 
-__all__ = ["Leases", "check", "set_table", "traffic"]
+__all__ = ["Leases", "check", "set_table", "tables", "traffic"]
 
 _MAX_OWNER = 64
 
@@ -78,6 +79,31 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
         return {"owners": tree.adaptive.tables}
 
 
+def tables(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
+    """The programs' path tables, the newest last; with the rows of the one of `owner`.
+
+    There are none where no links between switches are declared.
+    """
+    owner = request.get("owner")
+    if owner is not None and not isinstance(owner, str):
+        raise BadInput("owner: must be the name of a program")
+    with cluster.lock:
+        tree = cluster.fat_tree
+        if tree is None:
+            return {"tables": []}
+        return {
+            "tables": [
+                {
+                    "owner": name,
+                    "pairs": len(table),
+                    "leased": name in tree.leased,
+                    **({"rows": _rows(table)} if name == owner else {}),
+                }
+                for name, table in tree.adaptive.rows.items()
+            ]
+        }
+
+
 def traffic(cluster: Cluster) -> dict[str, Any]:
     """The bytes that each pair has sent since the controller began, as last counted."""
     with cluster.lock:
@@ -97,6 +123,10 @@ def check(cluster: Cluster) -> dict[str, Any]:
     """Check switches, cables and VLANs, and return what is wrong."""
     findings, n_probes = check_vlans(cluster)
     return {"findings": findings, "probes": n_probes}
+
+
+def _rows(table: Mapping[PairKey, int]) -> list[list[str | int]]:
+    return [[*pair, vlan] for pair, vlan in sorted(table.items())]
 
 
 def _clear(cluster: Cluster, owner: str) -> None:

@@ -119,6 +119,11 @@ class Adaptive:
         """By owner of a table, its number of pairs; the newest table last."""
         return {owner: len(table) for owner, table in self._tables.items()}
 
+    @property
+    def rows(self) -> Mapping[str, Mapping[PairKey, int]]:
+        """The tables themselves by owner; the newest last."""
+        return dict(self._tables)
+
     def __len__(self) -> int:
         """How many pairs are remembered."""
         return len(self._known)
