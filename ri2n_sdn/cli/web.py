@@ -58,6 +58,15 @@ def web(
     log_format: Annotated[
         str, typer.Option(help="text, or json: each line is a JSON object.")
     ] = "text",
+    requests_per_s: Annotated[
+        float,
+        typer.Option(
+            metavar="N",
+            min=0.1,
+            max=1e6,
+            help="A token, or an address without one, may ask REST so often.",
+        ),
+    ] = 50.0,
     no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
     ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
@@ -105,6 +114,7 @@ def web(
         storage_dir=state_dir / "sessions" if state_dir is not None else None,
         host_names=tuple(host_name or ()),
         gui=not no_gui,
+        requests_per_s=requests_per_s,
     )
     try:
         serve(settings, ends_with=ends_with, begins=begins, ready=ready)

@@ -41,7 +41,7 @@ def build(feed: Feed, settings: WebSettings) -> FastAPI:
     )
     app.add_middleware(Guard, settings=settings)
     auth = Auth(feed, settings)
-    app.include_router(rest.router(feed, auth, settings))
+    rest.mount(app, feed, auth, settings)
     metrics.mount(app, feed, auth)
     if settings.gui:
         from ri2n_sdn.web import gui

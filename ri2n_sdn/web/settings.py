@@ -31,6 +31,7 @@ class WebSettings:
     * `storage_dir`: where the sessions of the GUI are kept. None: in a folder that ends with it.
     * `host_names`: further names by which browsers may call the web process.
     * `gui`: whether there is a GUI, or REST and metrics alone.
+    * `requests_per_s`: so many requests of REST a token may make, or an address without one.
     """
 
     controller_socket: Path = DEFAULT_SOCKET
@@ -43,6 +44,7 @@ class WebSettings:
     storage_dir: Path | None = None
     host_names: Sequence[str] = ()
     gui: bool = True
+    requests_per_s: float = 50.0
 
     @property
     def tls(self) -> bool:

@@ -310,7 +310,7 @@ def test_entries_of_another_form_are_left_out(document: Any, good: Any, dropped:
 def test_every_answer_has_the_headers_that_protect_browsers() -> None:
     async def ask() -> None:
         async with serving(FakeFeed()) as client:
-            for path in ("/metrics", "/api/v1/state", "/nothing"):
+            for path in ("/metrics", "/api/v1/hosts", "/nothing"):
                 answer = await client.get(path, headers=bearer("viewer"))
                 assert answer.status_code == (404 if path == "/nothing" else 200)
                 assert answer.headers["x-content-type-options"] == "nosniff", path

@@ -1,42 +1,76 @@
-"""REST under `/api/v1`: what scripts read and change."""
+"""REST under `/api/v1`: what scripts read and change, with an OpenAPI document and its page.
+
+The routes call the controller's operations, as the commands of `ri2n` do. What the web process
+knows already, because it watches the controller, is read from there.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 
 from ri2n_sdn import __version__
-from ri2n_sdn.web.auth import Auth, Denied
+from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.rest import (
+    about,
+    control,
+    docs_page,
+    fabric,
+    jobs,
+    pairs,
+    rights,
+    streams,
+)
+from ri2n_sdn.web.rest.access import Access
+from ri2n_sdn.web.rest.document import PREFIX, document, queries_of
+from ri2n_sdn.web.rest.hub import Hub
+from ri2n_sdn.web.rest.limits import AddressLimit, Buckets
+from ri2n_sdn.web.rest.problem import add_handlers
 from ri2n_sdn.web.settings import WebSettings
-from ri2n_sdn.web.who import Who
 
-__all__ = ["router"]
+__all__ = ["application", "mount"]
+
+# A machine may have several users and tokens, so an address may ask more often than a token.
+_ADDRESS_TIMES = 4
+_BURST_S = 4
 
 
-def router(feed: Feed, auth: Auth, settings: WebSettings) -> APIRouter:
-    """The routes of `/api/v1`."""
-    made = APIRouter(prefix="/api/v1")
+def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
+    """Put the interface under `/api/v1` of an application."""
+    app.mount(PREFIX, application(feed, auth, settings))
 
-    def who_asks(request: Request) -> Who:
-        client = request.client.host if request.client is not None else ""
-        try:
-            return auth.who_of_bearer(request.headers.get("authorization"), client)
-        except Denied as error:
-            raise HTTPException(error.status, error.detail) from None
 
-    asks = Depends(who_asks)
+def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:
+    """The interface, whose paths begin behind `/api/v1`. Its errors are all problems."""
+    per_s = settings.requests_per_s
+    access = Access(feed, auth, Buckets(per_s, per_s * _BURST_S))
+    hub = Hub(feed)
+    app = FastAPI(
+        title="RI2N",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.add_middleware(
+        AddressLimit,
+        buckets=Buckets(per_s * _ADDRESS_TIMES, per_s * _ADDRESS_TIMES * _BURST_S),
+    )
+    add_handlers(app)
+    # Streams come first: /events/stream is no event.
+    app.include_router(streams.router(access, hub))
+    for each in (about, fabric, pairs, jobs, rights, control):
+        app.include_router(each.router(access))
+    app.include_router(docs_page.router())
+    app.state.hub = hub
+    app.state.access = access
 
-    @made.get("/state")
-    async def state(who: Who = asks) -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "connected": feed.connected,
-            "why": feed.why,
-            "role": who.role,
-            "controller": feed.state["controller"],
-            "hosts": feed.state["hosts"],
-        }
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:
+        return JSONResponse(document(app))
 
-    return made
+    access.queries = queries_of(document(app))
+    setattr(app, "openapi", lambda: document(app))  # noqa: B010 (mypy: a method)
+    return app

@@ -1,0 +1,176 @@
+"""Routes of how things are: the controller, faults, events, audit, checks, health, and who asks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+
+from ri2n_sdn import __version__
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.rest.access import Access, entry_of
+from ri2n_sdn.web.rest.models import (
+    AuditEntry,
+    Check,
+    ControllerState,
+    Event,
+    FaultOf,
+    Health,
+    Me,
+    Ready,
+)
+from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
+from ri2n_sdn.web.who import ROLES, Who
+
+__all__ = ["router"]
+
+_NO_SWITCHES = "declares no links between switches"
+
+
+def router(access: Access) -> APIRouter:
+    """The routes."""
+    api = APIRouter()
+    _add_state(api, access)
+    _add_trail(api, access)
+    _add_health(api, access)
+    return api
+
+
+def _add_state(api: APIRouter, access: Access) -> None:
+    viewer: Who = access.needs("viewer")
+
+    @api.get(
+        "/controller", tags=["state"], response_model=ControllerState, operation_id="controller"
+    )
+    def controller(who: Who = viewer) -> Any:
+        """The controller, and how much there is of everything."""
+        known = access.part("controller")
+        hosts = access.part("hosts")
+        nics = [nic for host in hosts.values() for nic in host.get("nics", {}).values()]
+        return {
+            **known,
+            "counters": access.part("counters"),
+            "hosts": len(hosts),
+            "hosts_connected": sum(bool(host.get("connected")) for host in hosts.values()),
+            "nics": len(nics),
+            "nics_alive": sum(bool(nic.get("alive")) for nic in nics),
+            "faults": len(access.part("problems")),
+            "jobs": len(access.part("jobs")),
+            "seq": access.feed.seq,
+        }
+
+    @api.get("/faults", tags=["state"], response_model=Page[FaultOf], operation_id="list_faults")
+    def faults(
+        part: PartOf,
+        severity: Annotated[Literal["bad", "warning"] | None, Query()] = None,
+        q: Annotated[str | None, Query(max_length=100, description="a part of the text")] = None,
+        who: Who = viewer,
+    ) -> Any:
+        """What is wrong now, the worst first, each with what to do."""
+        fits = text_filter(q)
+        found = [
+            fault
+            for fault in _faults(access)
+            if severity in (None, fault["severity"]) and fits(fault["text"], fault["advice"])
+        ]
+        return page_of(found, part)
+
+    @api.get("/faults/{fault}", tags=["state"], response_model=FaultOf, operation_id="show_fault")
+    def fault(fault: str, who: Who = viewer) -> Any:
+        """One fault. When it is gone, so is its address."""
+        return {"id": fault, **entry_of(access.part("problems"), fault, "fault")}
+
+    @api.get("/check", tags=["state"], response_model=Check, operation_id="check")
+    async def check(who: Who = viewer) -> Any:
+        """Whether all is as it must be: faults, and where switches are declared, probes.
+
+        The probes go through all switches, cables and VLANs, as those of `ri2n vlan check`. They
+        take a second or more. A second check at the same time is refused (409).
+        """
+        found = _faults(access)
+        vlans = None
+        if access.part("cables"):
+            try:
+                vlans = await access.feed.request("vlan_check", who)
+            except BadInput as error:
+                if _NO_SWITCHES not in str(error):
+                    raise
+        bad = any(fault["severity"] == "bad" for fault in found)
+        return {
+            "ok": not bad and not (vlans is not None and vlans["findings"]),
+            "faults": found,
+            "vlans": vlans,
+        }
+
+
+def _add_trail(api: APIRouter, access: Access) -> None:
+    viewer: Who = access.needs("viewer")
+    admin: Who = access.needs("admin")
+
+    @api.get("/events", tags=["state"], response_model=Page[Event], operation_id="list_events")
+    def events(
+        part: PartOf,
+        since: Annotated[
+            int, Query(ge=0, le=2**53, description="only those with a higher number")
+        ] = 0,
+        q: Annotated[str | None, Query(max_length=100, description="a part of the text")] = None,
+        descending: Annotated[bool, Query(description="the newest first")] = True,
+        who: Who = viewer,
+    ) -> Any:
+        """What has happened, the newest 200 events."""
+        fits = text_filter(q)
+        found = [each for each in access.events() if each["seq"] > since and fits(each["text"])]
+        return page_of(found, part, None, descending)
+
+    @api.get("/audit", tags=["control"], response_model=Page[AuditEntry], operation_id="audit")
+    async def audit(
+        part: PartOf,
+        user: Annotated[str | None, Query(max_length=65, description="by this user")] = None,
+        op: Annotated[str | None, Query(max_length=40, description="of this operation")] = None,
+        ok: Annotated[bool | None, Query(description="only what was done, or refused")] = None,
+        who: Who = admin,
+    ) -> Any:
+        """Who has changed what, or tried to, the last one first; since the controller began."""
+        found = [
+            entry
+            for entry in await access.listed("audit", who, "entries")
+            if user in (None, entry["user"])
+            and op in (None, entry["op"])
+            and ok in (None, entry["ok"])
+        ]
+        return page_of(found, part, lambda entry: -int(entry["seq"]))
+
+
+def _add_health(api: APIRouter, access: Access) -> None:
+    viewer: Who = access.needs("viewer")
+
+    @api.get("/me", tags=["health"], response_model=Me, operation_id="who_am_i")
+    def me(who: Who = viewer) -> Any:
+        """Who asks, and as what."""
+        return {
+            "name": who.name,
+            "role": who.role,
+            "user": who.user,
+            "may": [role for role in ROLES if who.may(role)],
+        }
+
+    @api.get("/health", tags=["health"], response_model=Health, operation_id="health")
+    def health() -> Any:
+        """Whether the web process runs; for everybody."""
+        return {"version": __version__}
+
+    @api.get("/ready", tags=["health"], response_model=Ready, operation_id="ready")
+    def ready() -> Any:
+        """Whether the web process knows the controller's state; for everybody. Otherwise 503."""
+        known = access.part("controller")
+        return {
+            "in_charge": bool(known.get("in_charge")),
+            "settled": bool(known.get("settled")),
+            "seq": access.feed.seq,
+        }
+
+
+def _faults(access: Access) -> list[dict[str, Any]]:
+    """The faults, the worst first."""
+    found = [{"id": key, **fault} for key, fault in access.part("problems").items()]
+    return sorted(found, key=lambda fault: fault["rank"])

@@ -1,0 +1,121 @@
+"""What every route needs: who asks, whether they may, the state, and requests to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from starlette.responses import Response
+
+from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.web.auth import Auth
+from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.rest.etag import known_already
+from ri2n_sdn.web.rest.limits import Buckets, address_of
+from ri2n_sdn.web.rest.problem import Fault, ProblemError
+from ri2n_sdn.web.who import Role, Who
+
+__all__ = ["Access", "cached", "entry_of"]
+
+# The scheme is in the OpenAPI document because of this. `Auth` reads the header itself.
+_BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="token",
+    description="A token of `ri2n token add NAME --role ROLE`.",
+)
+
+
+@dataclass
+class Access:
+    """The dependencies of the routes of one application.
+
+    `writing` is held from reading what a change replaces until it is made. So no two clients of
+    this process replace the same thing at once.
+    """
+
+    feed: Feed
+    auth: Auth
+    buckets: Buckets
+    queries: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def needs(self, role: Role) -> Any:
+        """The dependency that answers who asks, and refuses those with a smaller role."""
+
+        async def speaker(
+            request: Request, _scheme: Annotated[object, Depends(_BEARER)] = None
+        ) -> Who:
+            who = self.who(request)
+            Auth.need(who, role)
+            self._check_query(request)
+            return who
+
+        return Depends(speaker)
+
+    def who(self, request: Request) -> Who:
+        """Who asks. Raises Denied, and ProblemError when that one asks too often."""
+        client = request.client.host if request.client is not None else "127.0.0.1"
+        who = self.auth.who_of_bearer(request.headers.get("authorization"), client)
+        name = f"token {who.name}" if who.name != "anonymous" else address_of(request.scope)
+        wait_s = self.buckets.wait_s(name)
+        if wait_s:
+            raise ProblemError(
+                429,
+                f"too many requests of {who.name}: wait {wait_s} s",
+                {"Retry-After": str(wait_s)},
+            )
+        return who
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """A part of the state. Raises NotAvailable while the controller does not answer."""
+        if not self.feed.connected:
+            raise NotAvailable(self.feed.why or "the controller does not answer")
+        part: Mapping[str, Any] = self.feed.state.get(name, {})
+        return part
+
+    def events(self) -> list[dict[str, Any]]:
+        """The newest events, the oldest of them first. Raises NotAvailable as `part` does."""
+        self.part("controller")
+        return list(self.feed.state.get("events", ()))
+
+    async def fresh(self, op: str, who: Who, part: str, key: str) -> dict[str, dict[str, Any]]:
+        """What the controller lists at this moment, by `key`; the state may be older."""
+        return {str(each.get(key)): each for each in await self.listed(op, who, part)}
+
+    async def listed(self, op: str, who: Who, part: str, **arguments: Any) -> list[dict[str, Any]]:
+        """The documents that an answer of the controller has in a list. Raises NotAvailable."""
+        found = (await self.feed.request(op, who, **arguments)).get(part)
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise NotAvailable("the controller's answer makes no sense")
+        return found
+
+    def _check_query(self, request: Request) -> None:
+        """Refuse a query with a parameter that the route does not have."""
+        route = request.scope.get("route")
+        known = self.queries.get((getattr(route, "path", ""), request.method))
+        if known is None:
+            return
+        unknown = [key for key in request.query_params if key not in known]
+        if unknown:
+            faults = [Fault(where=f"query.{key[:60]}", what="unknown parameter") for key in unknown]
+            detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
+            raise ProblemError(422, detail, faults=faults[:20])
+
+
+def cached(request: Request, response: Response, document: Any) -> Any:
+    """The answer with a document that has an ETag: 304 when the client has it already."""
+    if known_already(request, response, document):
+        return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
+    return document
+
+
+def entry_of(part: Mapping[str, Any], name: str, what: str) -> Any:
+    """The entry of a part of the state. Raises ProblemError when there is none (404)."""
+    found = part.get(name)
+    if found is None:
+        raise ProblemError(404, f"{name[:130]}: no such {what}")
+    return found

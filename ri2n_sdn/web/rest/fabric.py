@@ -1,0 +1,205 @@
+"""Routes of what there is: hosts, NICs, networks, switches and cables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from ri2n_sdn.web.rest.access import Access, cached, entry_of
+from ri2n_sdn.web.rest.models import Cable, Host, Network, Nic, Samples, Switch
+from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
+from ri2n_sdn.web.who import Who
+
+__all__ = ["router"]
+
+Text = Annotated[str | None, Query(max_length=100, alias="q", description="a part of the name")]
+Descending = Annotated[bool, Query(description="the other way round")]
+
+
+def router(access: Access) -> APIRouter:
+    """The routes."""
+    api = APIRouter(tags=["fabric"])
+    viewer: Who = access.needs("viewer")
+
+    @api.get("/hosts", response_model=Page[Host], operation_id="list_hosts")
+    def hosts(
+        part: PartOf,
+        q: Text = None,
+        connected: Annotated[bool | None, Query(description="only those that are, or not")] = None,
+        sort: Annotated[
+            Literal["name", "tx", "rx"], Query(description="rates: the highest first")
+        ] = "name",
+        descending: Descending = False,
+        who: Who = viewer,
+    ) -> Any:
+        """The hosts, with their NICs and what these send and receive."""
+        fits = text_filter(q)
+        found = [
+            name
+            for name, host in access.part("hosts").items()
+            if fits(name, host.get("address"), host.get("mac"))
+            and connected in (None, host.get("connected"))
+        ]
+        rates = access.part("rates")
+        if sort == "name":
+            page = page_of(found, part, str, descending)
+        else:
+            place = 0 if sort == "tx" else 1
+
+            def order(name: str) -> tuple[float, str]:
+                sign = 1 if descending else -1
+                return sign * sum(each[place] for each in rates.get(name, {}).values()), name
+
+            page = page_of(found, part, order)
+        known = access.part("hosts")
+        page["items"] = [_host(name, known[name], rates) for name in page["items"]]
+        return page
+
+    @api.get("/hosts/{host}", response_model=Host, operation_id="show_host")
+    def host(host: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """One host."""
+        found = entry_of(access.part("hosts"), host, "host")
+        return cached(request, response, _host(host, found, access.part("rates")))
+
+    @api.get("/hosts/{host}/nics/{nic}", response_model=Nic, operation_id="show_nic")
+    def nic(host: str, nic: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """One NIC."""
+        nics = entry_of(access.part("hosts"), host, "host").get("nics", {})
+        found = entry_of(nics, nic, f"NIC of {host[:64]}")
+        return cached(request, response, _nic(host, nic, found, access.part("rates")))
+
+    @api.get("/hosts/{host}/history", response_model=Samples, operation_id="host_history")
+    def host_history(host: str, who: Who = viewer) -> Any:
+        """What a host sent and received in the last minutes, all NICs together."""
+        entry_of(access.part("hosts"), host, "host")
+        return _samples(access.feed.history.host(host))
+
+    @api.get("/hosts/{host}/nics/{nic}/history", response_model=Samples, operation_id="nic_history")
+    def nic_history(host: str, nic: str, who: Who = viewer) -> Any:
+        """What a NIC sent and received in the last minutes."""
+        nics = entry_of(access.part("hosts"), host, "host").get("nics", {})
+        entry_of(nics, nic, f"NIC of {host[:64]}")
+        return _samples(access.feed.history.series(host, nic))
+
+    @api.get("/nics", response_model=Page[Nic], operation_id="list_nics")
+    def nics(
+        part: PartOf,
+        host: Annotated[str | None, Query(max_length=64, description="of this host")] = None,
+        network: Annotated[str | None, Query(max_length=64, description="in this one")] = None,
+        switch: Annotated[str | None, Query(max_length=64, description="at this one")] = None,
+        alive: Annotated[bool | None, Query(description="only those that are, or not")] = None,
+        sort: Annotated[
+            Literal["name", "tx", "rx"], Query(description="rates: the highest first")
+        ] = "name",
+        descending: Descending = False,
+        who: Who = viewer,
+    ) -> Any:
+        """The NICs of all hosts."""
+        rates = access.part("rates")
+        found = [
+            (name, each, document)
+            for name, each, document in _nics(access.part("hosts"))
+            if host in (None, name)
+            and network in (None, document.get("network"))
+            and switch in (None, document.get("switch"))
+            and alive in (None, document.get("alive"))
+        ]
+
+        def order(each: tuple[str, str, Any]) -> tuple[float, str, str]:
+            rate_bps = 0.0
+            if sort != "name":
+                place = 0 if sort == "tx" else 1
+                sign = 1 if descending else -1
+                rate_bps = sign * rates.get(each[0], {}).get(each[1], (0, 0))[place]
+            return rate_bps, each[0], each[1]
+
+        page = page_of(found, part, order, descending and sort == "name")
+        page["items"] = [_nic(host, nic, each, rates) for host, nic, each in page["items"]]
+        return page
+
+    @api.get("/networks", response_model=Page[Network], operation_id="list_networks")
+    def networks(part: PartOf, q: Text = None, who: Who = viewer) -> Any:
+        """The networks that were found."""
+        return _named(access.part("networks"), "id", part, q)
+
+    @api.get("/networks/{network}", response_model=Network, operation_id="show_network")
+    def network(network: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """One network."""
+        found = entry_of(access.part("networks"), network, "network")
+        return cached(request, response, {"id": network, **found})
+
+    @api.get("/switches", response_model=Page[Switch], operation_id="list_switches")
+    def switches(part: PartOf, q: Text = None, who: Who = viewer) -> Any:
+        """The switches that cluster.yaml declares."""
+        page = _named(access.part("switches"), "name", part, q)
+        page["items"] = [_switch(access, each["name"], each) for each in page["items"]]
+        return page
+
+    @api.get("/switches/{switch}", response_model=Switch, operation_id="show_switch")
+    def switch(switch: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """One switch, with what is plugged into it."""
+        found = entry_of(access.part("switches"), switch, "switch")
+        return cached(request, response, _switch(access, switch, found))
+
+    @api.get("/cables", response_model=Page[Cable], operation_id="list_cables")
+    def cables(
+        part: PartOf,
+        q: Text = None,
+        alive: Annotated[bool | None, Query(description="only those that are, or not")] = None,
+        who: Who = viewer,
+    ) -> Any:
+        """The cables between switches that cluster.yaml declares."""
+        found = {
+            name: each
+            for name, each in access.part("cables").items()
+            if alive in (None, each.get("alive"))
+        }
+        return _named(found, "id", part, q)
+
+    @api.get("/cables/{cable:path}", response_model=Cable, operation_id="show_cable")
+    def cable(cable: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """One cable; its id is `SWITCH/PORT-SWITCH/PORT`."""
+        found = entry_of(access.part("cables"), cable, "cable")
+        return cached(request, response, {"id": cable, **found})
+
+    return api
+
+
+def _named(part: Mapping[str, Any], key: str, wanted: Any, q: str | None) -> dict[str, Any]:
+    """A page of the documents of a part, in order of their names, which are under `key`."""
+    fits = text_filter(q)
+    found = ({key: name, **document} for name, document in part.items() if fits(name))
+    return page_of(found, wanted, lambda document: str(document[key]))
+
+
+def _nics(hosts: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for name, host in hosts.items():
+        for nic, document in host.get("nics", {}).items():
+            yield name, nic, document
+
+
+def _nic(host: str, name: str, document: Mapping[str, Any], rates: Any) -> dict[str, Any]:
+    tx_bps, rx_bps = rates.get(host, {}).get(name, (None, None))
+    return {"host": host, "name": name, **document, "tx_bps": tx_bps, "rx_bps": rx_bps}
+
+
+def _host(name: str, document: Mapping[str, Any], rates: Any) -> dict[str, Any]:
+    nics = [_nic(name, nic, each, rates) for nic, each in document.get("nics", {}).items()]
+    return {**document, "name": name, "nics": nics}
+
+
+def _switch(access: Access, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    cables = [key for key, cable in access.part("cables").items() if name in cable["ends"]]
+    nics = [
+        f"{host}:{nic}"
+        for host, nic, each in _nics(access.part("hosts"))
+        if each.get("switch") == name
+    ]
+    return {**document, "name": name, "cables": sorted(cables), "nics": sorted(nics)}
+
+
+def _samples(series: tuple[Any, Any, Any]) -> dict[str, Any]:
+    times, tx_bps, rx_bps = ([float(value) for value in each] for each in series)
+    return {"time_s": times, "tx_bps": tx_bps, "rx_bps": rx_bps}

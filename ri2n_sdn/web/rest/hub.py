@@ -1,0 +1,309 @@
+"""Live data for many clients at once: what has changed is found out and written once for all.
+
+Each client has a queue of its own, bounded in messages and bytes. A client that does not read what
+comes is cut off, and nobody waits for it. A client that comes back says what it has seen last
+(`Last-Event-ID`), and gets what it has missed, or the whole state when that is too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.rest.problem import ProblemError
+
+__all__ = ["MAX_CLIENTS", "MAX_CLIENTS_OF_ONE", "Client", "Hub", "difference"]
+
+MAX_CLIENTS = 256
+"""So many streams at once."""
+
+MAX_CLIENTS_OF_ONE = 64
+"""So many of them for one token, or for one address without a token."""
+
+MAX_WAITING, MAX_WAITING_BYTES = 64, 4 << 20
+"""A client may leave so many messages and bytes unread."""
+
+MAX_KEPT, MAX_KEPT_BYTES = 256, 4 << 20
+"""So many messages, of so many bytes, are kept for clients that come back."""
+
+_TURN_S = 5.0
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Message:
+    """One change. `parts` are the parts of the state that it has; none for other messages."""
+
+    number: int
+    event: str
+    document: dict[str, Any]
+    size: int
+
+
+@dataclass(eq=False)
+class Client:
+    """One stream: what waits for it, and whether it is over.
+
+    `parts`: what it wants of a state. `events` alone is the stream of events.
+    """
+
+    name: str
+    parts: frozenset[str] | None
+    events_only: bool = False
+    last_event: int = 0
+    ends: bool = False
+    _waiting: deque[bytes] = field(default_factory=deque)
+    _bytes: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, text: bytes) -> bool:
+        """Have a message sent, and return whether there was room for it."""
+        if len(self._waiting) >= MAX_WAITING or self._bytes + len(text) > MAX_WAITING_BYTES:
+            return False
+        self._waiting.append(text)
+        self._bytes += len(text)
+        self._news.set()
+        return True
+
+    def end(self) -> None:
+        """Let the stream end, whatever still waits."""
+        self.ends = True
+        self._waiting.clear()
+        self._news.set()
+
+    async def take(self, timeout_s: float) -> bytes | None:
+        """All that waits, or an empty text after `timeout_s`. None: the stream is over."""
+        if not self._waiting and not self.ends:
+            try:
+                await asyncio.wait_for(self._news.wait(), timeout_s)
+            except (TimeoutError, asyncio.TimeoutError):
+                return b""
+        self._news.clear()
+        if self.ends:
+            return None
+        text = b"".join(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        return text
+
+
+class Hub:
+    """All streams of an application, and the task that writes for them. It runs while there are."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._boot = secrets.token_hex(4)
+        self._clients: set[Client] = set()
+        self._kept: deque[_Message] = deque()
+        self._kept_bytes = 0
+        self._number = 0
+        self._state: State = {}
+        self._connected: bool | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.counters: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def join(
+        self,
+        name: str,
+        parts: frozenset[str] | None,
+        last_id: str | None,
+        events_only: bool = False,
+    ) -> Client:
+        """One more client. Raises ProblemError when there are too many (429)."""
+        same = sum(client.name == name for client in self._clients)
+        if len(self._clients) >= MAX_CLIENTS or same >= MAX_CLIENTS_OF_ONE:
+            self.counters["streams_refused"] += 1
+            raise ProblemError(429, "there are too many streams already", {"Retry-After": "5"})
+        self.turn()
+        client = Client(name, parts, events_only)
+        if events_only:
+            self._begin_events(client, last_id)
+        else:
+            self._begin_state(client, last_id)
+        self._clients.add(client)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="streams")
+        return client
+
+    def leave(self, client: Client) -> None:
+        """Forget a client. To do it twice is no error."""
+        self._clients.discard(client)
+        client.end()
+        if not self._clients and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def turn(self) -> None:
+        """Find out what has changed, and give it to all clients."""
+        feed, before = self._feed, self._state
+        state = feed.state
+        if feed.connected is not self._connected:
+            self._connected = feed.connected
+            document = {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
+            self._tell("connection", document)
+        if state is before:
+            return
+        self._state = state
+        if _begun(before) != _begun(state):
+            self._forget()
+            self._number += 1
+            for client in list(self._clients):
+                client.last_event = 0
+                if not client.events_only:
+                    self._give(client, self._whole(client))
+        elif changed := difference(before, state):
+            self._tell("change", changed)
+        self._tell_events(state)
+
+    async def _run(self) -> None:
+        while True:
+            await self._feed.changed(self._feed.seq, _TURN_S)
+            self.turn()
+
+    def _tell(self, event: str, document: dict[str, Any]) -> None:
+        """Give a message to all clients of the whole state, and keep it."""
+        self._number += 1
+        size = len(_json(document))
+        message = _Message(self._number, event, document, size)
+        self._kept.append(message)
+        self._kept_bytes += size
+        while len(self._kept) > MAX_KEPT or self._kept_bytes > MAX_KEPT_BYTES:
+            self._kept_bytes -= self._kept.popleft().size
+        texts: dict[frozenset[str] | None, bytes] = {}
+        for client in list(self._clients):
+            if client.events_only:
+                continue
+            if client.parts not in texts:
+                texts[client.parts] = self._text(message, client.parts)
+            if texts[client.parts]:
+                self._give(client, texts[client.parts])
+
+    def _tell_events(self, state: State) -> None:
+        for client in list(self._clients):
+            if client.events_only:
+                text = _events(client, state)
+                if text:
+                    self._give(client, text)
+
+    def _give(self, client: Client, text: bytes) -> None:
+        if not client.put(text):
+            self.counters["streams_cut_off"] += 1
+            self._clients.discard(client)
+            client.end()
+
+    def _begin_state(self, client: Client, last_id: str | None) -> None:
+        """Give a new client what it has missed since `last_id`, or the whole state."""
+        missed = self._missed(last_id)
+        if missed is None:
+            self._give(client, self._whole(client))
+        else:
+            # So a client knows at once that it is connected, also when nothing was missed.
+            client.put(b": nothing else was missed\n\n")
+            for message in missed:
+                text = self._text(message, client.parts)
+                if text and not client.put(text):
+                    client.end()
+
+    def _missed(self, last_id: str | None) -> list[_Message] | None:
+        boot, _, number = (last_id or "").partition("-")
+        if boot != self._boot or not number.isascii() or not number.isdigit() or len(number) > 18:
+            return None
+        last = int(number)
+        first = self._kept[0].number if self._kept else self._number + 1
+        if not first - 1 <= last <= self._number:
+            return None
+        missed = [message for message in self._kept if message.number > last]
+        if len(missed) > MAX_WAITING // 2:
+            return None
+        return missed if sum(each.size for each in missed) < MAX_WAITING_BYTES // 2 else None
+
+    def _begin_events(self, client: Client, last_id: str | None) -> None:
+        if last_id is not None and last_id.isascii() and last_id.isdigit() and len(last_id) < 18:
+            client.last_event = int(last_id)
+            newest = self._state.get("events") or [{"seq": 0}]
+            if client.last_event > newest[-1]["seq"]:
+                client.last_event = 0  # those of a controller that has gone
+        client.put(_events(client, self._state) or b": no event yet\n\n")
+
+    def _whole(self, client: Client) -> bytes:
+        state = {part: each for part, each in self._state.items() if _wanted(client.parts, part)}
+        feed = self._feed
+        connection = {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
+        return _sse("connection", connection) + _sse("state", state, f"{self._boot}-{self._number}")
+
+    def _text(self, message: _Message, parts: frozenset[str] | None) -> bytes:
+        document = message.document
+        if message.event == "change":
+            document = {part: each for part, each in document.items() if _wanted(parts, part)}
+            if not document:
+                return b""
+        return _sse(message.event, document, f"{self._boot}-{message.number}")
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+
+
+def difference(before: State, after: State) -> dict[str, Any]:
+    """What `ri2n_sdn.client.merge` must change in `before` to get `after`.
+
+    Entries that are the same object are the same: a feed makes only new ones for what has changed.
+    """
+    changed: dict[str, Any] = {}
+    for part, now in after.items():
+        then = before.get(part)
+        if now is then:
+            continue
+        if part == "events":
+            last = then[-1]["seq"] if then else 0
+            new: Any = [event for event in now if event["seq"] > last]
+        else:
+            then = then or {}
+            new = {
+                key: value
+                for key, value in now.items()
+                if then.get(key) is not value and then.get(key) != value
+            }
+            new |= dict.fromkeys(then.keys() - now.keys())
+        if new:
+            changed[part] = new
+    return changed
+
+
+def _wanted(parts: frozenset[str] | None, part: str) -> bool:
+    return parts is None or part in parts
+
+
+def _begun(state: State) -> object:
+    """What tells one start of the controller from another."""
+    known = state.get("controller", {})
+    return known.get("pid"), known.get("started_s")
+
+
+def _events(client: Client, state: State) -> bytes:
+    """The events that a client has not seen yet."""
+    text = b""
+    for event in state.get("events", ()):
+        if event["seq"] > client.last_event:
+            client.last_event = event["seq"]
+            text += _sse("event", event, str(event["seq"]))
+    return text
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _sse(event: str, document: object, number: str | None = None) -> bytes:
+    """One message of an event stream. JSON has no line ends, so the data is one line."""
+    head = b"" if number is None else f"id: {number}\n".encode()
+    return head + f"event: {event}\ndata: ".encode() + _json(document) + b"\n\n"

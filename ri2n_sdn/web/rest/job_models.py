@@ -1,0 +1,268 @@
+"""What answers and requests about jobs, reservations, rights, policies and tokens look like.
+
+Requests are checked here for their form alone. What a policy or a job must be like beyond that, the
+controller says, as it does to every client.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "EndedJob",
+    "Job",
+    "JobDetails",
+    "JobOrder",
+    "JobPolicy",
+    "Kind",
+    "Moved",
+    "NamedPolicy",
+    "NewPolicy",
+    "ParameterValue",
+    "PathTable",
+    "PolicyBody",
+    "PolicyOf",
+    "Reservation",
+    "ReservationOrder",
+    "Right",
+    "RightBody",
+    "Route",
+    "StrategyName",
+    "TokenOrder",
+    "VlanRows",
+]
+
+Kind = Literal["shared", "paths", "exclusive", "isolated"]
+
+MAX_UID = 2**32 - 2
+MAX_RATE_BPS = 10**15
+MAX_TIME_S = 253402300799.0
+
+_Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")]
+_User = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,63}\$?$")]
+_HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+_PathName = Annotated[str, Field(min_length=1, max_length=130)]
+_Rate = Annotated[int, Field(ge=1, le=MAX_RATE_BPS, description="bit/s on the wire, per host")]
+_Time = Annotated[float, Field(ge=0, le=MAX_TIME_S, allow_inf_nan=False, description="Unix time")]
+_Uid = Annotated[int, Field(ge=0, le=MAX_UID)]
+_Hosts = Annotated[list[_HostName], Field(min_length=1, max_length=1024)]
+
+
+class _Body(BaseModel):
+    """A request's body: unknown keys are errors, and no text counts as a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PathTable(BaseModel):
+    """The paths of a job's packets that have one DSCP."""
+
+    dscp: int
+    paths: list[str]
+
+
+class PolicyOf(BaseModel):
+    """What a job's packets may use, and how much of it."""
+
+    policy: Kind
+    paths: list[str] = Field(description="names of paths; none: all")
+    tables: list[PathTable] = Field(description="paths of packets with a DSCP")
+    services: list[str] = Field(description="what an isolated job may use outside")
+    min_rate_bps: int | None = Field(None, description="each host can send so much")
+    max_rate_bps: int | None = Field(None, description="no host sends more")
+
+
+class JobPolicy(PolicyOf):
+    """The policy of a job, and how it got it."""
+
+    moved: bool = Field(description="whether it differs from what the job's hosts declare")
+
+
+class Moved(BaseModel):
+    """Who has given a job of hosts another policy than they declare."""
+
+    by: str
+    at_s: float
+    declared: PolicyOf | None = None
+
+
+class Job(PolicyOf):
+    """A job."""
+
+    id: str
+    user: str
+    uid: int
+    hosts: list[str]
+    begin_s: float
+    end_s: float | None = Field(None, description="null: nobody knows yet")
+    source: Literal["host", "order"] = Field(description="who has begun it")
+    state: str = Field(description="`installed`, `waiting` or `refused`")
+    why: str = Field(description="the reason for the state; empty when there is none")
+    failed: dict[str, str] | list[str] | str | None = None
+    moved: Moved | None = None
+    lanes: list[str] = Field(description="the paths that are its own")
+
+
+class Route(BaseModel):
+    """A path from one of a job's hosts to another."""
+
+    src: str
+    dst: str
+    dscp: int | None = None
+    own: str
+    peer: str
+    network: str | None = None
+    vlan: int | None = None
+    alive: bool
+
+
+class JobDetails(Job):
+    """A job with its paths."""
+
+    classes: dict[str, int] = Field(description="its class on each host")
+    routes: list[Route]
+
+
+class EndedJob(PolicyOf):
+    """A job that has ended."""
+
+    id: str
+    user: str
+    uid: int
+    hosts: list[str]
+    begin_s: float
+    end_s: float
+    why: str
+
+
+class Reservation(PolicyOf):
+    """Paths that a user's jobs will have, or have."""
+
+    id: str
+    user: str
+    hosts: list[str]
+    begin_s: float
+    end_s: float
+    rate_bps: int | None = None
+
+
+class Right(BaseModel):
+    """What a user may ask for; the user `*` is all that have no entry of their own."""
+
+    user: str
+    policies: list[Kind]
+    max_rate_bps: int | None = None
+    max_hosts: int | None = None
+    reserve: bool = False
+
+
+class NamedPolicy(PolicyOf):
+    """A policy that orders may name."""
+
+    name: str
+
+
+# Requests
+
+
+class _Table(_Body):
+    dscp: Annotated[int, Field(ge=0, le=63)]
+    paths: Annotated[list[_PathName], Field(min_length=1, max_length=64)]
+
+
+class PolicyBody(_Body):
+    """A policy. Give either `policy` and what belongs to it, or `named`."""
+
+    policy: Kind | None = None
+    named: _Id | None = Field(None, description="the name of a policy, in place of the others")
+    paths: Annotated[list[_PathName], Field(max_length=64)] | None = None
+    tables: Annotated[list[_Table], Field(max_length=16)] | None = None
+    services: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (
+        None
+    )
+    min_rate_bps: _Rate | None = None
+    max_rate_bps: _Rate | None = None
+
+
+class JobOrder(PolicyBody):
+    """A job that shall begin."""
+
+    id: _Id
+    hosts: _Hosts
+    user: _User | None = Field(None, description="whose job it is; omitted: the token's user")
+    uid: _Uid | None = Field(None, description="omitted: that of the user on this machine")
+    begin_s: _Time | None = Field(None, description="Unix time; omitted: now")
+    end_s: _Time | None = Field(None, description="Unix time; omitted: when somebody ends it")
+
+
+class ReservationOrder(PolicyBody):
+    """Paths that a user's jobs shall have. Without a policy it is `exclusive`."""
+
+    id: _Id
+    hosts: _Hosts
+    user: _User | None = Field(None, description="whose it is; omitted: the token's user")
+    begin_s: _Time | None = Field(None, description="Unix time; omitted: now")
+    end_s: _Time
+    rate_bps: _Rate | None = None
+
+
+class RightBody(_Body):
+    """What a user may ask for."""
+
+    policies: Annotated[list[Kind], Field(max_length=4)]
+    max_rate_bps: Annotated[int, Field(ge=0, le=MAX_RATE_BPS)] | None = None
+    max_hosts: Annotated[int, Field(ge=0, le=1024)] | None = None
+    reserve: bool = False
+
+
+class NewPolicy(_Body):
+    """A policy, with the name that orders may give in its place."""
+
+    name: _Id
+    policy: Kind
+    paths: Annotated[list[_PathName], Field(max_length=64)] | None = None
+    tables: Annotated[list[_Table], Field(max_length=16)] | None = None
+    services: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (
+        None
+    )
+    min_rate_bps: _Rate | None = None
+    max_rate_bps: _Rate | None = None
+
+
+class StrategyName(_Body):
+    """The strategy that shall compute weights from now on."""
+
+    name: Annotated[str, Field(max_length=64)]
+
+
+class ParameterValue(_Body):
+    """The value that a parameter shall have from now on."""
+
+    value: Annotated[str, Field(max_length=64)] | int | float
+
+
+class TokenOrder(_Body):
+    """A token that shall be made."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+    role: Literal["viewer", "user", "admin"]
+    user: _User | None = Field(None, description="whose jobs it is for; needed by the role `user`")
+    days: Annotated[int, Field(ge=1, le=3650)] | None = Field(
+        None, description="it is good for so long; omitted: until it is removed"
+    )
+
+
+class VlanRows(_Body):
+    """The rows of a program's path table."""
+
+    rows: Annotated[
+        list[
+            Annotated[
+                list[str | int],
+                Field(min_length=3, max_length=3, description="sender, receiver and VLAN"),
+            ]
+        ],
+        Field(min_length=1, max_length=4096),
+    ]

@@ -1,0 +1,271 @@
+"""Routes of jobs, and of reservations."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.rest.access import Access, cached, entry_of
+from ri2n_sdn.web.rest.etag import check_match, etag_of
+from ri2n_sdn.web.rest.job_models import (
+    EndedJob,
+    Job,
+    JobDetails,
+    JobOrder,
+    JobPolicy,
+    PolicyBody,
+    Reservation,
+    ReservationOrder,
+)
+from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
+from ri2n_sdn.web.rest.problem import ProblemError
+from ri2n_sdn.web.who import Who
+
+__all__ = ["router"]
+
+_POLICY = ("policy", "paths", "tables", "services", "min_rate_bps", "max_rate_bps")
+_ENDED_MOST = 1000
+
+User = Annotated[str | None, Query(max_length=65, description="of this user")]
+AtHost = Annotated[str | None, Query(max_length=64, description="at this host")]
+
+
+def router(access: Access) -> APIRouter:
+    """The routes."""
+    api = APIRouter(tags=["jobs"])
+    _add_jobs(api, access)
+    _add_policy(api, access)
+    _add_reservations(api, access)
+    return api
+
+
+def _add_jobs(api: APIRouter, access: Access) -> None:
+    viewer: Who = access.needs("viewer")
+    user: Who = access.needs("user")
+
+    @api.get("/jobs", response_model=Page[Job], operation_id="list_jobs")
+    def jobs(
+        part: PartOf,
+        q: Annotated[str | None, Query(max_length=100, description="a part of the id")] = None,
+        user: User = None,
+        host: AtHost = None,
+        state: Annotated[
+            str | None, Query(max_length=20, description="`installed`, `waiting`, `refused`")
+        ] = None,
+        sort: Annotated[Literal["id", "begin", "end", "user"], Query()] = "id",
+        descending: Annotated[bool, Query(description="the other way round")] = False,
+        who: Who = viewer,
+    ) -> Any:
+        """The jobs that run or wait."""
+        fits = text_filter(q)
+        found = [
+            job
+            for job in access.part("jobs").values()
+            if fits(job["id"])
+            and user in (None, job["user"])
+            and state in (None, job["state"])
+            and (host is None or host in job["hosts"])
+        ]
+        return page_of(found, part, lambda job: (_place(job, sort), job["id"]), descending)
+
+    @api.post(
+        "/jobs",
+        response_model=Job,
+        status_code=201,
+        operation_id="begin_job",
+        responses={200: {"model": Job, "description": "the same order was given before"}},
+    )
+    async def begin(order: JobOrder, response: Response, who: Who = user) -> Any:
+        """Order a job. The same order again changes nothing, and is answered with 200."""
+        asked = order.model_dump(exclude_unset=True, exclude_none=True)
+        if "user" not in asked:
+            asked["user"] = _user_of(who)
+        if "uid" not in asked:
+            asked["uid"] = _uid_of(asked["user"], who)
+        if not {"named", "policy"} & asked.keys():
+            asked["policy"] = "shared"
+        done = await access.feed.request("job_begin", who, job=asked)
+        if done.get("again"):
+            response.status_code = 200
+        response.headers["Location"] = f"/api/v1/jobs/{done['job']['id']}"
+        return done["job"]
+
+    @api.get("/jobs/{job}", response_model=JobDetails, operation_id="show_job")
+    async def show(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """One job, with its class on each host and its paths."""
+        found = await access.feed.request("job_show", who, id=_id(job, "job"))
+        return cached(request, response, found["job"])
+
+    @api.delete("/jobs/{job}", status_code=204, operation_id="end_job")
+    async def end(job: str, request: Request, who: Who = user) -> Response:
+        """End a job that was ordered here. Job managers end theirs on the hosts."""
+        async with access.writing:
+            if "if-match" in request.headers or "if-none-match" in request.headers:
+                shown = await access.feed.request("job_show", who, id=_id(job, "job"))
+                check_match(request, shown["job"])
+            await access.feed.request("job_end", who, id=_id(job, "job"))
+        return Response(status_code=204)
+
+    @api.get("/ended-jobs", response_model=Page[EndedJob], operation_id="list_ended_jobs")
+    async def ended(part: PartOf, user: User = None, who: Who = viewer) -> Any:
+        """The jobs that have ended, the last one first; the newest 1,000 of them."""
+        asked = {} if user is None else {"user": user}
+        found = await access.listed("job_history", who, "jobs", limit=_ENDED_MOST, **asked)
+        return page_of(found, part)
+
+
+def _add_policy(api: APIRouter, access: Access) -> None:
+    viewer: Who = access.needs("viewer")
+    user: Who = access.needs("user")
+
+    @api.get("/jobs/{job}/policy", response_model=JobPolicy, operation_id="show_job_policy")
+    def policy(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
+        """The policy of a job. Its ETag is for moving the job."""
+        return cached(request, response, _policy(entry_of(access.part("jobs"), job, "job")))
+
+    @api.put("/jobs/{job}/policy", response_model=JobPolicy, operation_id="move_job")
+    async def move(
+        job: str, wanted: PolicyBody, request: Request, response: Response, who: Who = user
+    ) -> Any:
+        """Give a job another policy while it runs. No packet is lost."""
+        asked = wanted.model_dump(exclude_unset=True, exclude_none=True)
+        if not {"named", "policy"} & asked.keys():
+            raise ProblemError(422, "body.policy: is missing, and so is body.named")
+        return await change(job, request, response, who, job=asked)
+
+    @api.delete("/jobs/{job}/policy", response_model=JobPolicy, operation_id="move_job_back")
+    async def back(job: str, request: Request, response: Response, who: Who = user) -> Any:
+        """Give a job back the policy that its hosts declare."""
+        return await change(job, request, response, who, back=True)
+
+    async def change(
+        key: str, request: Request, response: Response, who: Who, /, **wanted: Any
+    ) -> dict[str, Any]:
+        async with access.writing:
+            kept = await access.fresh("job_list", who, "jobs", "id")
+            before = entry_of(kept, key, "job")
+            check_match(request, _policy(before), needed="back" not in wanted)
+            moved = await access.feed.request("job_move", who, id=key, **wanted)
+        after = _policy(moved["job"])
+        response.headers["ETag"] = etag_of(after)
+        return after
+
+
+def _add_reservations(api: APIRouter, access: Access) -> None:
+    viewer: Who = access.needs("viewer")
+    user: Who = access.needs("user")
+
+    @api.get("/reservations", response_model=Page[Reservation], operation_id="list_reservations")
+    def reservations(
+        part: PartOf,
+        user: User = None,
+        host: AtHost = None,
+        sort: Annotated[Literal["id", "begin", "end", "user"], Query()] = "begin",
+        descending: Annotated[bool, Query(description="the other way round")] = False,
+        who: Who = viewer,
+    ) -> Any:
+        """The reservations that are kept."""
+        found = [
+            each
+            for each in access.part("reservations").values()
+            if user in (None, each["user"]) and (host is None or host in each["hosts"])
+        ]
+        return page_of(found, part, lambda each: (_place(each, sort), each["id"]), descending)
+
+    @api.post(
+        "/reservations",
+        response_model=Reservation,
+        status_code=201,
+        operation_id="add_reservation",
+        responses={200: {"model": Reservation, "description": "there is this very one already"}},
+    )
+    async def reserve(order: ReservationOrder, response: Response, who: Who = user) -> Any:
+        """Reserve paths. The same reservation again changes nothing, and is answered with 200."""
+        asked = order.model_dump(exclude_unset=True, exclude_none=True)
+        if "user" not in asked:
+            asked["user"] = _user_of(who)
+        async with access.writing:
+            try:
+                done = await access.feed.request("reserve_add", who, reservation=asked)
+            except BadInput:
+                kept = await access.fresh("reserve_list", who, "reservations", "id")
+                same = kept.get(asked["id"])
+                if same is None or not _same(same, asked):
+                    raise
+                response.status_code = 200
+                done = {"reservation": same}
+        response.headers["Location"] = f"/api/v1/reservations/{done['reservation']['id']}"
+        return done["reservation"]
+
+    @api.get(
+        "/reservations/{reservation}", response_model=Reservation, operation_id="show_reservation"
+    )
+    def reservation(
+        reservation: str, request: Request, response: Response, who: Who = viewer
+    ) -> Any:
+        """One reservation."""
+        found = entry_of(access.part("reservations"), reservation, "reservation")
+        return cached(request, response, found)
+
+    @api.delete("/reservations/{reservation}", status_code=204, operation_id="remove_reservation")
+    async def unreserve(reservation: str, request: Request, who: Who = user) -> Response:
+        """Give up a reservation."""
+        async with access.writing:
+            kept = await access.fresh("reserve_list", who, "reservations", "id")
+            check_match(request, entry_of(kept, reservation, "reservation"))
+            await access.feed.request("reserve_remove", who, id=reservation)
+        return Response(status_code=204)
+
+
+def _policy(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a `JobPolicy`."""
+    policy = {key: job.get(key) for key in _POLICY}
+    return JobPolicy.model_validate({**policy, "moved": job.get("moved") is not None}).model_dump()
+
+
+def _place(document: Mapping[str, Any], sort: str) -> Any:
+    if sort == "begin":
+        return document["begin_s"]
+    if sort == "end":
+        return document["end_s"] if document["end_s"] is not None else float("inf")
+    return document[sort]
+
+
+def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Whether a reservation is what was asked for. Lists have no order, and a name no meaning."""
+
+    def plain(value: Any) -> Any:
+        return sorted(map(str, value)) if isinstance(value, list) else value
+
+    return all(
+        plain(kept.get(key)) == plain(value) for key, value in asked.items() if key != "named"
+    )
+
+
+def _id(name: str, what: str) -> str:
+    """An id from the path. What cannot be one names nothing (404)."""
+    if not 0 < len(name) <= 130 or not name.isascii() or not name.isprintable():
+        raise ProblemError(404, f"{name[:130]}: no such {what}")
+    return name
+
+
+def _user_of(who: Who) -> str:
+    if who.user is None:
+        raise ProblemError(422, f"body.user: is missing, and {who.name} is for no user")
+    return who.user
+
+
+def _uid_of(user: str, who: Who) -> int:
+    """The uid of an order's user, who is known on this machine unless the order says it."""
+    if who.user == user and who.uid is not None:
+        return who.uid
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        raise ProblemError(
+            422, f"body.uid: is missing, and this machine knows no user {user}"
+        ) from None

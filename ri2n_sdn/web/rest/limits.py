@@ -1,0 +1,86 @@
+"""How often somebody may ask: a bucket per token and per address, in bounded memory.
+
+A bucket holds `burst` requests and is filled up at `per_s`. Whoever finds it empty gets 429, with
+the seconds after which there is one request in it again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ri2n_sdn.addresses import crowd_of
+from ri2n_sdn.web.rest.problem import answer
+
+__all__ = ["MAX_BUCKETS", "AddressLimit", "Buckets", "address_of"]
+
+MAX_BUCKETS = 4096
+"""So many are remembered, those that were used last."""
+
+
+@dataclass
+class _Bucket:
+    left: float
+    at_s: float
+
+
+class Buckets:
+    """The buckets of all who ask, by name."""
+
+    def __init__(
+        self,
+        per_s: float,
+        burst: float,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = MAX_BUCKETS,
+    ) -> None:
+        """`per_s` requests a second in the long run, and `burst` at once. `most` are kept."""
+        self._per_s, self._burst, self._clock, self._most = per_s, burst, clock, most
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self.refused = 0
+        """How many requests found their bucket empty."""
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def wait_s(self, name: str) -> int:
+        """Take one request out of a bucket: 0, or after how many seconds there is one again."""
+        now_s = self._clock()
+        bucket = self._buckets.pop(name, None) or _Bucket(self._burst, now_s)
+        passed_s = max(0.0, now_s - bucket.at_s)
+        bucket.left, bucket.at_s = min(self._burst, bucket.left + passed_s * self._per_s), now_s
+        self._buckets[name] = bucket
+        if len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        if bucket.left >= 1.0:
+            bucket.left -= 1.0
+            return 0
+        self.refused += 1
+        return max(1, math.ceil((1.0 - bucket.left) / self._per_s))
+
+
+class AddressLimit:
+    """Stands before an application: takes each request out of the bucket of its address."""
+
+    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+        self._app, self._buckets = app, buckets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it with 429."""
+        wait_s = self._buckets.wait_s(address_of(scope)) if scope["type"] == "http" else 0
+        if not wait_s:
+            await self._app(scope, receive, send)
+            return
+        detail = f"too many requests from your address: wait {wait_s} s"
+        await answer(429, detail, {"Retry-After": str(wait_s)})(scope, receive, send)
+
+
+def address_of(scope: Scope) -> str:
+    """What stands for the address of a client: all addresses of an IPv6 network are one."""
+    client = scope.get("client")
+    return crowd_of(client[0]) if client else "unix"

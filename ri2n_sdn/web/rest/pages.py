@@ -1,0 +1,81 @@
+"""Pages of long lists: which part of a list an answer has, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi import Depends, Query
+from pydantic import BaseModel, Field
+
+__all__ = ["MAX_LIMIT", "Page", "Part", "PartOf", "page_of", "text_filter"]
+
+MAX_LIMIT = 500
+"""A page has so many entries at most."""
+
+MAX_OFFSET = 10**9
+
+ItemT = TypeVar("ItemT")
+
+
+class Page(BaseModel, Generic[ItemT]):
+    """A part of a list."""
+
+    items: list[ItemT] = Field(description="the entries of this page")
+    total: int = Field(description="how many entries fit the question, on all pages together")
+    offset: int = Field(description="how many entries come before this page")
+    limit: int = Field(description="the largest number of entries of this page")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of a list is wanted."""
+
+    offset: int
+    limit: int
+
+
+def _part(
+    offset: Annotated[
+        int, Query(ge=0, le=MAX_OFFSET, description="leave out so many entries first")
+    ] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="so many entries at most")] = 100,
+) -> Part:
+    return Part(offset, limit)
+
+
+PartOf = Annotated[Part, Depends(_part)]
+"""The parameters `offset` and `limit` of a route."""
+
+
+def page_of(
+    items: Iterable[ItemT],
+    part: Part,
+    order: Callable[[ItemT], Any] | None = None,
+    descending: bool = False,
+) -> dict[str, Any]:
+    """The document of a `Page`. `order` is the key to sort by; None leaves the order as it is."""
+    listed = list(items)
+    if order is not None:
+        listed.sort(key=order, reverse=descending)
+    elif descending:
+        listed.reverse()
+    return {
+        "items": listed[part.offset : part.offset + part.limit],
+        "total": len(listed),
+        "offset": part.offset,
+        "limit": part.limit,
+    }
+
+
+def text_filter(text: str | None) -> Callable[..., bool]:
+    """Whether one of some values has a text in it, whatever its case; any does without a text."""
+    wanted = (text or "").casefold()
+
+    def fits(*values: object) -> bool:
+        return not wanted or any(
+            wanted in str(value).casefold() for value in values if value is not None
+        )
+
+    return fits

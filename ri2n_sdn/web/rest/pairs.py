@@ -1,0 +1,151 @@
+"""Routes of pairs of hosts: their paths and weights, and why a flow takes which path."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+
+from ri2n_sdn.web.rest.access import Access, entry_of
+from ri2n_sdn.web.rest.models import Explanation, Pair, Path, Weights
+from ri2n_sdn.web.rest.pages import Page, PartOf
+from ri2n_sdn.web.rest.problem import ProblemError
+from ri2n_sdn.web.who import Who
+
+__all__ = ["router"]
+
+HostName = Annotated[str, Query(max_length=64, description="the name of a host")]
+End = Annotated[str | None, Query(max_length=64, description="the name of a host")]
+_ADDRESS = r"^[0-9a-fA-F.:]{2,45}$"
+
+
+def router(access: Access) -> APIRouter:
+    """The routes."""
+    api = APIRouter(tags=["pairs"])
+    viewer: Who = access.needs("viewer")
+
+    async def page_of_pairs(who: Who, part: PartOf, **wanted: Any) -> dict[str, Any]:
+        for key in ("host", "src", "dst"):
+            if wanted.get(key) is not None:
+                entry_of(access.part("hosts"), wanted[key], "host")
+        asked = {key: value for key, value in wanted.items() if value is not None}
+        found = await access.feed.request(
+            "pairs", who, offset=part.offset, limit=part.limit, **asked
+        )
+        return {
+            "items": found["pairs"],
+            "total": found["total"],
+            "offset": part.offset,
+            "limit": part.limit,
+        }
+
+    async def one(who: Who, src: str, dst: str) -> dict[str, Any]:
+        for name in (src, dst):
+            entry_of(access.part("hosts"), name, "host")
+        found = await access.feed.request("pairs", who, src=src, dst=dst, limit=1)
+        if not found["pairs"]:
+            raise ProblemError(404, f"{src} {dst}: these hosts have no path")
+        pair: dict[str, Any] = found["pairs"][0]
+        return pair
+
+    @api.get("/pairs", response_model=Page[Pair], operation_id="list_pairs")
+    async def pairs(
+        part: PartOf,
+        host: Annotated[str | None, Query(max_length=64, description="either end")] = None,
+        src: End = None,
+        dst: End = None,
+        active: Annotated[
+            bool | None,
+            Query(description="only pairs with a slot table of their own, or only the others"),
+        ] = True,
+        everyone: Annotated[
+            bool, Query(alias="all", description="active pairs and the others")
+        ] = False,
+        sort: Annotated[Literal["rate", "src", "dst"], Query()] = "rate",
+        descending: Annotated[
+            bool | None, Query(description="omitted: the highest rate, or the first name, first")
+        ] = None,
+        who: Who = viewer,
+    ) -> Any:
+        """Pairs of hosts, the active ones unless `all` or `active=false` asks for others."""
+        return await page_of_pairs(
+            who,
+            part,
+            host=host,
+            src=src,
+            dst=dst,
+            active=None if everyone else active,
+            sort=sort,
+            descending=descending,
+        )
+
+    @api.get("/pairs/{src}/{dst}", response_model=Pair, operation_id="show_pair")
+    async def pair(src: str, dst: str, who: Who = viewer) -> Any:
+        """One pair, with its paths."""
+        return await one(who, src, dst)
+
+    @api.get("/paths", response_model=list[Path], operation_id="list_paths")
+    async def paths(src: HostName, dst: HostName, who: Who = viewer) -> Any:
+        """The paths from one host to another, dead ones too."""
+        return (await one(who, src, dst))["paths"]
+
+    @api.get("/weights", response_model=Page[Weights], operation_id="list_weights")
+    async def weights(
+        part: PartOf,
+        host: Annotated[str | None, Query(max_length=64, description="either end")] = None,
+        src: End = None,
+        dst: End = None,
+        who: Who = viewer,
+    ) -> Any:
+        """The weights of the active pairs' paths, the pairs with the highest rates first."""
+        page = await page_of_pairs(who, part, host=host, src=src, dst=dst, active=True, sort="rate")
+        strategy = access.part("controller").get("strategy", "")
+        page["items"] = [_weights(each, strategy) for each in page["items"]]
+        return page
+
+    @api.get("/explain", response_model=Explanation, operation_id="explain")
+    async def explain(
+        src: HostName,
+        dst: HostName,
+        protocol: Annotated[
+            int | None, Query(ge=0, le=255, description="of a flow: 6 is TCP, 17 UDP")
+        ] = None,
+        sport: Annotated[int | None, Query(ge=0, le=65535)] = None,
+        dport: Annotated[int | None, Query(ge=0, le=65535)] = None,
+        src_ip: Annotated[str | None, Query(pattern=_ADDRESS)] = None,
+        dst_ip: Annotated[str | None, Query(pattern=_ADDRESS)] = None,
+        job: Annotated[str | None, Query(max_length=130, description="of packets of it")] = None,
+        dscp: Annotated[int | None, Query(ge=0, le=63)] = None,
+        who: Who = viewer,
+    ) -> Any:
+        """Why a pair, or one flow of it, takes which path: what `ri2n explain` prints.
+
+        With `protocol` it is about a flow. The addresses of the hosts are known, as a rule.
+        """
+        entry_of(access.part("hosts"), src, "host")
+        flow = {
+            key: value
+            for key, value in (
+                *(("protocol", protocol), ("sport", sport), ("dport", dport)),
+                *(("src_ip", src_ip), ("dst_ip", dst_ip)),
+            )
+            if value is not None
+        }
+        if flow and protocol is None:
+            raise ProblemError(422, "query.protocol: is missing, and a flow has one")
+        asked: dict[str, Any] = {"src": src, "dst": dst}
+        asked |= {"flow": flow} if flow else {}
+        asked |= {key: value for key, value in (("job", job), ("dscp", dscp)) if value is not None}
+        return await access.feed.request("explain", who, **asked)
+
+    return api
+
+
+def _weights(pair: dict[str, Any], strategy: str) -> dict[str, Any]:
+    return {
+        "src": pair["src"],
+        "dst": pair["dst"],
+        "strategy": strategy,
+        "slots": sum(path["slots"] for path in pair["paths"]),
+        "weights": pair["paths"],
+    }

@@ -1,0 +1,66 @@
+"""A feed whose requests a real controller's interface answers, in this process and at once."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.parameters import parameter_values
+from ri2n_sdn.apps.watch import snapshot
+from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.who import Who
+from tests.unit.fake_hosts import FakeChannel, cluster_of
+from tests.unit.web_state import FakeFeed
+
+__all__ = ["RealFeed", "controller"]
+
+
+class RealFeed(FakeFeed):
+    """A feed of a controller with the hosts A and B. `asked` has all requests."""
+
+    def __init__(self, api: LocalApi) -> None:
+        self.api = api
+        cluster = api._cluster
+        self._collector = Collector(
+            cluster, api._tokens.documents, lambda: parameter_values(cluster)
+        )
+        super().__init__(self._now())
+
+    def _now(self) -> dict[str, Any]:
+        state = snapshot(self._collector.collect())
+        del state["tokens"]
+        return state
+
+    def refresh(self) -> None:
+        """Take over the controller's state as it is now."""
+        self.state, self.seq = self._now(), self.seq + 1
+
+    async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+        """As Feed; the state is renewed at once."""
+        self.asked.append((op, who, arguments))
+        line = json.dumps({"op": op, **arguments, "as": who.said()}).encode()
+        answer: dict[str, Any] = json.loads(json.dumps(self.api.answer(line, web=True)))
+        self.refresh()
+        if not answer.pop("ok"):
+            raise BadInput(answer["error"])
+        return answer
+
+
+@contextmanager
+def controller(config: ClusterConfig | None = None) -> Iterator[RealFeed]:
+    """A controller with two hosts, and its feed."""
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, config or ClusterConfig())
+    with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
+        cluster.socket_path = Path(folder) / "controller.sock"
+        api = LocalApi(cluster)
+        try:
+            yield RealFeed(api)
+        finally:
+            api.close()

@@ -1,0 +1,166 @@
+"""What a real controller refuses, and the HTTP status that follows from its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from ri2n_sdn.web.rest.problem import status_of_refusal
+from tests.unit.rest_controller import RealFeed, controller
+from tests.unit.web_app import bearer, made_app, run, serving
+from tests.unit.web_state import FakeFeed
+
+ALICE = {"id": "o1", "user": "alice", "uid": 20001, "hosts": ["A", "B"]}
+BOB = {"id": "o2", "user": "bob", "uid": 20002, "hosts": ["A", "B"]}
+
+
+@pytest.fixture(scope="module")
+def feed() -> Iterator[RealFeed]:
+    """A controller."""
+    with controller() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def app(feed: RealFeed) -> FastAPI:
+    """The application, and a job of alice, one of bob, and a policy."""
+    made = made_app(feed, requests_per_s=1e6)
+
+    async def fill() -> None:
+        async with serving(made) as client:
+            for path, body in (
+                ("jobs", {**ALICE, "policy": "exclusive", "paths": ["n1"]}),
+                ("jobs", BOB),
+                ("policies", {"name": "p1", "policy": "exclusive"}),
+            ):
+                answer = await client.post(f"/api/v1/{path}", json=body, headers=bearer("admin"))
+                assert answer.status_code == 201, answer.text
+
+    run(fill())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("role", "method", "path", "body", "status", "words"),
+    [
+        ("user", "POST", "jobs", {**BOB, "id": "o3"}, 403, "and you are alice"),
+        ("user", "DELETE", "jobs/o2", None, 403, "and you are alice"),
+        ("user", "PUT", "jobs/o2/policy", {"policy": "exclusive"}, 403, "and you are alice"),
+        ("admin", "POST", "jobs", {**ALICE, "policy": "isolated"}, 409, "a job o1 already"),
+        (
+            *("admin", "POST", "jobs", {**BOB, "id": "o4", "policy": "exclusive", "paths": ["n1"]}),
+            *(409, "refused: "),
+        ),
+        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "hosts": ["Z"]}, 422, "no host Z"),
+        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "named": "none"}, 422, "no policy none"),
+        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "end_s": 1.0}, 422, "end_s"),
+        ("admin", "POST", "policies", {"name": "p1", "policy": "exclusive"}, 409, "already"),
+        ("admin", "POST", "policies", {"name": "shared", "policy": "exclusive"}, 422, "name"),
+        ("admin", "DELETE", "jobs/none", None, 404, "no such job"),
+        ("admin", "GET", "jobs/none", None, 404, "no such job"),
+        ("admin", "PUT", "jobs/none/policy", {"policy": "exclusive"}, 404, "no such job"),
+        ("admin", "DELETE", "jobs/o1/policy", None, 409, "it is an order"),
+        ("admin", "DELETE", "reservations/none", None, 404, "no such reservation"),
+        ("admin", "DELETE", "policies/none", None, 404, "no such policy"),
+        ("admin", "DELETE", "rights/none", None, 404, "no such entry"),
+        ("admin", "DELETE", "tokens/none", None, 404, "no such token"),
+        ("admin", "PUT", "strategy", {"name": "none"}, 422, "choose one of"),
+        ("admin", "PUT", "parameters/hysteresis", {"value": 7}, 422, "from 0 to 0.5"),
+        ("admin", "PUT", "parameters/hysteresis", {"value": "7"}, 422, "must be a number"),
+        ("admin", "PUT", "parameters/slots", {"value": 64}, 409, "while the controller runs"),
+        ("admin", "PUT", "parameters/none", {"value": 64}, 404, "no such parameter"),
+        ("admin", "PUT", "vlan-tables/x", {"rows": [["A", "B", 1]]}, 409, "no links between"),
+        ("viewer", "GET", "explain?src=A&dst=A", None, 422, "same host"),
+        ("viewer", "GET", "explain?src=Z&dst=A", None, 404, "no such host"),
+        ("viewer", "GET", "explain?src=A&dst=B&sport=3", None, 422, "protocol"),
+        ("viewer", "GET", "explain?src=A&dst=B&job=none", None, 422, "no job none runs"),
+        ("viewer", "GET", "pairs?host=Z", None, 404, "no such host"),
+        ("viewer", "GET", "pairs?all=true&descending=false", None, 422, "descending"),
+        ("viewer", "GET", "pairs/A/A", None, 404, "no path"),
+    ],
+)
+def test_a_refusal_has_the_status_that_fits(
+    feed: RealFeed,
+    app: FastAPI,
+    role: str,
+    method: str,
+    path: str,
+    body: Any,
+    status: int,
+    words: str,
+) -> None:
+    async def ask() -> None:
+        async with serving(app) as client:
+            headers = {**bearer(role), "If-Match": "*"} if method == "PUT" else bearer(role)
+            if path.startswith("vlan-tables"):
+                del headers["If-Match"]
+            before = feed.api._audit.document()["entries"]
+            answer = await client.request(method, f"/api/v1/{path}", json=body, headers=headers)
+            assert answer.status_code == status, answer.text
+            assert answer.headers["content-type"] == "application/problem+json"
+            problem = answer.json()
+            assert words in problem["detail"] and problem["status"] == status
+            after = feed.api._audit.document()["entries"][len(before) :]
+            assert not any(entry["ok"] for entry in after)
+
+    run(ask())
+
+
+def test_of_a_user_it_is_known_who_it_is(app: FastAPI) -> None:
+    """An order of a token's user needs no user; the uid must be known."""
+
+    async def ask() -> None:
+        async with serving(app) as client:
+            body = {"id": "o7", "hosts": ["A", "B"]}
+            answer = await client.post("/api/v1/jobs", json=body, headers=bearer("user"))
+            assert answer.status_code == 422 and "knows no user alice" in answer.text
+            answer = await client.post("/api/v1/jobs", json=body, headers=bearer("admin"))
+            assert answer.status_code == 422 and "body.user" in answer.text
+            body |= {"user": "nobody"}
+            answer = await client.post("/api/v1/jobs", json=body, headers=bearer("admin"))
+            assert answer.status_code == 201 and answer.json()["uid"] == 65534, answer.text
+
+    run(ask())
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("internal error: KeyError", 500),
+        ("you have too many open connections", 503),
+        ("another check is running", 409),
+        ("x: is wrong", 422),
+    ],
+)
+def test_words_that_a_controller_says_seldom(words: str, status: int) -> None:
+    assert status_of_refusal(words) == status
+
+
+def test_a_controller_that_is_away_is_503() -> None:
+    async def ask() -> None:
+        feed = FakeFeed()
+        async with serving(feed) as client:
+            assert (await client.get("/api/v1/ready")).status_code == 200
+            feed.disconnect("no controller listens there")
+            for path in ("ready", "hosts", "jobs", "events", "controller"):
+                answer = await client.get(f"/api/v1/{path}")
+                assert answer.status_code == 503 and answer.headers["retry-after"] == "2"
+                assert answer.json()["detail"] == "no controller listens there"
+            assert (await client.get("/api/v1/health")).status_code == 200
+
+    run(ask())
+
+
+def test_a_controller_whose_words_make_no_sense_is_503() -> None:
+    async def ask() -> None:
+        feed = FakeFeed(answers={"job_history": {"jobs": [{"id": 5}]}, "token_list": {"x": 1}})
+        async with serving(feed) as client:
+            for path in ("ended-jobs", "tokens"):
+                answer = await client.get(f"/api/v1/{path}", headers=bearer("admin"))
+                assert answer.status_code == 503, answer.text
+                assert "makes no sense" in answer.json()["detail"]
+
+    run(ask())
