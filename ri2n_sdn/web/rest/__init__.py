@@ -6,8 +6,11 @@ knows already, because it watches the controller, is read from there.
 
 from __future__ import annotations
 
+import re
+
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
+from starlette.routing import Mount
 
 from ri2n_sdn import __version__
 from ri2n_sdn.web.auth import Auth
@@ -38,7 +41,10 @@ _BURST_S = 4
 
 def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     """Put the interface under `/api/v1` of an application."""
-    app.mount(PREFIX, application(feed, auth, settings))
+    mount = Mount(PREFIX, application(feed, auth, settings))
+    # A line end in a path is nothing that Starlette expects, and another page would answer.
+    mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
+    app.router.routes.append(mount)
 
 
 def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:

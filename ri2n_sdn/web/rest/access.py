@@ -12,7 +12,7 @@ from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.web.auth import Auth
+from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.rest.etag import known_already
 from ri2n_sdn.web.rest.limits import Buckets, address_of
@@ -50,6 +50,8 @@ class Access:
             request: Request, _scheme: Annotated[object, Depends(_BEARER)] = None
         ) -> Who:
             who = self.who(request)
+            if who == ANONYMOUS and not who.may(role):
+                raise Denied(401, f"this needs a token with the role {role}")
             Auth.need(who, role)
             self._check_query(request)
             return who
@@ -60,7 +62,7 @@ class Access:
         """Who asks. Raises Denied, and ProblemError when that one asks too often."""
         client = request.client.host if request.client is not None else "127.0.0.1"
         who = self.auth.who_of_bearer(request.headers.get("authorization"), client)
-        name = f"token {who.name}" if who.name != "anonymous" else address_of(request.scope)
+        name = f"token {who.name}" if who != ANONYMOUS else address_of(request.scope)
         wait_s = self.buckets.wait_s(name)
         if wait_s:
             raise ProblemError(

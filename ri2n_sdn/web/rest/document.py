@@ -60,21 +60,23 @@ _PROBLEMS = {
     503: "the controller does not answer; `Retry-After` says when to try again",
 }
 _OPEN = ("health", "ready")
+_ADMINS = ("/audit", "/tokens")
 _ETAG = {"description": "names this version of the document", "schema": {"type": "string"}}
 _RETRY = {"description": "seconds", "schema": {"type": "integer", "minimum": 0}}
+_ENTITY_TAGS = r'^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
 _MATCH = {
     "name": "If-Match",
     "in": "header",
     "required": False,
     "description": "the ETag of what is changed, or `*`; needed to replace something",
-    "schema": {"type": "string", "maxLength": 1000},
+    "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
 }
 _NONE_MATCH = {
     "name": "If-None-Match",
     "in": "header",
     "required": False,
     "description": "the ETag of what is known already: 304 when it is the same",
-    "schema": {"type": "string", "maxLength": 1000},
+    "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
 }
 
 
@@ -121,6 +123,9 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     shows = not changes and "{" in path and not path.endswith("/history")
     shows = (shows and not path.startswith(("/pairs/", "/faults/"))) or path == "/strategy"
     shows = shows and not changes
+    if operation["operationId"] not in _OPEN and not changes and not path.startswith(_ADMINS):
+        # Also without a token, on this machine, unless the server requires one.
+        operation["security"] = [*operation["security"], {}]
     replaces = changes and ("{" in path or path == "/strategy")
     statuses = {422, 429}
     if operation["operationId"] in _OPEN:

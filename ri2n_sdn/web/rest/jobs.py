@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,8 @@ __all__ = ["router"]
 
 _POLICY = ("policy", "paths", "tables", "services", "min_rate_bps", "max_rate_bps")
 _ENDED_MOST = 1000
+# The key of a job whose id another job has too ends with the name of a host.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}(@[A-Za-z0-9_.-]{1,64})?\Z")
 
 User = Annotated[str | None, Query(max_length=65, description="of this user")]
 AtHost = Annotated[str | None, Query(max_length=64, description="at this host")]
@@ -248,7 +251,7 @@ def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 def _id(name: str, what: str) -> str:
     """An id from the path. What cannot be one names nothing (404)."""
-    if not 0 < len(name) <= 130 or not name.isascii() or not name.isprintable():
+    if not _ID.match(name):
         raise ProblemError(404, f"{name[:130]}: no such {what}")
     return name
 

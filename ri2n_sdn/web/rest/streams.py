@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ri2n_sdn.web.auth import Denied
+from ri2n_sdn.web.auth import ANONYMOUS, Denied
 from ri2n_sdn.web.rest.access import Access
 from ri2n_sdn.web.rest.hub import Client, Hub
 from ri2n_sdn.web.rest.limits import address_of
@@ -38,7 +38,7 @@ _PARTS = frozenset(
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "server-sent events, until the client ends them",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},
     }
 }
 
@@ -69,7 +69,7 @@ def router(access: Access, hub: Hub) -> APIRouter:
         return EventStream(hub, client, still, max_s)
 
     def name_of(request: Request, who: Who) -> str:
-        return address_of(request.scope) if who.name == "anonymous" else f"token {who.name}"
+        return address_of(request.scope) if who == ANONYMOUS else f"token {who.name}"
 
     @api.get("/stream", operation_id="stream", response_class=Response, responses=_STREAM)
     async def everything(
