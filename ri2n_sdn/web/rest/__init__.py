@@ -7,6 +7,7 @@ knows already, because it watches the controller, is read from there.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
@@ -32,7 +33,7 @@ from ri2n_sdn.web.rest.limits import AddressLimit, Buckets
 from ri2n_sdn.web.rest.problem import add_handlers
 from ri2n_sdn.web.settings import WebSettings
 
-__all__ = ["application", "mount"]
+__all__ = ["application", "mount", "openapi"]
 
 # A machine may have several users and tokens, so an address may ask more often than a token.
 _ADDRESS_TIMES = 4
@@ -45,6 +46,13 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     # A line end in a path is nothing that Starlette expects, and another page would answer.
     mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
     app.router.routes.append(mount)
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document, without a controller; for a reference."""
+    settings = WebSettings()
+    feed = Feed(settings.controller_socket)
+    return document(application(feed, Auth(feed, settings), settings))
 
 
 def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:
@@ -74,7 +82,7 @@ def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:
     app.state.access = access
 
     @app.get("/openapi.json", include_in_schema=False)
-    def openapi() -> JSONResponse:
+    def whole() -> JSONResponse:
         return JSONResponse(document(app))
 
     access.queries = queries_of(document(app))

@@ -20,6 +20,8 @@ from ri2n_sdn.web.who import Who
 __all__ = ["router"]
 
 TOKEN_BYTES = 32
+"""The random bytes of a token, as of those that `ri2n token add` makes."""
+
 _OWNER = Annotated[str, Path(min_length=1, max_length=64, description="the program's name")]
 
 
@@ -180,7 +182,7 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
     )
     async def add_token(body: TokenOrder, response: Response, who: Who = admin) -> Any:
         """Make a token. The answer has its text, which is shown only this once."""
-        text = f"ri2n_{secrets.token_urlsafe(TOKEN_BYTES)}"
+        text = secrets.token_urlsafe(TOKEN_BYTES)
         asked = body.model_dump(exclude_unset=True, exclude_none=True)
         done = await access.feed.request("token_add", who, hash=hash_of(text), **asked)
         response.headers["Location"] = f"/api/v1/tokens/{body.name}"
