@@ -49,10 +49,10 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     pages_app.middleware_stack = None
     for path in (login.LOGIN_PATH, "/logout"):
         pages_app.remove_route(path)
-    login.add_routes(pages_app, auth)
     form = Page(login.LOGIN_PATH, "Log in", "login", login.build)
     for page in (*PAGES, form):
         _add(page, lambda **facts: Session(feed, auth, ticker, **facts))
+    login.add_routes(pages_app, auth)  # A page removes all routes of its path first.
     pages_app.add_static_files(STATIC, FILES, max_cache_age=3600)
     ui.run_with(
         app,
