@@ -12,7 +12,7 @@ from nicegui import Client, ui
 
 from ri2n_sdn.web.auth import Auth, hash_of
 from ri2n_sdn.web.gui import session as sessions
-from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner, counted
+from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner
 from ri2n_sdn.web.gui.login import form, own_path
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.session import Session, Ticker, begin_login, end_login, who_of_login
@@ -80,14 +80,6 @@ def test_all_is_well_only_when_it_is() -> None:
     state = {"hosts": {"a": {}, "b": {}}, "networks": {"n": {}}, "controller": {"strategy": "x"}}
     assert "No problem is known. 2 hosts, 1 network, strategy x." in banner_of(state)
     assert "waits for hosts" in banner_of({})
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "said"),
-    [(1, "switch", "1 switch"), (0, "switch", "0 switches"), (1000, "host", "1,000 hosts")],
-)
-def test_counted(number: int, noun: str, said: str) -> None:
-    assert counted(number, noun) == said
 
 
 # ---- The login

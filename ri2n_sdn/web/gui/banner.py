@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.words import counted
 
-__all__ = ["MAX_SHOWN", "banner", "clock", "counted"]
+__all__ = ["MAX_SHOWN", "banner", "clock"]
 
 MAX_SHOWN = 3
 """So many problems are shown at once. The others unfold."""
@@ -55,12 +56,6 @@ def clock(time_s: float) -> str:
     moment = datetime.datetime.fromtimestamp(time_s).astimezone()
     today = datetime.datetime.now().astimezone().date()
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 host`, `2 hosts`, `2 switches`."""
-    ending = "" if number == 1 else "es" if noun.endswith(("ch", "s", "x")) else "s"
-    return f"{number:,} {noun}{ending}"
 
 
 def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> Markup:

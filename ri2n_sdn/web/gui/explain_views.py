@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.hosts_table import rate_text
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.scene import Nic
+from ri2n_sdn.web.gui.words import rate_text
 
 __all__ = ["PROTOCOLS", "answer_view", "nics_of", "only", "request_of"]
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1}
 MAX_PORT = 65535
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 def request_of(
@@ -33,7 +35,7 @@ def request_of(
     for key, label, port in (("sport", "Source port", sport), ("dport", "Destination port", dport)):
         if not port.strip():
             continue
-        if not (port.strip().isdecimal() and len(port.strip()) <= 5 and int(port) <= MAX_PORT):
+        if not (_PORT.fullmatch(port.strip()) and int(port) <= MAX_PORT):
             raise BadInput(f"{label}: must be a number from 0 to {MAX_PORT}")
         ports[key] = int(port)
     if protocol and (ports or protocol == "icmp"):

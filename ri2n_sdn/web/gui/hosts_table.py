@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ri2n_sdn.web.gui.banner import counted
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import Paint
 from ri2n_sdn.web.gui.scene import natural
+from ri2n_sdn.web.gui.words import counted, rate_text
 
-__all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_text", "table"]
+__all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "table"]
 
 PAGE_ROWS = 50
 """A page of the table has so many hosts."""
@@ -158,15 +158,3 @@ def nic_words(nic: Mapping[str, Any]) -> tuple[str, str]:
     if not nic["up"]:
         return "dead: no link", "bad"
     return ("good", "") if nic["alive"] else ("dead: nothing arrives", "bad")
-
-
-def rate_text(rate_bps: float | None) -> str:
-    """A rate with three digits, `94.1 Mbit/s`; `-` when it is not known."""
-    if rate_bps is None:
-        return "-"
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if rate_bps >= factor * 0.9995:
-            value = rate_bps / factor
-            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{value:.{digits}f} {unit}bit/s"
-    return f"{rate_bps:.0f} bit/s"

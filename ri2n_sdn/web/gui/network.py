@@ -7,7 +7,6 @@ from typing import Any
 
 from nicegui import events, ui
 
-from ri2n_sdn.web.gui.banner import counted
 from ri2n_sdn.web.gui.drawing import Drawing, legend, run
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, table
@@ -15,6 +14,7 @@ from ri2n_sdn.web.gui.markup import text
 from ri2n_sdn.web.gui.picture import Paint, changes
 from ri2n_sdn.web.gui.scene import Nic, natural
 from ri2n_sdn.web.gui.session import Session
+from ri2n_sdn.web.gui.words import counted
 
 __all__ = ["build"]
 

@@ -77,9 +77,12 @@ def paint(
     way_hosts = {nic.host for nic in nics}
     for number, row in enumerate(scene.rows):
         kind, note = _row_state(row, hosts)
-        kind += " way" if way_hosts.intersection(row.hosts) else ""
-        kind += " chosen" if chosen == row.label else ""
-        painted[f"r{number}"] = [f"row {kind}".rstrip(), note]
+        kinds = ["row", kind]
+        if way_hosts.intersection(row.hosts):
+            kinds.append("way")
+        if chosen == row.label:
+            kinds.append("chosen")
+        painted[f"r{number}"] = [" ".join(filter(None, kinds)), note]
     return painted
 
 

@@ -207,7 +207,7 @@ class _Builder:
             tuple(self._drawn_cables()),
             tuple(self._titles),
             max(x - NETWORK_STEP, FIRST_COLUMN_X) + 44,
-            self._height + BOTTOM,
+            max([self._height, *(bar.y + bar.height for bar in self._bars.values())]) + BOTTOM,
         )
 
     def _add_rows(self, groups: Sequence[tuple[str, ...]]) -> float:

@@ -1,0 +1,381 @@
+"""Tests of the picture of the network: where things stand, how they look, what is sent."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.explain_views import answer_view, nics_of, only, request_of
+from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, nic_words, table
+from ri2n_sdn.web.gui.picture import changes, heat, paint, svg
+from ri2n_sdn.web.gui.scene import (
+    MAX_HOST_ROWS,
+    Nic,
+    Scene,
+    natural,
+    scene_of,
+    shape_of,
+)
+from tests.sandbox.gui_answers import ANSWERS
+from tests.unit.web_state import cluster_state
+
+GBIT = 10**9
+
+
+def plain(hosts: int, nics: int = 2) -> dict[str, Any]:
+    """A cluster without switches, where nothing is sent."""
+    state = cluster_state(hosts, nics, switched=False)
+    state["rates"] = {}
+    return state
+
+
+def fat_tree(leaves: int, hosts: int, spines: int = 2) -> dict[str, Any]:
+    """A cluster of one network: `hosts` at each leaf, each leaf with a cable to each spine."""
+    state = plain(leaves * hosts, 1)
+    names = list(state["hosts"])
+    for number, name in enumerate(names):
+        state["hosts"][name]["nics"]["eth0"]["switch"] = f"leaf{number // hosts}"
+    leaf_names = [f"leaf{leaf}" for leaf in range(leaves)]
+    spine_names = [f"spine{spine}" for spine in range(spines)]
+    state["networks"]["n0"]["switches"] = leaf_names + spine_names
+    state["cables"] = {
+        f"{leaf}/{spine}-{spine}/{leaf}": {
+            "ends": [leaf, spine],
+            "ports": [spine, leaf],
+            "rate_bps": GBIT,
+            "alive": True,
+        }
+        for leaf in leaf_names
+        for spine in spine_names
+    }
+    return state
+
+
+# ---- Where things stand
+
+
+def crowded(scene: Scene) -> list[str]:
+    """What stands on top of each other, or outside."""
+    boxes = [("row", row.label, 4.0, row.y, 136.0, row.y + row.height) for row in scene.rows]
+    boxes += [("bar", bar.name, bar.x, bar.y, bar.x + 18, bar.y + bar.height) for bar in scene.bars]
+    wrong = [
+        f"{one} on {other}"
+        for place, one in enumerate(boxes)
+        for other in boxes[:place]
+        if one[2] < other[4] and other[2] < one[4] and one[3] < other[5] and other[3] < one[5]
+    ]
+    return wrong + [
+        f"{box} is outside"
+        for box in boxes
+        if not (0 <= box[2] <= box[4] <= scene.width and 0 <= box[3] <= box[5] <= scene.height)
+    ]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(plain(hosts, nics) for hosts in (1, 2, 60, 61, 1000) for nics in (1, 4)),
+        *(fat_tree(*shape) for shape in ((2, 2), (4, 15, 4), (32, 32, 8), (100, 10, 4))),
+    ],
+    ids=lambda state: f"{len(state['hosts'])} hosts, {len(state['cables'])} cables",
+)
+def test_nothing_stands_on_top_of_each_other(state: dict[str, Any]) -> None:
+    scene = scene_of(state)
+    assert crowded(scene) == []
+    assert len(scene.rows) <= MAX_HOST_ROWS
+    drawn = [host for row in scene.rows for host in row.hosts]
+    assert sorted(drawn) == sorted(state["hosts"])
+    nics = [nic for link in scene.links for nic in link.nics]
+    assert sorted(nics) == sorted(
+        Nic(name, nic) for name, host in state["hosts"].items() for nic in host["nics"]
+    )
+    for link in scene.links:
+        row, bar = scene.rows[link.row], scene.bars[link.bar]
+        assert row.y < link.y < row.y + row.height and bar.y < link.y < bar.y + bar.height
+
+
+def test_a_host_is_a_row_as_long_as_there_is_room() -> None:
+    assert not scene_of(plain(MAX_HOST_ROWS)).grouped
+    assert len(scene_of(plain(MAX_HOST_ROWS)).rows) == MAX_HOST_ROWS
+    many = scene_of(plain(MAX_HOST_ROWS + 1))
+    assert many.grouped and [len(row.hosts) for row in many.rows] == [MAX_HOST_ROWS + 1]
+
+
+def test_many_hosts_are_grouped_by_their_switches_and_at_last_by_their_networks() -> None:
+    scene = scene_of(fat_tree(32, 32))
+    assert [len(row.hosts) for row in scene.rows] == [32] * 32
+    assert len(scene.cables) == 64 and len(scene.bars) == 34
+    scene = scene_of(fat_tree(100, 10))
+    assert [len(row.hosts) for row in scene.rows] == [1000]
+    assert [bar.name for bar in scene.bars] == ["n0"] and scene.cables == ()
+
+
+def test_switches_without_hosts_stand_behind_those_with_hosts() -> None:
+    bars = {bar.name: bar for bar in scene_of(fat_tree(4, 2)).bars}
+    assert {name for name, bar in bars.items() if bar.upper} == {"spine0", "spine1"}
+    assert max(bars[f"leaf{leaf}"].x for leaf in range(4)) < min(
+        bars[f"spine{spine}"].x for spine in range(2)
+    )
+
+
+def test_a_ring_of_switches_is_one_column_with_bent_cables() -> None:
+    state = fat_tree(4, 2, spines=0)
+    state["cables"] = {
+        f"c{leaf}": {"ends": [f"leaf{leaf}", f"leaf{(leaf + 1) % 4}"], "alive": True}
+        for leaf in range(4)
+    }
+    scene = scene_of(state)
+    assert len(scene.cables) == 4 and all(cable.bent for cable in scene.cables)
+    assert len({bar.x for bar in scene.bars}) == 1
+
+
+def test_the_order_of_the_keys_does_not_matter() -> None:
+    state = fat_tree(4, 4)
+    other = copy.deepcopy(state)
+    for part in ("hosts", "networks", "cables"):
+        keys = list(other[part])
+        random.Random(7).shuffle(keys)
+        other[part] = {key: other[part][key] for key in keys}
+    assert scene_of(state) == scene_of(other)
+
+
+def test_the_shape_changes_with_wiring_and_not_with_what_fails() -> None:
+    state = fat_tree(2, 2)
+    changed = copy.deepcopy(state)
+    changed["hosts"]["h0001"]["nics"]["eth0"] |= {"up": False, "alive": False}
+    changed["hosts"]["h0002"]["connected"] = False
+    changed["rates"] = {"h0001": {"eth0": [GBIT, 0]}}
+    for cable in changed["cables"].values():
+        cable["alive"] = False
+    assert shape_of(changed) == shape_of(state)
+    changed["hosts"]["h0001"]["nics"]["eth0"]["switch"] = "leaf1"
+    assert shape_of(changed) != shape_of(state)
+
+
+def test_cables_to_switches_that_nobody_declared_are_left_out() -> None:
+    state = fat_tree(2, 2)
+    state["cables"]["odd"] = {"ends": ["leaf0", "nowhere"], "alive": True}
+    state["cables"]["loop"] = {"ends": ["leaf0", "leaf0"], "alive": True}
+    assert {cable.name for cable in scene_of(state).cables}.isdisjoint({"odd", "loop"})
+
+
+@pytest.mark.parametrize("state", [{}, plain(0), {"hosts": {}}])
+def test_an_empty_state_is_an_empty_picture(state: dict[str, Any]) -> None:
+    assert scene_of(state).rows == ()
+    ElementTree.fromstring(svg(scene_of(state), {}))
+
+
+def test_natural_order() -> None:
+    names = ["", "2", "10", "a2b", "a10b", "h1", "h2", "h10", "h10x"]
+    assert sorted(names[::-1], key=natural) == names
+
+
+# ---- How things look
+
+
+@pytest.mark.parametrize(
+    ("tx", "rx", "expected"),
+    [(0, 0, 0), (0.01, 0, 1), (0.2, 0.25, 2), (0.5, 0, 3), (0, 0.8, 4), (3, 0, 4)],
+)
+def test_heat_is_that_of_the_busier_direction(tx: float, rx: float, expected: int) -> None:
+    assert heat(tx * GBIT, rx * GBIT, GBIT) == expected
+
+
+def test_heat_without_a_speed_is_none() -> None:
+    assert heat(GBIT, GBIT, 0) == 0
+
+
+def look(state: dict[str, Any], **facts: Any) -> dict[str, list[str]]:
+    return paint(scene_of(state), state, **facts)
+
+
+def nic(state: dict[str, Any], host: str, name: str = "eth0") -> dict[str, Any]:
+    found: dict[str, Any] = state["hosts"][host]["nics"][name]
+    return found
+
+
+def test_dead_nics_away_hosts_and_busy_links_look_so() -> None:
+    state = plain(5)
+    nic(state, "h0001")["up"] = False
+    nic(state, "h0002")["alive"] = False
+    for each in state["hosts"]["h0003"]["nics"].values():
+        each["up"] = each["alive"] = None
+    state["hosts"]["h0003"]["connected"] = False
+    state["rates"] = {"h0004": {"eth0": [0.6 * GBIT, 0]}, "h0001": {"eth0": [GBIT, 0]}}
+    painted = look(state)
+    assert [painted[f"l{number}"][0] for number in range(0, 10, 2)] == [
+        *("link dead", "link dead", "link away", "link heat-3", "link heat-0")
+    ]
+    assert [painted[f"r{number}"] for number in range(5)] == [
+        *(["row dead", "1 dead"], ["row dead", "1 dead"], ["row away", "away"]),
+        *(["row", ""], ["row", ""]),
+    ]
+
+
+def test_of_many_hosts_one_dead_nic_shows_and_heat_is_that_of_all() -> None:
+    state = plain(100, 1)
+    state["rates"] = {name: {"eth0": [0.3 * GBIT, 0]} for name in state["hosts"]}
+    assert look(state)["l0"] == ["link heat-2"]
+    nic(state, "h0042")["alive"] = False
+    assert look(state)["l0"] == ["link some-dead"]
+    assert look(state)["r0"] == ["row dead", "100 hosts, 1 dead"]
+    for name in state["hosts"]:
+        nic(state, name)["alive"] = False
+    assert look(state)["l0"] == ["link dead"]
+
+
+def test_what_is_emphasized_is_the_way_alone() -> None:
+    state = fat_tree(2, 2)
+    painted = look(
+        state, nics={Nic("h0001", "eth0")}, cables={"leaf0/spine0-spine0/leaf0"}, chosen="h0003"
+    )
+    ways = {key for key, (kind, *_) in painted.items() if "way" in kind.split()}
+    assert ways == {"l0", "d0", "r0", "b0", "c0"}
+    assert painted["r2"] == ["row chosen", ""]
+
+
+def test_a_dead_cable_looks_so() -> None:
+    state = fat_tree(2, 2)
+    state["cables"]["leaf0/spine0-spine0/leaf0"]["alive"] = False
+    assert [painted for key, (painted, *_) in look(state).items() if key[0] == "c"].count(
+        "cable dead"
+    ) == 1
+
+
+def test_changes_lead_from_one_look_to_the_other_and_are_few() -> None:
+    state = plain(40)
+    before = look(state)
+    nic(state, "h0007", "eth1")["up"] = False
+    after = look(state)
+    changed = changes(before, after)
+    assert before | changed == after
+    assert set(changed) == {"l13", "d13", "r6"}
+    assert changes(after, after) == {}
+    assert len(json.dumps(changed)) < 200
+
+
+def test_the_svg_is_well_formed_and_shows_hostile_names_as_text() -> None:
+    state = fat_tree(2, 2)
+    hostile = "<script>alert('x')</script>\"&\u2028]]>"
+    state["hosts"][hostile] = copy.deepcopy(state["hosts"]["h0001"])
+    nic(state, hostile)["switch"] = hostile
+    state["networks"][hostile] = {"nics": [], "switches": [hostile]}
+    scene = scene_of(state)
+    root = ElementTree.fromstring(svg(scene, paint(scene, state)))
+    assert {element.tag for element in root.iter()} == {
+        *("svg", "g", "rect", "text", "title", "line", "circle", "path")
+    }
+    names = [each.get("aria-label") for each in root.iter("g") if each.get("role") == "button"]
+    assert f"host {hostile}" in names
+    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    assert len(ids) == len(set(ids)) == len(paint(scene, state))
+    assert set(ids) == {f"net-{key}" for key in paint(scene, state)}
+
+
+def test_a_picture_of_a_thousand_hosts_is_small() -> None:
+    state = fat_tree(32, 32, 8)
+    scene = scene_of(state)
+    assert len(svg(scene, paint(scene, state))) < 120_000
+
+
+# ---- The table and the details
+
+
+def test_the_search_finds_names_and_addresses_in_natural_order() -> None:
+    state = plain(120)
+    assert found(state, "") == sorted(state["hosts"])
+    assert found(state, " H000") == [f"h000{number}" for number in range(1, 10)]
+    address = state["hosts"]["h0042"]["address"]
+    assert "h0042" in found(state, address)
+    assert found(state, "", {"h0003", "h0002"}) == ["h0002", "h0003"]
+    assert found(state, "<nothing>") == []
+
+
+def test_a_page_of_the_table_has_all_cells_by_their_ids() -> None:
+    state = plain(120)
+    nic(state, "h0002")["alive"] = False
+    state["hosts"]["h0003"]["connected"] = False
+    names = found(state, "")[:PAGE_ROWS]
+    shown = cells(state, names)
+    root = ElementTree.fromstring(table(names, shown))
+    assert len(root.findall("tbody/tr")) == PAGE_ROWS
+    assert {each.get("id") for each in root.iter("td")} == {f"cell-{key}" for key in shown}
+    assert [shown[f"{row}-1"][1] for row in range(3)] == ["good", "1 dead NIC", "away"]
+    assert shown["1-2"][1] == "1 of 2" and shown["2-3"][1] == "-"
+
+
+def test_details_say_what_is_wrong_with_each_nic() -> None:
+    state = plain(3)
+    nic(state, "h0001")["up"] = False
+    nic(state, "h0001", "eth1")["alive"] = False
+    said = details(state, "h0001")
+    assert "dead: no link" in said and "dead: nothing arrives" in said
+    assert "no longer known" in details(state, "<gone>") and "<gone>" not in details(
+        state, "<gone>"
+    )
+    assert nic_words({"alive": None, "up": None})[0] == "host away"
+    assert nic_words({"alive": True, "up": True}) == ("good", "")
+
+
+# ---- Explain
+
+
+def test_the_question_as_a_request() -> None:
+    assert request_of(" a ", "b", "tcp", "", "80", " j1 ") == {
+        "src": "a",
+        "dst": "b",
+        "flow": {"protocol": 6, "dport": 80},
+        "job": "j1",
+    }
+    assert request_of("a", "b", "tcp", "", "", "") == {"src": "a", "dst": "b"}
+    assert request_of("a", "b", "", "1", "2", "") == {"src": "a", "dst": "b"}
+    assert request_of("a", "b", "icmp", "", "", "")["flow"] == {"protocol": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (("", "b", "", "", "", ""), "From host"),
+        (("a", " ", "", "", "", ""), "To host"),
+        *(
+            (("a", "b", "tcp", port, "", ""), "Source port")
+            for port in ("-1", "65536", "x", "1.5", "٣", "9" * 50)
+        ),
+    ],
+)
+def test_a_wrong_question_is_refused_with_its_field(fields: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        request_of(*fields)
+
+
+def test_the_way_of_a_flow_is_one_path_and_of_a_pair_all_living_ones() -> None:
+    asked = {"src": "h0001", "dst": "h0002"}
+    pair = ANSWERS["explain"](asked)
+    flow = ANSWERS["explain"](asked | {"flow": {"protocol": 6}})
+    assert nics_of(flow) == {Nic("h0001", "eth1"), Nic("h0002", "eth1")}
+    assert {each.nic for each in nics_of(pair)} == {"eth0", "eth1"}
+    pair["paths"][0]["alive"] = False
+    assert {each.nic for each in nics_of(pair)} == {"eth1"}
+
+
+def test_the_answer_says_the_way_and_every_reason() -> None:
+    asked = {"src": "h0001", "dst": "h0002", "flow": {"protocol": 6}}
+    answer = ANSWERS["explain"](asked)
+    said = answer_view(answer)
+    assert "h0001 eth1 → network n1 → h0002 eth1" in said
+    assert said.count("<li>") == len(answer["why"]) and said.count("(this one)") == 1
+    answer["why"].append("<b>hostile</b>")
+    assert "<b>" not in answer_view(answer)
+
+
+def test_of_many_hosts_only_the_two_in_question_are_drawn() -> None:
+    state = fat_tree(100, 10)
+    scene = scene_of(only(state, ("h0001", "h0999")))
+    assert [row.label for row in scene.rows] == ["h0001", "h0999"]
+    assert {bar.name for bar in scene.bars} >= {"leaf0", "leaf99", "spine0"}
