@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -116,10 +117,12 @@ class Source:
             "ann": {"hash": hash_of("s3cret"), "role": "user", "user": "ann", "expires_s": None}
         }
         self.change = asyncio.Event()
+        self.state: dict[str, Any] = {"hosts": {}}
 
     async def changed(self, after: int, timeout_s: float) -> int:
         if after == self.seq:
-            await asyncio.wait_for(self.change.wait(), 60)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.change.wait(), timeout_s)
         self.change.clear()
         return self.seq
 
@@ -226,6 +229,31 @@ def test_pages_are_told_of_changes_while_they_are_open(monkeypatch: pytest.Monke
             pages[name].client.delete()
         source.next()
         await until(lambda: ticker.idle)
+
+    asyncio.run(run())
+
+
+def test_a_host_that_changes_is_told_at_once_and_rates_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "PAUSE_S", 3600.0)
+
+    async def run() -> None:
+        source = Source()
+        told: list[int] = []
+        page = a_session(source, Ticker(source))  # type: ignore[arg-type]
+        page.live(lambda: told.append(source.seq))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            source.state = {**source.state, "hosts": {}}
+            source.next()
+            await until(lambda: told and told[-1] == source.seq)
+        source.state = {**source.state, "rates": {}}
+        source.next()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert told == [2, 3, 4]
+        page.client.delete()
 
     asyncio.run(run())
 

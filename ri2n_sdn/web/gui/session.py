@@ -38,7 +38,7 @@ LOGIN_S = 7 * 24 * 3600.0
 """So long a login lasts, unless its token ends earlier."""
 
 PAUSE_S = 1.0
-"""Pages are told of changes so often at most."""
+"""Pages are told of new rates and the like so often at most."""
 
 # So long after the last page has gone, the ticker ends at the latest.
 WAIT_S = 5.0
@@ -86,7 +86,7 @@ def who_of_login(auth: Auth, store: Mapping[str, Any], number: str | None) -> Wh
 
 
 class Ticker:
-    """Tells the open pages that something has changed, once a second at most.
+    """Tells the open pages that something has changed: once a second, and of hosts at once.
 
     There is one for all pages, and it waits in one place, so that 20 pages cost little more than
     one.
@@ -114,11 +114,17 @@ class Ticker:
 
     async def _run(self) -> None:
         while self._sessions:
-            before = self._seen()
+            before, hosts = self._seen(), self._feed.state.get("hosts")
+            began_s = time.monotonic()
             for session in list(self._sessions.values()):
                 await session.refresh()
                 await asyncio.sleep(0)  # Requests come first.
-            await asyncio.sleep(PAUSE_S)
+            # What has failed is shown at once. Rates, which change all the time, wait.
+            while (left_s := began_s + PAUSE_S - time.monotonic()) > 0:
+                seen = self._seen()
+                if seen[1] != before[1] or self._feed.state.get("hosts") is not hosts:
+                    break
+                await self._feed.changed(seen[0], left_s)
             while self._sessions and self._seen() == before:
                 await self._feed.changed(before[0], WAIT_S)
 
@@ -174,7 +180,7 @@ class Session:
         return self.feed.state
 
     def live(self, callback: Callback) -> None:
-        """Call this back when something has changed, once a second at most.
+        """Call this back when something has changed: once a second, or at once if it is a host.
 
         The callback runs in the page's context, so that it may change elements. It is not called
         while the browser is away, nor after the page was closed. It is not called at once.
