@@ -101,7 +101,7 @@ def test_times_and_durations() -> None:
         *("0 s", "40 s", "1 min 5 s", "2 h 5 min", "1 d", "1 d 1 h")
     ]
     assert [number_text(value) for value in (0.04, 64000.0, 1e12, 400, "max_min")] == [
-        *("0.04", "64000", "1,000,000,000,000", "400", "max_min")
+        *("0.04", "64,000", "1,000,000,000,000", "400", "max_min")
     ]
     assert percent_text(0.25) == "25.0 %" and percent_text(None) == "-"
 
@@ -294,7 +294,8 @@ def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:
     rows = {row["id"]: row for row in parameter_rows(parameters(), ADMIN)}
     assert rows.keys() == PARAMETERS.keys() - {"strategy"}
     assert rows["hbspan_min_s"]["range"] == "0.1 to 60 s"
-    assert rows["slots"]["actions"] == "" and "cluster.yaml" in rows["slots"]["note"]
+    assert rows["slots"]["actions"] == "" and "cluster.yaml" in rows["slots"]["about"]
+    assert rows["active_bps"]["range"] == "1.00 kbit/s to 1.00 Tbit/s"
     assert rows["settle_s"]["actions"] == "change"
     assert not any(row["actions"] for row in parameter_rows(parameters(), VIEWER))
 
@@ -305,7 +306,8 @@ def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:
         *(("hysteresis", "0.1", 0.1), ("loss_min_packets", "1,000", 1000)),
         *(("hysteresis", "0.6", None), ("hysteresis", "nan", None), ("hysteresis", "", None)),
         *(("loss_min_packets", "10.5", None), ("strategy", "none", None)),
-        ("strategy", "max_min", "max_min"),
+        *(("strategy", "max_min", "max_min"), ("active_bps", "64k", 64000)),
+        ("active_bps", "1", None),
     ],
 )
 def test_a_value_is_in_its_range_or_refused(name: str, text: str, value: object) -> None:

@@ -77,7 +77,7 @@ def form(title: str, word: str, submit: Submit, *, danger: bool = False) -> Iter
             if said:
                 notify(said)
 
-        with ui.element("div").classes("bar").style("display: flex; gap: 0.6em; flex-wrap: wrap"):
+        with ui.element("div").classes("bar"):
             ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
             button = ui.button(word, on_click=press)
             button.props(f"no-caps unelevated color={'negative' if danger else 'primary'}")

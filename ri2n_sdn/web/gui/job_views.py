@@ -284,14 +284,9 @@ def order_request(
 
     `uid_of` finds the uid of a user of this machine. A user begins jobs of his own alone.
     """
-    user = _user(form.user, who)
-    job: Json = {
-        "id": _id(form.id),
-        "user": user,
-        "uid": _uid(form.uid, user, who, uid_of),
-        "hosts": _hosts(form.hosts),
-        **policy_request(policy),
-    }
+    job: Json = {"id": _id(form.id), "hosts": _hosts(form.hosts), "user": _user(form.user, who)}
+    job["uid"] = _uid(form.uid, job["user"], who, uid_of)
+    job |= policy_request(policy)
     end_s = parse_end(form.until, now_s, "Ends")
     if end_s is not None:
         if end_s <= now_s:
@@ -315,8 +310,8 @@ def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now
         raise BadInput("Ends: must be later than now, and than its begin")
     wanted: Json = {
         "id": _id(form.id),
-        "user": _user(form.user, who),
         "hosts": _hosts(form.hosts),
+        "user": _user(form.user, who),
         "begin_s": begin_s,
         "end_s": end_s,
         **policy_request(policy),

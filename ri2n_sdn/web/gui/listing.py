@@ -35,7 +35,7 @@ ACTIONS = {
 
 _STYLE = """
 .listing { margin: 0.4em 0 1em; }
-.listing .bar { display: flex; flex-wrap: wrap; gap: 0.4em 1em; align-items: center; }
+.bar { display: flex; flex-wrap: wrap; gap: 0.4em 1em; align-items: center; margin: 0.4em 0; }
 .listing .bar .q-field { min-width: min(100%, 14em); }
 .listing .q-table__container { border: 1px solid var(--line); border-radius: 8px; }
 .listing .q-table th { font-size: 0.85rem; font-weight: 600; }

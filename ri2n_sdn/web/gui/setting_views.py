@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.words import counted, number_text, time_text
+from ri2n_sdn.web.gui.words import counted, number_text, parse_rate, rate_text, time_text
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -33,6 +33,7 @@ STRATEGIES = {
 }
 """What each strategy does, in one sentence."""
 
+_RATE = "bit/s"
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SET_BY = re.compile(r"(?P<what>.+?) is (?P<value>\S+): (?P<who>\S+) has set it\Z")
 _MOVED_BY = re.compile(r"(?P<what>job \S+ of \S+): (?P<who>\S+) has moved it(?P<value> back)?\Z")
@@ -64,13 +65,13 @@ def parameter_rows(parameters: Sequence[Parameter], who: Who) -> list[Row]:
     return [
         {
             "id": each["name"],
-            "about": _sentence(each["about"]),
+            "about": _sentence(each["about"])
+            + ("" if each["live"] else " It is changed in cluster.yaml alone."),
             "value": _with_unit(each["value"], each),
             "default": _with_unit(each["default"], each),
             "range": _range(each),
             "changed": each["value"] != each["default"],
             "actions": "change" if each["live"] and who.role == "admin" else "",
-            "note": "" if each["live"] else "is changed in cluster.yaml alone",
         }
         for each in parameters
         if each["name"] != "strategy"
@@ -84,6 +85,8 @@ def parameter_value(parameter: Parameter, text: str) -> int | float | str:
         if text not in parameter["choices"]:
             raise BadInput(f"{name}: must be one of {', '.join(parameter['choices'])}")
         return text
+    if parameter["unit"] == _RATE and (rate_bps := parse_rate(text, name)) is not None:
+        text = str(rate_bps)
     typed = text.strip().replace(",", "")
     what = "a whole number" if kind == "integer" else "a number"
     try:
@@ -215,11 +218,15 @@ def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:
 def _range(parameter: Parameter) -> str:
     if parameter["choices"]:
         return ", ".join(parameter["choices"])
+    if parameter["unit"] == _RATE:
+        return f"{rate_text(parameter['min'])} to {rate_text(parameter['max'])}"
     text = f"{number_text(parameter['min'])} to {number_text(parameter['max'])}"
     return f"{text} {parameter['unit']}".strip()
 
 
 def _with_unit(value: object, parameter: Parameter) -> str:
+    if parameter["unit"] == _RATE and isinstance(value, int | float):
+        return rate_text(value)
     return f"{number_text(value)} {parameter['unit']}".strip()
 
 

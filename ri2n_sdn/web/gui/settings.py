@@ -29,6 +29,7 @@ from ri2n_sdn.web.gui.setting_views import (
     token_request,
     token_rows,
 )
+from ri2n_sdn.web.gui.words import number_text
 
 __all__ = ["build"]
 
@@ -65,11 +66,7 @@ class _Strategy:
             self._now = html("", name="p").props("role=status")
             self._select: ui.select | None = None
             if session.who.role == "admin":
-                with (
-                    ui.element("div")
-                    .classes("bar")
-                    .style("display: flex; gap: 0.6em; flex-wrap: wrap; align-items: center")
-                ):
+                with ui.element("div").classes("bar"):
                     self._select = ui.select(list(STRATEGIES), label="New strategy")
                     self._select.props("outlined dense").style("min-width: 14em")
                     ui.button("Change the strategy", on_click=self._ask).props("no-caps unelevated")
@@ -124,7 +121,6 @@ class _Parameters:
                 Column("default", "Default", phone=False, number=True),
                 Column("range", "Range", phone=False),
                 Column("about", "What it is", phone=False),
-                Column("note", "", phone=False),
             ],
             self._fetch,
             act=self._act if session.who.role == "admin" else None,
@@ -157,7 +153,7 @@ class _Parameters:
             html(text(row["about"]), name="p")
             value_field = field(
                 name,
-                value=str(parameter["value"]),
+                value=number_text(parameter["value"]).replace(",", ""),
                 hint=f"From {row['range']}. The default is {row['default']}.",
             )
             html(

@@ -131,7 +131,7 @@ class _Hosts:
         self._host = session.query.get("host", "")[:128]
         html(text("Hosts"), name="h2")
         self._worst = html("", name="p").props("role=status tabindex=-1")
-        with ui.element("div").classes("bar").style("display: flex; gap: 1em; flex-wrap: wrap"):
+        with ui.element("div").classes("bar"):
             self._direction = ui.select(
                 dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._draw
             )

@@ -38,7 +38,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def number_text(value: object) -> str:
     """A value of a parameter: numbers without needless zeros, other values as they are."""
     if isinstance(value, float):
-        return f"{value:g}" if abs(value) < 1e6 else f"{value:,.0f}"
+        return f"{value:,g}" if abs(value) < 1e6 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
