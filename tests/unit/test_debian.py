@@ -122,11 +122,15 @@ def test_systemd_understands_the_units_and_their_programs_are_there(
     units = [
         unit for root in (host, controller) for unit in (root / "lib/systemd/system").iterdir()
     ]
-    assert {unit.name for unit in units} == {path.name for path in SCRIPTS.glob("*.service")}
-    for unit in units:
+    kinds = ("*.service", "*.timer")
+    assert {unit.name for unit in units} == {
+        path.name for kind in kinds for path in SCRIPTS.glob(kind)
+    }
+    # A timer's service comes before it.
+    for unit in sorted(units):
         text = unit.read_text()
         programs = [program for _, program in command.findall(text)]
-        assert programs
+        assert programs or unit.suffix == ".timer"
         for program in programs:
             assert any(
                 os.access(root / program.lstrip("/"), os.X_OK) for root in (host, controller)

@@ -1,0 +1,158 @@
+"""host-metrics writes a textfile for node_exporter; with a real Open vSwitch."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ri2n_lab.cluster.sandbox import PrivateOvs
+
+SCRIPT = Path(__file__).parents[2] / "ovs-host-scripts" / "host-metrics"
+STATUS = {
+    "mac": "02:00:00:00:00:01",
+    "held_bytes": 4096,
+    "nics": [{"port": 1, "name": "eth0"}],
+    "counters": {"frames_in": 2**53, "queue_drops": 0, "late": 7},
+}
+
+
+class Host:
+    """Folders as host-up leaves them, with NICs eth0 (carrier) and eth1 (gone)."""
+
+    def __init__(self, folder: Path, ovs: PrivateOvs) -> None:
+        self.folder, self.ovs = folder, ovs
+        self.file = folder / "out" / "ri2n.prom"
+        self.file.parent.mkdir()
+        for nic in ("eth0", "eth1"):
+            (folder / "state" / "br-x" / f"nic.{nic}").mkdir(parents=True)
+        device = folder / "sys" / "eth0"
+        device.mkdir(parents=True)
+        for name, value in (("carrier", 1), ("carrier_changes", 5), ("speed", 2500)):
+            (device / name).write_text(f"{value}\n")
+        self.socket = folder / "helper.sock"
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run the script."""
+        argv = [SCRIPT, "--output", self.file, "--bridge", "br-x"]
+        argv += ["--db", f"unix:{self.ovs.folder}/db.sock", "--helper-socket", self.socket]
+        argv += ["--state-dir", self.folder / "state"]
+        environment = {**os.environ, "RI2N_SYS_NET": str(self.folder / "sys")}
+        return subprocess.run(
+            [*map(str, argv), *words], capture_output=True, text=True, check=check, env=environment
+        )
+
+    def written(self) -> dict[tuple[str, ...], float]:
+        """What the file says, by name and labels."""
+        families: Any = text_string_to_metric_families(self.file.read_text())
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    @contextmanager
+    def helper(self, line: bytes) -> Iterator[None]:
+        """A helper that has this to say on its status socket."""
+        (self.folder / "state" / "br-x" / "helper").touch()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.socket))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(line)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+            thread.join()
+            self.socket.unlink()
+
+
+@pytest.fixture(scope="module")
+def ovs() -> Iterator[PrivateOvs]:
+    with PrivateOvs() as made:
+        made.vsctl("add-br", "br-x", "--", "set-controller", "br-x", "tcp:127.0.0.1:1")
+        yield made
+
+
+@pytest.fixture
+def host(tmp_path: Path, ovs: PrivateOvs) -> Host:
+    return Host(tmp_path, ovs)
+
+
+def test_all_of_a_host_is_written(host: Host) -> None:
+    began_s = time.time()
+    with host.helper(json.dumps(STATUS, separators=(",", ":")).encode() + b"\n"):
+        host.run()
+    found = host.written()
+    assert found.pop(("ri2n_node_written_timestamp_seconds",)) >= int(began_s)
+    assert found == {
+        ("ri2n_node_bridge_up", "br-x"): 1,
+        ("ri2n_node_controller_connected", "tcp:127.0.0.1:1"): 0,
+        ("ri2n_node_nic_present", "eth0"): 1,
+        ("ri2n_node_nic_present", "eth1"): 0,
+        ("ri2n_node_nic_up", "eth0"): 1,
+        ("ri2n_node_nic_up", "eth1"): 0,
+        ("ri2n_node_nic_carrier_changes_total", "eth0"): 5,
+        ("ri2n_node_nic_speed_bytes_per_second", "eth0"): 312_500_000,
+        ("ri2n_node_helper_up",): 1,
+        ("ri2n_node_helper_held_bytes",): 4096,
+        ("ri2n_node_helper_events_total", "frames_in"): 2**53,
+        ("ri2n_node_helper_events_total", "queue_drops"): 0,
+        ("ri2n_node_helper_events_total", "late"): 7,
+    }
+    assert host.file.stat().st_mode & 0o777 == 0o644, "node_exporter is another user"
+    assert [path.name for path in host.file.parent.iterdir()] == ["ri2n.prom"]
+
+
+def test_a_helper_that_is_not_there_or_writes_nonsense_costs_only_its_own_part(host: Host) -> None:
+    (host.folder / "state" / "br-x" / "helper").touch()
+    host.run()
+    found = host.written()
+    assert found["ri2n_node_helper_up",] == 0 and ("ri2n_node_nic_up", "eth0") in found
+    nonsense = b'{"counters":{"a\\"} 1\nx":3,"good":4,"bad":-1,"much":1e9,"B":2}}\n'
+    with host.helper(nonsense):
+        host.run()
+    events = [key for key in host.written() if key[0] == "ri2n_node_helper_events_total"]
+    assert events in ([], [("ri2n_node_helper_events_total", "good")])
+
+
+def test_without_open_vswitch_the_rest_is_written(host: Host, tmp_path: Path) -> None:
+    host.run("--db", f"unix:{tmp_path}/nothing.sock")
+    found = host.written()
+    assert found["ri2n_node_bridge_up", "br-x"] == 0 and ("ri2n_node_nic_up", "eth0") in found
+
+
+def test_a_reader_finds_the_file_whole_at_any_time(host: Host) -> None:
+    host.run()
+    before = host.file.read_text()
+    with host.file.open() as reader:
+        host.run()
+        assert reader.read() == before, "the file was written over"
+
+
+def test_a_folder_that_is_not_there_is_one_line(host: Host) -> None:
+    done = host.run("--output", "/nonexistent/ri2n.prom", check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "/nonexistent/ri2n.prom: there is no such folder" in done.stderr
