@@ -147,8 +147,6 @@ def _serve(
             with contextlib.suppress(BadInput, NotAvailable):
                 restart.check()
                 restart.go()
-    # A new start in this process says READY again.
-    notify(f"STATUS={'starting anew' if restart.wanted else 'ending'}")
     if web is not None:
         web.stop()
     with contextlib.suppress(OSError):
