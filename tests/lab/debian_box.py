@@ -151,9 +151,7 @@ class DebianBox:
 
     def argv(self, *command: str) -> list[str]:
         """What runs a command in the box."""
-        first = self._pid()
-        assert first is not None, self._log.read_text()
-        return ["nsenter", "--all", f"--target={first}", "--", *command]
+        return ["nsenter", "--all", f"--target={self.first}", "--", *command]
 
     def run(self, *command: str, check: bool = True) -> Done:
         """Run a command as root, and return what it said."""
@@ -200,6 +198,13 @@ class DebianBox:
     def files(self) -> set[str]:
         """All files, folders and links on the box's disk."""
         return set(self.run("find", "/", "-xdev").stdout.splitlines())
+
+    @property
+    def first(self) -> int:
+        """The pid of the box's systemd, as this machine sees it."""
+        first = self._pid()
+        assert first is not None, self._log.read_text()
+        return first
 
     def _pid(self) -> int | None:
         """The pid of systemd outside its namespace, as child of `unshare`; None without power."""

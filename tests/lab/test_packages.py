@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 ROOT = Path(__file__).resolve().parents[2]
 OLDER, NEWER = "0.1.0+1", "0.1.0+2"
 FOR_TESTS = (
-    *("ifupdown", "network-manager", "python3-jsonschema", "iputils-ping"),
+    *("ifupdown", "network-manager", "python3-apt", "python3-jsonschema", "iputils-ping"),
     *("systemd", "systemd-sysv", "dbus"),
 )
 # Each of them is for one test.

@@ -168,7 +168,7 @@ def test_only_the_web_process_may_use_its_socket_and_it_reads_no_key(controller:
     )
 
 
-@pytest.mark.parametrize("name", ["controller"])
+@pytest.mark.parametrize("name", ["controller", "web"])
 def test_options_files_are_all_comments_and_their_examples_are_taken(
     controller: Path, name: str
 ) -> None:
