@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["blank", "calls_in", "findings_in", "templates_of", "texts_in"]
+__all__ = ["blank", "calls_in", "findings_in", "rows_in", "templates_of", "texts_in"]
 
 Names = dict[str, list[ast.expr]]
 
@@ -85,6 +85,26 @@ def calls_in(file: Path, callee: str, argument: int) -> Iterator[tuple[int, str]
                     yield node.lineno, text
 
 
+def rows_in(file: Path) -> Iterator[tuple[str, str]]:
+    """(function, text) of each `yield VERDICT, TEXT, ADVICE` whose verdict may be bad or a warning.
+
+    Or of a choice of two such rows.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
+    for scope in tree.body:
+        if not isinstance(scope, ast.FunctionDef):
+            continue
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Yield) and node.value is not None:
+                value, names = node.value, _names_in(scope, node)
+                for row in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+                    if isinstance(row, ast.Tuple) and len(row.elts) == 3:
+                        verdict, text, _ = row.elts
+                        if not isinstance(verdict, ast.Constant) or verdict.value != "ok":
+                            for each in templates_of(text, names):
+                                yield scope.name.strip("_"), each
+
+
 def texts_in(file: Path, function: str, least: int = 2) -> Iterator[str]:
     """All texts of at least `least` words in a function, but for its docstring."""
     tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
@@ -128,12 +148,35 @@ def _shell_blanks(text: str) -> str:
     return re.sub(r"\$(\w+)", lambda found: found[1].upper(), text)
 
 
-def _names_in(function: ast.AST) -> Names:
-    """The expressions that a function gives to its variables."""
+def _names_in(function: ast.AST, before: ast.expr | None = None) -> Names:
+    """The expressions that a function gives to its variables.
+
+    With `before`, only those that may hold there: of each variable the last ones, back to one that
+    does not depend on an `if`, which is not further to the right.
+    """
+    found: dict[str, list[tuple[ast.stmt, ast.expr]]] = {}
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.AugAssign)]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+        targets, values = [target], [node.value]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            # Elsewhere it is not known which values belong together.
+            targets, values = (target.elts, node.value.elts) if before is not None else ([], [])
+        for each, value in zip(targets, values, strict=False):
+            if isinstance(each, ast.Name):
+                earlier = found.setdefault(each.id, [])
+                if isinstance(node, ast.AugAssign) and earlier:
+                    value = ast.BinOp(earlier[-1][1], node.op, value)
+                earlier.append((node, value))
     names: Names = {}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            names.setdefault(node.targets[0].id, []).append(node.value)
+    for name, given in found.items():
+        if before is not None:
+            given = [one for one in given if one[0].lineno < before.lineno]
+            sure = [
+                at for at, (node, _) in enumerate(given) if node.col_offset <= before.col_offset
+            ]
+            given = given[sure[-1] :] if sure else given
+        names[name] = [value for _, value in given]
     return names
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ri2n_lab.manual.texts import calls_in, findings_in, texts_in
+from ri2n_lab.manual.texts import calls_in, findings_in, rows_in, texts_in
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.weights.losses import Loss
 from tests.problem_texts import problem_texts
@@ -56,7 +56,7 @@ def page() -> dict[str, list[str]]:
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
         title, _, body = section.partition("\n")
         rows = [line.split(" | ") for line in body.splitlines() if line.startswith("| ")][2:]
-        column = 1 if title.startswith("`host-doctor`") else 0
+        column = 1 if "doctor" in title else 0
         found[title] = [row[column].strip("| `") for row in rows]
     return found
 
@@ -116,10 +116,22 @@ STATUS = sorted(set(status_texts()))
 PARTS = sorted(set(parts_of_texts()))
 EXAMINE = (REPOSITORY / "ovs-host-scripts" / "examine.sh").read_text(encoding="utf-8")
 DOCTOR = list(findings_in(EXAMINE))
+MACHINE = sorted(
+    {
+        (check, text)
+        for name in ("doctor_controller", "doctor_machine")
+        for check, text in rows_in(PRODUCT / "cli" / f"{name}.py")
+        # The others are errors of the system, or what the controller says of itself.
+        if len(re.findall(r"[a-z]{2,}", text)) > 1 and "?" not in text and "..." not in text
+        # That it is in its group is good.
+        if "is in GROUP" not in text
+    }
+)
 
 
 def test_the_lines_are_found_in_the_source() -> None:
     assert len(STATUS) > 35 and len(PARTS) > 10 and len(DOCTOR) > 35
+    assert len(MACHINE) > 35
     assert "NAME is not connected" in STATUS
     told = len(re.findall(r"\bfinding (?:bad|warning|\"\$\()", EXAMINE))
     assert len(DOCTOR) == told, "a finding is written in a way that `findings_in` does not read"
@@ -140,12 +152,35 @@ def test_each_finding_of_host_doctor_is_explained(check: str, seen: str, advice:
     assert explained(seen, "`host-doctor`"), f"{PAGE.name} has no line for: {check}: {seen}"
 
 
+CLIENT = [
+    text.replace("`", "")  # which a page cannot show in code
+    for function in ("_asking", "_stranger")
+    for text in texts_in(PRODUCT / "client.py", function)
+    if words(text)
+]
+
+
+@pytest.mark.parametrize("text", CLIENT)
+def test_why_no_controller_answers_is_explained(text: str) -> None:
+    assert explained(text, "A command prints one line")
+
+
+@pytest.mark.parametrize(("check", "text"), MACHINE)
+def test_each_finding_on_the_controllers_machine_is_explained(check: str, text: str) -> None:
+    assert explained(text, "`ri2n doctor`"), f"{PAGE.name} has no line for: {check}: {text}"
+
+
 def test_no_line_of_the_page_is_made_up() -> None:
     """Each fits a text of the source; one of jobs and refusals is put together of several."""
-    everything = [*STATUS, *(seen for _, seen, _ in DOCTOR)]
+    everything = [
+        *STATUS,
+        *(seen for _, seen, _ in DOCTOR),
+        *(text for _, text in MACHINE),
+        *CLIENT,
+    ]
     made_up = [
         line
-        for title in ("`ri2n status`", "`host-doctor`")
+        for title in ("`ri2n status`", "`host-doctor`", "`ri2n doctor`")
         for line in lines(title)
         if not any(fits(line).fullmatch(text) for text in everything)
         and not any(words(part) and part_of(part).search(line) for part in PARTS)
