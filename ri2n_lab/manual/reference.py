@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -14,6 +14,8 @@ from typing import Any, cast
 import typer
 
 import ri2n_sdn
+from ri2n_lab.manual.markdown import table
+from ri2n_lab.manual.rest import rest_page
 from ri2n_lab.manual.texts import calls_in
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
@@ -25,8 +27,9 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Watching
 from ri2n_sdn.apps.web_socket import OWN, READING
 from ri2n_sdn.cli.main import app
+from ri2n_sdn.web import rest
 
-__all__ = ["cluster_page", "commands_page", "events_page", "operations_page", "pages", "table"]
+__all__ = ["cluster_page", "commands_page", "events_page", "operations_page", "pages"]
 
 MADE = "This page is made from the software itself by `./dev docs`.\n"
 
@@ -41,19 +44,10 @@ def pages() -> dict[str, tuple[str, str]]:
         "reference/operations.md": ("Operations of the controller", operations_page),
         "reference/events.md": ("Events", events_page),
     }
+    document = getattr(rest, "openapi", None)
+    if document is not None:
+        made["reference/rest.md"] = "REST", lambda: rest_page(document())
     return {path: (title, f"{page()}\n{MADE}") for path, (title, page) in made.items()}
-
-
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table; empty when it has no rows."""
-    if not rows:
-        return ""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(map(_cell, line)) + " |\n" for line in lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text.strip()).replace("|", "\\|")
 
 
 # ---- Commands
@@ -63,8 +57,8 @@ def commands_page() -> str:
     """All commands of `ri2n` with their arguments and options."""
     root = typer.main.get_command(app)
     parts = [
-        "# Commands\n\nFor everybody who types a command: what each one does, and all that it"
-        " takes. `--help` says the same.\n\n"
+        "# Commands\n\nThis page is for everybody who types a command: what each one does, and all"
+        " that it takes. `--help` says the same.\n\n"
     ]
     for words, command in _commands(("ri2n",), root):
         parts.append(_command(words, command))
@@ -115,9 +109,9 @@ def cluster_page() -> str:
         for key, value in _keys("", schema, schema)
     ]
     return (
-        "# cluster.yaml\n\nFor administrators: every key of the controller's configuration, with"
-        " what it may hold. All keys are optional unless the last column says otherwise;"
-        " [operations](../operations.md#clusteryaml) says what they are for."
+        "# cluster.yaml\n\nThis page is for administrators: every key of the controller's"
+        " configuration, with what it may hold. All keys are optional unless the last column says"
+        " otherwise; [operations](../operations.md#clusteryaml) says what they are for."
         " `ri2n config schema` prints the JSON Schema that this is made of, and"
         " `ri2n check-config FILE` finds what does not fit together.\n\n"
         + table(("key", "value", "default", "meaning"), rows)
@@ -205,9 +199,9 @@ def operations_page() -> str:
             )
         )
     return (
-        "# Operations of the controller\n\nFor people who write programs against the controller's"
-        " [sockets](../operations.md#the-controllers-sockets): one JSON object per line,"
-        ' `{"op": NAME, ...}`. The role is the least one that may ask on the web process\'s'
+        "# Operations of the controller\n\nThis page is for people who write programs against the"
+        " controller's [sockets](../operations.md#the-controllers-sockets): one JSON object per"
+        ' line, `{"op": NAME, ...}`. The role is the least one that may ask on the web process\'s'
         " socket.\n\n" + table(("operation", "sockets", "role", "takes", "does"), rows)
     )
 
@@ -290,7 +284,8 @@ def events_page() -> str:
                 rows.setdefault(text, "discovery")
     told = [(f"`{text}`", by) for text, by in sorted(rows.items()) if re.search("[a-z]{2}", text)]
     return (
-        "# Events\n\nFor operators and for people who write alarms: what the controller tells in"
-        " its log, in `ri2n top`, in the operation `events` and in its stream of changes. Words in"
-        " capitals stand for names and numbers.\n\n" + table(("event", "told by"), told)
+        "# Events\n\nThis page is for operators and for people who write alarms: what the"
+        " controller tells in its log, in `ri2n top`, in the operation `events` and in its"
+        " stream of changes. Words in capitals stand for names and numbers.\n\n"
+        + table(("event", "told by"), told)
     )

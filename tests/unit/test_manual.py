@@ -14,6 +14,7 @@ import yaml
 
 from ri2n_lab.manual import reference
 from ri2n_lab.manual.links import anchors_of, broken_links, links_in, slug
+from ri2n_lab.manual.rest import rest_page
 from ri2n_lab.manual.texts import calls_in
 from ri2n_sdn.apps.web_socket import OWN, READING
 from tests.unit.commands import REPOSITORY, ri2n
@@ -157,6 +158,72 @@ def test_events_are_in_the_reference(made: dict[str, tuple[str, str]]) -> None:
     text = made["reference/events.md"][1]
     for event in ("HOST disconnected", "HOST: NIC is down", "in charge from now on"):
         assert f"| `{event}` |" in text
+
+
+def test_rest_has_each_path_and_each_schema_with_a_link() -> None:
+    problem = {
+        "description": "wrong",
+        "content": {
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+        },
+    }
+    item = {"$ref": "#/components/schemas/Host"}
+    listed = {
+        "tags": ["fabric"],
+        "description": "The hosts.",
+        "security": [{"token": []}, {}],
+        "parameters": [
+            {
+                "name": "limit",
+                "in": "query",
+                "required": False,
+                "schema": {"type": "integer", "minimum": 1, "maximum": 500, "default": 100},
+                "description": "so many | at most",
+            }
+        ],
+        "responses": {
+            "200": {
+                "description": "Successful Response",
+                "content": {"application/json": {"schema": {"type": "array", "items": item}}},
+            },
+            "422": problem,
+        },
+    }
+    removed = {
+        "tags": ["fabric"],
+        "description": "Forget a host.",
+        "security": [{"token": []}],
+        "responses": {"204": {"description": "it is forgotten"}, "422": problem},
+    }
+    text = rest_page(
+        {
+            "info": {"description": "All about it."},
+            "servers": [{"url": "/api/v1"}],
+            "tags": [{"name": "fabric", "description": "Hosts and NICs."}],
+            "paths": {"/hosts": {"get": listed}, "/hosts/{host}": {"delete": removed}},
+            "components": {
+                "schemas": {
+                    "Host": {"properties": {"name": {"type": "string"}}, "required": ["name"]},
+                    "Problem": {"properties": {"status": {"type": "integer"}}},
+                }
+            },
+        }
+    )
+    parts = text.split("\n### ")
+    assert [part.splitlines()[0] for part in parts[1:]] == [
+        "GET /hosts",
+        "DELETE /hosts/{host}",
+        "Host",
+        "Problem",
+    ]
+    assert "| 422 | [Problem](#problem) | wrong |" in parts[0], "usual answers stand at the top"
+    assert (
+        "| `limit` | query | integer, 1 to 500, default `100` | so many \\| at most |" in parts[1]
+    )
+    assert "| 200 | list of [Host](#host) |" in parts[1] and "without one" in parts[1]
+    assert "422" not in parts[1] + parts[2]
+    assert "| 204 | it is forgotten |" in parts[2] and "A token is needed" in parts[2]
+    assert "| `name` (needed) | string |" in parts[3]
 
 
 def test_a_text_in_the_source_has_a_blank_for_each_value(tmp_path: Path) -> None:
