@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +19,12 @@ import typer
 
 from ri2n_sdn import __version__
 from ri2n_sdn.cli.common import LabOption, SocketOption
+from ri2n_sdn.cli.doctor_controller import examine_controller
+from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, http_get
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.machine import Process, last_option
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
-from ri2n_sdn.client import call
+from ri2n_sdn.client import DEFAULT_SOCKET, Watch, call
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.shipped import host_script
 
@@ -29,7 +33,8 @@ __all__ = ["support_bundle"]
 CONFIG = Path("/etc/ri2n/cluster.yaml")
 OPTIONS = Path("/etc/ri2n/controller.conf")
 HOST = Path("/etc/ri2n/host.conf")
-UNIT = "ri2n-controller"
+WEB_OPTIONS = Path("/etc/ri2n/web.conf")
+UNIT, WEB_UNIT = "ri2n-controller", "ri2n-web"
 LOG_LINES = 2000
 COMMAND_S = 60.0
 MAX_FILE_BYTES = 16 << 20
@@ -47,7 +52,11 @@ _ASKED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("policies.json", "policy_list", {}, "policies of jobs"),
     ("parameters.json", "parameters", {}, "the controller's parameters and their values"),
 )
-_PACKAGES = ("os-ken", "ovs", "pydantic", "typer", "networkx", "scipy", "numpy", "PyYAML")
+_NAMES = tuple(name for name, *_ in _ASKED)
+_PACKAGES = (
+    *("os-ken", "ovs", "pydantic", "typer", "networkx", "scipy", "numpy", "PyYAML", "rich"),
+    *("fastapi", "uvicorn", "nicegui", "prometheus_client"),
+)
 
 
 class _Bundle:
@@ -74,9 +83,39 @@ class _Bundle:
                 continue
             if op == "status":
                 self.macs = known_macs(answer)
-            # Texts in the document are redacted one by one, so that it stays a JSON document.
-            self.files[name] = json.dumps(redact(answer, self.macs), indent=2) + "\n"
-            self.about[name] = about
+            self.document(name, about, answer)
+
+    def watch(self, socket: Path) -> None:
+        """Keep the state that watchers get: the web process shows nothing else."""
+        about = "the whole state, as the web process gets it, with the newest events"
+        try:
+            with Watch(socket) as watch:
+                self.document("state.json", about, watch.state)
+        except Ri2nError as error:
+            self.missing["state.json"] = str(error)
+
+    def document(self, name: str, about: str, document: object) -> None:
+        """Keep a JSON document, whose texts are redacted one by one, so that it stays one."""
+        self.files[name] = json.dumps(redact(document, self.macs), indent=2) + "\n"
+        self.about[name] = about
+
+    def metrics(self, web: Process | None) -> None:
+        """Keep what the web process says to Prometheus, if everybody on this machine may see it."""
+        name = "metrics.txt"
+        if web is None:
+            self.missing[name] = "there is no web process"
+            return
+        listen = last_option(web.argv, "--listen") or DEFAULT_WEB
+        secure = last_option(web.argv, "--tls-cert") is not None
+        try:
+            status, text = http_get(listen, "/metrics", secure, MAX_FILE_BYTES)
+        except NotAvailable as error:
+            self.missing[name] = str(error)
+            return
+        if status == 200:
+            self.add(name, f"what {listen} says to Prometheus", text)
+        else:
+            self.missing[name] = f"{listen} answers with HTTP status {status}; it may want a token"
 
     def read(self, name: str, about: str, path: Path) -> None:
         """Keep a configuration file."""
@@ -147,18 +186,30 @@ def support_bundle(
         raise BadInput(f"--output {path}: there is no such folder")
     bundle = _Bundle()
     try:
-        bundle.ask(controller_socket(socket, lab))
+        where = controller_socket(socket, lab)
     except NotAvailable as error:
-        bundle.missing.update({name: str(error) for name, *_ in _ASKED})
+        where = DEFAULT_SOCKET
+        bundle.missing.update({name: str(error) for name in (*_NAMES, "state.json")})
+    else:
+        bundle.ask(where)
+        bundle.watch(where)
+    seen = Examined.of(where, OPTIONS)
+    about = "what ri2n doctor says of the controller's machine"
+    bundle.document(
+        "doctor-controller.json", about, [asdict(each) for each in examine_controller(seen)]
+    )
+    bundle.metrics(seen.web())
     bundle.read("cluster.yaml", "the controller's configuration", config)
     bundle.read("controller.conf", "the options of its service", OPTIONS)
+    bundle.read("web.conf", "the options of the web process's service", WEB_OPTIONS)
     bundle.add("versions.txt", "versions of RI2N, Python, packages and the kernel", _versions())
     bundle.run("ovs.txt", "the version of Open vSwitch", "ovs-vsctl", "--version")
-    bundle.run(
-        "log.txt",
-        f"the newest {LOG_LINES} lines of the log of {UNIT}",
-        *("journalctl", "--no-pager", "-o", "short-iso", "-n", str(LOG_LINES), "-u", UNIT),
-    )
+    for name, unit in (("log.txt", UNIT), ("log-web.txt", WEB_UNIT)):
+        bundle.run(
+            name,
+            f"the newest {LOG_LINES} lines of the log of {unit}",
+            *("journalctl", "--no-pager", "-o", "short-iso", "-n", str(LOG_LINES), "-u", unit),
+        )
     for script in ("host-doctor", "host-status"):
         name = f"{script}.txt"
         if not HOST.exists():

@@ -5,9 +5,6 @@ from __future__ import annotations
 import grp
 import os
 import platform
-import re
-import socket
-import ssl
 import stat
 import subprocess
 import time
@@ -27,15 +24,15 @@ from ri2n_sdn.cli.doctor_machine import (
     memory,
     versions,
 )
-from ri2n_sdn.cli.examined import ANSWER_S, Examined, Row, number_in, user_name
+from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, Row, http_get, number_in, user_name
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.cli.machine import Process, last_option, listening, option_values
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["CHECKS", "examine_controller"]
 
-DEFAULT_LISTEN, DEFAULT_WEB = "127.0.0.1:6653", "127.0.0.1:8420"
+DEFAULT_LISTEN = "127.0.0.1:6653"
 FILES_PER_HOST, OTHER_FILES = 2, 256
 _MAX_NAMED = 10
 
@@ -262,26 +259,19 @@ def _web(seen: Examined) -> Iterator[Row]:
         return
     if web.uid == 0:
         yield "warning", f"process {web.pid} runs as root", "docs/security.md: give it a user"
-    listen = (option_values(web.argv, "--listen") or [DEFAULT_WEB])[-1]
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
+    listen = last_option(web.argv, "--listen") or DEFAULT_WEB
+    secure = last_option(web.argv, "--tls-cert") is not None
     try:
-        with socket.create_connection((host, int(port)), timeout=ANSWER_S) as connection:
-            secure = bool(option_values(web.argv, "--tls-cert"))
-            answer = _http_status(connection, secure)
-    except OSError as error:
-        yield (
-            "bad",
-            f"process {web.pid} does not answer on {listen}: {error.strerror or error}",
-            "systemctl restart ri2n-web (or the controller, whose child it may be)",
-        )
+        status, _ = http_get(listen, "/api/v1/", secure, 1 << 16)
+    except NotAvailable as error:
+        advice = "systemctl restart ri2n-web (or the controller, whose child it may be)"
+        yield "bad", f"process {web.pid} does not answer: {error}", advice
         return
-    bad = answer is None or answer >= 500
-    text = f"process {web.pid} answers on {listen}, {web.resident_bytes >> 20} MiB"
-    if bad:
-        yield "bad", f"{listen} answers {answer or 'no HTTP'}", "journalctl -u ri2n-web"
+    if status >= 500:
+        yield "bad", f"{listen} answers with HTTP status {status}", "journalctl -u ri2n-web"
     else:
-        yield "ok", text, ""
+        size = web.resident_bytes >> 20
+        yield "ok", f"process {web.pid} answers on {listen}, {size} MiB", ""
 
 
 def _configuration(seen: Examined) -> Iterator[Row]:
@@ -331,18 +321,6 @@ def _no_process(seen: Examined) -> Iterator[Row]:
     if seen.state is not None:
         text = f"process {seen.about['pid']} may not be looked at"
         yield "warning", text, "run ri2n doctor as root"
-
-
-def _http_status(connection: socket.socket, secure: bool) -> int | None:
-    """The status of an HTTP answer; None when it is none. Raises OSError."""
-    if secure:
-        # It is this machine's own process: whose certificate it is, is another check.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = context.wrap_socket(connection)
-    connection.sendall(b"GET /api/v1/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    found = re.match(rb"HTTP/1\.\d (\d{3}) ", connection.recv(4096))
-    return int(found[1]) if found else None
 
 
 def _cgroup(seen: Examined, pid: int) -> tuple[int, int] | None:

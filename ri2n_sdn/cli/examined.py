@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import pwd
 import re
+import ssl
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,10 +18,20 @@ from ri2n_sdn.cli.machine import Process, last_option, process, processes
 from ri2n_sdn.client import Watch
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["ANSWER_S", "OPTIONS", "Examined", "Row", "number_in", "user_name"]
+__all__ = [
+    "ANSWER_S",
+    "DEFAULT_WEB",
+    "OPTIONS",
+    "Examined",
+    "Row",
+    "http_get",
+    "number_in",
+    "user_name",
+]
 
 OPTIONS = Path("/etc/ri2n/controller.conf")
 STATE_DIR = Path("/var/lib/ri2n/controller")
+DEFAULT_WEB = "127.0.0.1:8420"
 ANSWER_S = 10.0
 
 Row = tuple[Verdict, str, str]
@@ -89,6 +101,32 @@ class Examined:
                 if path is None or Path(path) == self.socket:
                     return each
         return None
+
+
+def http_get(listen: str, path: str, secure: bool, max_bytes: int) -> tuple[int, str]:
+    """(status, content) of what this machine's web process answers on `listen`.
+
+    With TLS its certificate is not verified: it may be for another name, and it is another check.
+    Raises NotAvailable when there is no answer, or one of more than `max_bytes`.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    connection = http.client.HTTPConnection(host, int(port), timeout=ANSWER_S)
+    if secure:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, int(port), timeout=ANSWER_S, context=context)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        data = answer.read(max_bytes + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise NotAvailable(f"{listen}: {getattr(error, 'strerror', None) or error!r}") from None
+    finally:
+        connection.close()
+    if len(data) > max_bytes:
+        raise NotAvailable(f"{listen}: its answer is longer than {max_bytes} bytes")
+    return answer.status, data.decode(errors="replace")
 
 
 def user_name(uid: int) -> str:

@@ -50,7 +50,7 @@ def script(path: Path, text: str) -> Path:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a configuration, a log and host scripts, all with secrets in them."""
     text = f"password: {PASSWORD}\ntokens:\n- {PASSWORD}\nkept: 1\n# {PLANTED}\n"
-    for name in ("cluster.yaml", "controller.conf", "host.conf"):
+    for name in ("cluster.yaml", "controller.conf", "host.conf", "web.conf"):
         (tmp_path / name).write_text(text)
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -58,6 +58,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         script(programs / name, f"{name} {PLANTED} token={PASSWORD}\nBearer {PASSWORD}")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setattr(bundle, "OPTIONS", tmp_path / "controller.conf")
+    monkeypatch.setattr(bundle, "WEB_OPTIONS", tmp_path / "web.conf")
     monkeypatch.setattr(bundle, "HOST", tmp_path / "host.conf")
     monkeypatch.setattr(bundle, "host_script", lambda name: programs / name)
     return tmp_path
@@ -67,6 +68,8 @@ def serve(connection: socket.socket) -> None:
     request = json.loads(connection.makefile("rb").readline())
     answer = {
         "ok": True,
+        "seq": 1,
+        "state": {"controller": {"pid": 0}, "problems": {"p": {"text": PLANTED}}},
         "asked": request["op"],
         "hosts": [{"name": "A", "mac": OWN_MAC, "nics": []}],
         "token": PASSWORD,
@@ -88,12 +91,14 @@ def test_no_secret_is_in_it_and_all_else_is(machine: Path) -> None:
     told = {name for name, *_ in bundle._ASKED}
     assert set(files) == told | {
         *("README", "cluster.yaml", "controller.conf", "versions.txt", "ovs.txt", "log.txt"),
-        *("host-doctor.txt", "host-status.txt"),
+        *("host-doctor.txt", "host-status.txt", "web.conf", "log-web.txt", "state.json"),
+        "doctor-controller.json",
     }
     for name, text in files.items():
         assert not [secret for secret in SECRETS if secret in text], name
         assert name == "README" or f"{name}: " in files["README"]
-    assert "Missing" not in files["README"]
+    missing = files["README"].split("Missing:")[1]
+    assert missing.strip() == "metrics.txt: there is no web process"
     for name, op, *_ in bundle._ASKED:
         document = json.loads(files[name])
         assert document["asked"] == op and document["hosts"][0]["mac"] == OWN_MAC
@@ -110,9 +115,12 @@ def test_it_works_without_a_controller_and_says_what_is_missing(machine: Path) -
     ended = ri2n("support-bundle", *options, "--socket", str(machine / "none.sock"))
     assert ended.returncode == 0 and "are missing" in ended.stdout
     files = content(output)
-    assert set(files) == {"README", "controller.conf", "versions.txt", "ovs.txt", "log.txt"}
+    assert set(files) == {
+        *("README", "controller.conf", "versions.txt", "ovs.txt", "log.txt", "log-web.txt"),
+        *("web.conf", "doctor-controller.json"),
+    }
     missing = files["README"].split("Missing:")[1]
-    for name in ("status.json", "jobs.json", "cluster.yaml", "host-doctor.txt"):
+    for name in ("status.json", "state.json", "cluster.yaml", "host-doctor.txt", "metrics.txt"):
         assert f"\n{name}: " in missing
     for name, text in files.items():
         assert not [secret for secret in SECRETS if secret in text], name
