@@ -18,6 +18,7 @@ from ri2n_lab.manual.markdown import table
 from ri2n_lab.manual.rest import rest_page
 from ri2n_lab.manual.texts import calls_in
 from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_jobs import job_operations
@@ -216,7 +217,7 @@ def _source_of(name: str, function: Callable[..., Any]) -> FunctionType | None:
     for cell in plain.__closure__ or ():
         if isinstance(cell.cell_contents, FunctionType):
             return _source_of(name, cell.cell_contents)
-    places = [plain.__globals__, *map(vars, (LocalApi, Tokens, Watching))]
+    places = [plain.__globals__, *map(vars, (LocalApi, Audit, Tokens, Watching))]
     for used in plain.__code__.co_names:
         places += [vars(found) for found in [places[0].get(used)] if isinstance(found, ModuleType)]
     found = [place.get(used) for used in plain.__code__.co_names for place in places]

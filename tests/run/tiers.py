@@ -22,7 +22,7 @@ class Tier:
     """A set of tests that need the same things.
 
     `mark` and `mark_all` are for pytest's -m, in a default run and with --all. `does` is for
-    `--help`. Tests that mostly wait, for other processes or for a time, have several workers `per_cpu`.
+    `--help`. Tests that mostly wait, for a time or for processes, have several workers `per_cpu`.
     """
 
     name: str

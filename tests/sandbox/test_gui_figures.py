@@ -1,4 +1,4 @@
-"""The first page with 1,000 hosts: what it takes in the browser. Times are printed, not asserted."""
+"""What the first page with 1,000 hosts takes in the browser; times are printed, not asserted."""
 
 from __future__ import annotations
 
