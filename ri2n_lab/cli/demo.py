@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ri2n_lab.cli.demo_web import DemoWeb
 from ri2n_sdn.cli.common import (
     JsonOption,
     console,
@@ -24,6 +25,7 @@ from ri2n_sdn.cli.common import (
 )
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.shipped import find_topology
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ DEFAULT_SECONDS = 60
 MIN_RUN_S = 4.0
 SETTLE_SHARE = 0.3
 POLL_S = 0.5
+# While the user looks around, transfers of this length follow each other.
+TRAFFIC_S = 120.0
+RETRY_S = 1.0
 
 
 def demo(
@@ -57,6 +62,7 @@ def demo(
 ) -> None:
     """Build a cluster on this machine, load it, and compare the strategies (root).
 
+    A web page shows it live. Without --seconds, the cluster and its traffic stay until Ctrl-C.
     Everything is removed at the end.
     """
     from ri2n_lab.bench.fair import goodput_optimum
@@ -71,9 +77,14 @@ def demo(
     terminate_as_interrupt()
     lab = Lab.create(parsed)
     note(f"building lab {lab.name}: {parsed.description or parsed.name}")
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove, lab)
         lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
+        web = None if as_json else stack.enter_context(DemoWeb(lab.controller_socket))
         start_and_wait(lab, STRATEGIES[0])
+        url = _url(web)
+        if url is not None:
+            note(f"{time.monotonic() - started_s:5.1f} s  watch it live: {url}")
         note(f"{time.monotonic() - started_s:5.1f} s  all hosts have connected; now traffic starts")
         left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started_s) - 2
         results = _compare(lab, clients, optimum, max(MIN_RUN_S, left_s / len(STRATEGIES)), as_json)
@@ -82,10 +93,22 @@ def demo(
                 {"topology": parsed.name, "optimum_bps": optimum.total_bps, "strategies": results}
             )
         if seconds is None:
-            _stay(lab, clients)
-    finally:
-        note(f"removing lab {lab.name}")
-        lab.down()
+            _stay(lab, clients, web, url)
+
+
+def _remove(lab: Lab) -> None:
+    note(f"removing lab {lab.name}")
+    lab.down()
+
+
+def _url(web: DemoWeb | None) -> str | None:
+    """The address of the web page. The demo goes on without one."""
+    if web is None:
+        return None
+    url = web.url()
+    if url is None:
+        note(f"no web page: {web.why()}")
+    return url
 
 
 def _compare(
@@ -203,8 +226,8 @@ def _table(
     return Group(table, Text(hint, style="dim"))
 
 
-def _stay(lab: Lab, clients: list[str]) -> None:
-    """Leave the lab to the user until Ctrl-C."""
+def _stay(lab: Lab, clients: list[str], web: DemoWeb | None, url: str | None) -> None:
+    """Leave the lab to the user until Ctrl-C, with traffic that goes on."""
     host = clients[0]
     note(f"lab {lab.name} stays up until Ctrl-C; in another terminal, as root, in this folder:")
     for command in (
@@ -217,7 +240,29 @@ def _stay(lab: Lab, clients: list[str]) -> None:
         extra = f" {lab.name}" if command == "doctor --lab" else ""
         note(f"  .venv/bin/ri2n {command}{extra}")
     try:
+        if web is not None and url is not None:
+            note("In the browser, log in with this token to change something:")
+            note(f"  {web.token()}")
+            note(f"Open {url}")
         while True:
-            signal.pause()
+            _send(lab, clients)
     except KeyboardInterrupt:
         note("")
+
+
+def _send(lab: Lab, clients: list[str]) -> None:
+    """Send from all clients to the server for a while.
+
+    Whatever the user breaks meanwhile may end a transfer, and the next one begins soon.
+    """
+    from ri2n_lab.traffic.iperf import IperfRun
+
+    try:
+        run = IperfRun(lab, SERVER, clients, streams=STREAMS, seconds=TRAFFIC_S)
+    except NotAvailable:
+        time.sleep(RETRY_S)
+        return
+    try:
+        time.sleep(max(0.0, run.start_s + TRAFFIC_S - time.monotonic()))
+    finally:
+        run.stop()

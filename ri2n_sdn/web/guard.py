@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.parse
 from collections.abc import Iterable
 
@@ -83,7 +84,7 @@ class Guard:
             return 421, f"the header Host does not name this server; use its address or {names}"
         if scope["type"] == "websocket" or scope["method"] in _CHANGING:
             origin = headers.get("origin")
-            if origin is not None and urllib.parse.urlsplit(origin).netloc != hosts[0]:
+            if origin is not None and _host_of(origin) != hosts[0].lower():
                 return 403, "a page of another origin must not do this"
             if origin is None and headers.get("sec-fetch-site", "none") not in (
                 "none",
@@ -115,10 +116,12 @@ class Guard:
         if length == "0" and "transfer-encoding" not in headers:
             return receive, None
         parts: list[bytes] = []
+        deadline_s = time.monotonic() + _BODY_S
         try:
             more = True
             while more:
-                message = await asyncio.wait_for(receive(), _BODY_S)
+                left_s = deadline_s - time.monotonic()
+                message = await asyncio.wait_for(receive(), max(0.0, left_s))
                 if message["type"] != "http.request":
                     return _first(message, receive), None
                 parts.append(message.get("body", b""))
@@ -137,6 +140,14 @@ class Guard:
         headers.setdefault("Cache-Control", "no-store")
         if self._settings.tls:
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+
+
+def _host_of(origin: str) -> str | None:
+    """The host and port of an origin; None when it has none."""
+    try:
+        return urllib.parse.urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _first(message: Message, rest: Receive) -> Receive:

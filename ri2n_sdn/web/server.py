@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -34,14 +35,12 @@ _LOG = logging.getLogger("ri2n.web")
 _END_S = 2
 # When the parent has ended, this process does so after this time at the latest.
 _LAST_S = 10.0
-MAX_CONNECTIONS = 1000
-"""So many connections and requests at once; more are answered with 503."""
-
 MAX_MESSAGE_BYTES = 1 << 20
 """A WebSocket's message, from a page of the GUI, has at most so many bytes."""
 
 MAX_HEAD_BYTES = 32 << 10
 _BACKLOG = 128
+_FILES = 4096
 
 
 def serve(
@@ -64,6 +63,7 @@ def serve(
         listening = stack.enter_context(_listen(settings))
         settings = replace(settings, port=listening.getsockname()[1])
         begins()
+        _allow_files()
         stack.enter_context(_storage(settings))
         asyncio.run(_run(settings, listening, ends_with, ready))
 
@@ -143,13 +143,15 @@ def _end_with(descriptor: int, end: Callable[[], object]) -> None:
 def _config(app: FastAPI, settings: WebSettings) -> uvicorn.Config:
     import uvicorn
 
+    from ri2n_sdn.web.protocol import MAX_CONNECTIONS, LimitedProtocol
+
     made = uvicorn.Config(
         app,
-        http="h11",
+        http=LimitedProtocol,
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE_BYTES,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS + 1,
         timeout_graceful_shutdown=_END_S,
         server_header=False,
         # Nobody may say in a header which address they have.
@@ -167,6 +169,15 @@ def _config(app: FastAPI, settings: WebSettings) -> uvicorn.Config:
             f"{error.strerror or error}"
         ) from None
     return made
+
+
+def _allow_files() -> None:
+    """Let this process have as many connections open as it takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _FILES:
+        wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listen(settings: WebSettings) -> socket.socket:

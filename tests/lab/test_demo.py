@@ -1,4 +1,4 @@
-"""`ri2n demo` as README.md has it: it shows every strategy, and Ctrl-C removes everything."""
+"""`ri2n demo` as README.md has it: every strategy, a web page, and Ctrl-C removes everything."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.waiting import wait_until
 
 from .conftest import PATIENCE_S
 from .test_lab import remains
@@ -31,23 +37,84 @@ def test_every_strategy_is_shown_and_nothing_stays() -> None:
     assert remains(lab_of(done.stderr)) == []
 
 
-def test_ctrl_c_removes_everything() -> None:
+def answer_of(url: str, token: str | None = None) -> str:
+    """What a browser or a script gets."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return str(answer.read().decode())
+
+
+def said_until(demo: subprocess.Popen[str], wanted: str) -> str:
+    """What the demo says on stderr, up to the line that has `wanted`."""
+    assert demo.stderr is not None
+    said = ""
+    for line in demo.stderr:
+        said += line
+        if wanted in line:
+            return said
+    raise AssertionError(said)
+
+
+def end_by_ctrl_c(demo: subprocess.Popen[str], said: str, url: str) -> None:
+    """Interrupt the demo, which must remove everything."""
+    assert demo.stderr is not None
+    name = lab_of(said)
+    assert remains(name)
+    demo.send_signal(signal.SIGINT)
+    said += demo.stderr.read()
+    assert demo.wait(PATIENCE_S) == 130 and "Traceback" not in said, said
+    assert remains(name) == []
+    with pytest.raises(urllib.error.URLError):
+        answer_of(url)
+
+
+def test_the_web_page_is_live_and_ctrl_c_removes_everything() -> None:
     with subprocess.Popen(
         DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as demo:
-        assert demo.stderr is not None
-        said = ""
         try:
-            for line in demo.stderr:
-                said += line
-                if "now traffic" in line:
-                    break
-            name = lab_of(said)
-            assert remains(name)
-            demo.send_signal(signal.SIGINT)
-            said += demo.stderr.read()
-            code = demo.wait(PATIENCE_S)
+            said = said_until(demo, "now traffic")
+            found = re.search(r"watch it live: (http://127\.0\.0\.1:\d+/)$", said, re.MULTILINE)
+            assert found, said
+            assert "RI2N" in answer_of(found[1])
+            wait_until(lambda: "\nri2n_hosts 4.0" in answer_of(f"{found[1]}metrics"), said)
+            end_by_ctrl_c(demo, said, found[1])
         finally:
             demo.kill()
-    assert code == 130 and "Traceback" not in said, said
-    assert remains(name) == []
+
+
+@pytest.mark.long
+def test_the_demo_ends_with_the_address_of_its_web_page_and_a_token() -> None:
+    """As README.md has it: open the page, and log in with the token to change something.
+
+    Traffic goes on, so that there is something to see.
+    """
+    with subprocess.Popen(
+        DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        try:
+            said = said_until(demo, "Open http")
+            url, token = said.split()[-1], said.splitlines()[-2].strip()
+            metrics = f"{url}metrics"
+
+            def good() -> bool:
+                try:
+                    return "\nri2n_hosts 4.0" in answer_of(metrics, token)
+                except urllib.error.HTTPError:
+                    return False  # the web process has not heard of the new token yet
+
+            wait_until(good, said)
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                answer_of(metrics, f"{token}x")
+
+            def sent() -> float:
+                text = answer_of(metrics)
+                lines = re.findall(r"^ri2n_nic_transmit_bytes_total{.*} (\S+)$", text, re.M)
+                return sum(map(float, lines))
+
+            before = sent()
+            wait_until(lambda: sent() > before + 10e6, lambda: answer_of(metrics))
+            end_by_ctrl_c(demo, said, url)
+        finally:
+            demo.kill()

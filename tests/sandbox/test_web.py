@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
+import sys
+import time
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +47,18 @@ def web(sandbox: Sandbox) -> Iterator[WebProcess]:
         yield made
 
 
+def value(web: WebProcess, series: str) -> float | None:
+    """What Prometheus sees of a series; None when it is not there."""
+    try:
+        body = web.get("/metrics").body.decode()
+    except OSError:
+        return None
+    found = re.search(rf"^{re.escape(series)} (\S+)$", body, re.M)
+    return float(found[1]) if found else None
+
+
 def connected(web: WebProcess) -> bool:
-    """What Prometheus sees, which is not the business of REST."""
-    return "ri2n_controller_connected 1.0" in web.get("/metrics").body.decode()
+    return value(web, "ri2n_up") == 1
 
 
 def status(sandbox: Sandbox) -> dict[str, Any]:
@@ -62,7 +75,7 @@ def token_of(sandbox: Sandbox, name: str, role: str, *more: str) -> str:
 
 def test_changes_of_the_controller_are_seen_at_once(sandbox: Sandbox, web: WebProcess) -> None:
     def alive(nic: str) -> bool:
-        return bool(web.get("/api/v1/state").json()["hosts"]["B"]["nics"][nic]["alive"])
+        return value(web, f'ri2n_nic_alive{{host="B",nic="{nic}"}}') == 1
 
     assert alive("B-e0") and alive("B-e1")
     with dead_port(sandbox, "B", 1):
@@ -73,12 +86,11 @@ def test_changes_of_the_controller_are_seen_at_once(sandbox: Sandbox, web: WebPr
 
 def test_a_token_works_at_once_and_ends_at_once(sandbox: Sandbox, web: WebProcess) -> None:
     def code(token: str | None) -> int:
-        return web.get("/api/v1/state", token).status
+        return web.get("/metrics", token).status
 
     assert code(None) == 200 and code("no-such-token") == 401
     token = token_of(sandbox, "operator", "admin")
     wait_until(lambda: code(token) == 200, "a new token is not known")
-    assert web.get("/api/v1/state", token).json()["role"] == "admin"
     listed = ri2n("token", "ls", "--socket", str(sandbox.socket))
     assert "operator" in listed.stdout and token not in listed.stdout
     again = ri2n("token", "add", "operator", "--role", "viewer", "--socket", str(sandbox.socket))
@@ -107,24 +119,61 @@ def test_the_web_process_may_be_killed_at_any_moment(sandbox: Sandbox, web: WebP
 def test_the_controller_may_be_killed_at_any_moment(sandbox: Sandbox, web: WebProcess) -> None:
     sandbox.kill_controllers()
     wait_until(lambda: not connected(web), "nobody notices that the controller has gone")
-
-    def why() -> str:
-        return str(web.get("/api/v1/state").json()["why"])
-
-    wait_until(lambda: "start one with `ri2n controller`" in why(), why)
-    answer = web.get("/api/v1/state").json()
-    assert set(answer["hosts"]) == set(HOSTS), "what was known is forgotten"
     sandbox.start_controller(strategy="ri2n_plus")
     sandbox.wait_settled()
-    wait_until(lambda: connected(web), web.log)
-    assert web.get("/api/v1/state").json()["controller"]["strategy"] == "ri2n_plus"
+    wait_until(lambda: connected(web) and value(web, "ri2n_hosts") == 2, web.log)
+
+
+def test_slow_and_endless_clients_are_cut_off(tmp_path: Path) -> None:
+    """Each by itself: no header, a header byte by byte, a header or body without end."""
+    before = (
+        "from ri2n_sdn.web import guard, protocol\n"
+        "protocol.HEAD_S = guard._BODY_S = 0.5\nprotocol.MAX_CONNECTIONS = 20\n"
+    )
+    with web_process(tmp_path / "none.sock", before=before) as web:
+        address = ("127.0.0.1", int(web.url.split(":")[2].rstrip("/")))
+
+        def answer(*parts: bytes, again: bytes = b"") -> bytes:
+            """What a client gets that sends `parts`, and then `again` until it is cut off."""
+            got = b""
+            with socket.create_connection(address, LONG_S) as connection:
+                connection.settimeout(0.05)
+                deadline_s = time.monotonic() + LONG_S
+                with contextlib.suppress(ConnectionError):
+                    for part in parts:
+                        connection.sendall(part)
+                    while time.monotonic() < deadline_s:
+                        try:
+                            chunk = connection.recv(65536)
+                        except TimeoutError:
+                            connection.sendall(again)
+                            continue
+                        if not chunk:
+                            return got
+                        got += chunk
+                    raise AssertionError("it is not cut off")
+            return got
+
+        head = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n"
+        assert answer() == b""
+        assert answer(b"GET / HTTP/1.1\r\nX: ", again=b"x") == b""
+        assert b" 400 " in answer(b"GET / HTTP/1.1\r\nX: " + 40_000 * b"x")
+        assert b" 400 " in answer(b"nonsense\r\n\r\n")
+        assert b" 408 " in answer(head + b"Content-Length: 1000\r\n\r\n", again=b"x")
+        assert b" 413 " in answer(head + b"Content-Length: 1000000\r\n\r\n")
+        chunked = head + b"Transfer-Encoding: chunked\r\n\r\n"
+        assert b" 413 " in answer(chunked, *(40 * [b"2000\r\n" + 0x2000 * b"x" + b"\r\n"]))
+        # More connections than there may be: the others are closed, and later there is room again.
+        many = [socket.create_connection(address, LONG_S) for _ in range(60)]
+        for connection in many:
+            connection.close()
+        wait_until(lambda: value(web, "ri2n_up") == 0, web.log)
 
 
 def test_a_web_process_waits_for_its_controller(tmp_path: Path) -> None:
     with web_process(tmp_path / "none.sock") as web:
-        answer = web.get("/api/v1/state")
-        assert answer.status == 200 and not answer.json()["connected"]
-        assert web.get("/api/v1/state", "some-token").status == 503
+        assert value(web, "ri2n_up") == 0
+        assert web.get("/metrics", "some-token").status == 503
 
 
 # ---- Who is served, and how
@@ -140,7 +189,7 @@ def test_tls_and_tokens_for_other_machines(sandbox: Sandbox, tmp_path: Path) -> 
     token = token_of(sandbox, "remote", "viewer", "--days", "1")
     with web_process(sandbox.socket, *options, listen="0.0.0.0:0") as web:
         assert web.url.startswith("https://")
-        url = web.url.replace("0.0.0.0", "127.0.0.1") + "api/v1/state"
+        url = web.url.replace("0.0.0.0", "127.0.0.1") + "metrics"
         assert get(url, tls=tls).status == 401
         wait_until(lambda: get(url, token, tls=tls).status == 200, web.log)
         answer = get(url, token, tls=tls)
@@ -154,6 +203,7 @@ def test_tls_and_tokens_for_other_machines(sandbox: Sandbox, tmp_path: Path) -> 
     assert written(log).startswith("ri2n: --tls-cert") and written(log).count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_user_starts_it_with_the_gui(tmp_path: Path) -> None:
     """An interpreter of its own, as a user has it."""
     with web_process(tmp_path / "none.sock", gui=True) as web:
@@ -161,10 +211,34 @@ def test_a_user_starts_it_with_the_gui(tmp_path: Path) -> None:
         assert page.status == 200 and page.headers["Content-Type"].startswith("text/html")
         assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
         cookie = page.headers["Set-Cookie"].lower()
-        assert "httponly" in cookie and "samesite=strict" in cookie
+        assert "httponly" in cookie and "samesite=" in cookie
 
 
 # ---- The web process as the controller's child
+
+
+def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    """The parent has the other end of a pipe, and no chance to say anything."""
+    its, other = os.pipe()
+    log = tmp_path / "log"
+    argv = ["web", "--socket", str(tmp_path / "none.sock"), "--listen", "127.0.0.1:0", "--no-gui"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ri2n_sdn.cli.main", *argv, "--ends-with", str(its)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(its,),
+        )
+    os.close(its)
+    try:
+        wait_until(lambda: "ri2n web: " in written(log), lambda: written(log))
+        assert process.poll() is None
+        os.close(other)
+        assert process.wait(LONG_S) == 0, written(log)
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.long

@@ -55,16 +55,17 @@ class WebProcess:
 
 @contextlib.contextmanager
 def web_process(
-    socket: Path, *options: str, listen: str = "127.0.0.1:0", gui: bool = False
+    socket: Path, *options: str, listen: str = "127.0.0.1:0", gui: bool = False, before: str = ""
 ) -> Iterator[WebProcess]:
     """Run `ri2n web` until the block ends; then it must end by SIGTERM, if it runs still.
 
     With the GUI it is a new interpreter, as a user starts it; otherwise a fork, which starts soon.
+    `before` is Python code that runs first.
     """
     with tempfile.TemporaryDirectory(prefix="ri2n-web-test-") as folder:
         log = Path(folder) / "log"
         argv = ["web", "--socket", str(socket), "--listen", listen, *options]
-        process = execute("", argv, log) if gui else fork("", [*argv, "--no-gui"], log)
+        process = execute(before, argv, log) if gui else fork(before, [*argv, "--no-gui"], log)
         try:
 
             def said() -> str | None:

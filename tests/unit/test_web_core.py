@@ -18,7 +18,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web import auth as auth_module
 from ri2n_sdn.web import history as history_module
 from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied, hash_of
-from ri2n_sdn.web.guard import MAX_BODY_BYTES
+from ri2n_sdn.web.guard import MAX_BODY_BYTES, Guard
 from ri2n_sdn.web.history import EVERY_S, KEPT_S, History
 from ri2n_sdn.web.settings import WebSettings
 from ri2n_sdn.web.shape import checked
@@ -378,6 +378,36 @@ def test_pages_of_other_origins_change_nothing(headers: dict[str, str], status: 
             return (await client.post("/metrics", headers=headers)).status_code
 
     assert run(ask()) == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "good"),
+    [
+        ({"host": "127.0.0.1:8420", "origin": "http://127.0.0.1:8420"}, True),
+        ({"host": "127.0.0.1:8420"}, True),
+        ({"host": "127.0.0.1:8420", "origin": "http://evil.example"}, False),
+        ({"host": "evil.example", "origin": "http://evil.example"}, False),
+        ({"host": "127.0.0.1:8420", "origin": "http://[bad"}, False),
+    ],
+)
+def test_a_page_of_another_origin_opens_no_websocket(headers: dict[str, str], good: bool) -> None:
+    sent: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    scope = {
+        "type": "websocket",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    run(Guard(app, WebSettings())(scope, receive, send))
+    assert sent == ["websocket.accept" if good else "websocket.close"]
 
 
 def test_a_body_that_is_too_long_is_refused() -> None:
