@@ -56,14 +56,14 @@ def said_until(demo: subprocess.Popen[str], wanted: str) -> str:
     raise AssertionError(said)
 
 
-def end_by_ctrl_c(demo: subprocess.Popen[str], said: str, url: str) -> None:
-    """Interrupt the demo, which must remove everything."""
+def end_by_ctrl_c(demo: subprocess.Popen[str], said: str, url: str, code: int) -> None:
+    """Interrupt the demo, which must remove everything and exit with `code`."""
     assert demo.stderr is not None
     name = lab_of(said)
     assert remains(name)
     demo.send_signal(signal.SIGINT)
     said += demo.stderr.read()
-    assert demo.wait(PATIENCE_S) == 130 and "Traceback" not in said, said
+    assert demo.wait(PATIENCE_S) == code and "Traceback" not in said, said
     assert remains(name) == []
     with pytest.raises(urllib.error.URLError):
         answer_of(url)
@@ -79,7 +79,7 @@ def test_the_web_page_is_live_and_ctrl_c_removes_everything() -> None:
             assert found, said
             assert "RI2N" in answer_of(found[1])
             wait_until(lambda: "\nri2n_hosts 4.0" in answer_of(f"{found[1]}metrics"), said)
-            end_by_ctrl_c(demo, said, found[1])
+            end_by_ctrl_c(demo, said, found[1], 130)
         finally:
             demo.kill()
 
@@ -115,6 +115,6 @@ def test_the_demo_ends_with_the_address_of_its_web_page_and_a_token() -> None:
 
             before = sent()
             wait_until(lambda: sent() > before + 10e6, lambda: answer_of(metrics))
-            end_by_ctrl_c(demo, said, url)
+            end_by_ctrl_c(demo, said, url, 0)  # it had shown everything
         finally:
             demo.kill()
