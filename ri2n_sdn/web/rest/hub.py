@@ -103,6 +103,8 @@ class Hub:
         self._kept: deque[_Message] = deque()
         self._kept_bytes = 0
         self._number = 0
+        # What was seen of the feed last.
+        self._seq = 0
         self._state: State = {}
         self._connected: bool | None = None
         self._task: asyncio.Task[None] | None = None
@@ -145,6 +147,7 @@ class Hub:
     def turn(self) -> None:
         """Find out what has changed, and give it to all clients."""
         feed, before = self._feed, self._state
+        self._seq = feed.seq
         state = feed.state
         if feed.connected is not self._connected:
             self._connected = feed.connected
@@ -166,7 +169,7 @@ class Hub:
 
     async def _run(self) -> None:
         while True:
-            await self._feed.changed(self._feed.seq, _TURN_S)
+            await self._feed.changed(self._seq, _TURN_S)
             self.turn()
 
     def _tell(self, event: str, document: dict[str, Any]) -> None:
