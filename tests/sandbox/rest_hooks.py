@@ -9,6 +9,13 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Let streams end at once. Otherwise each of them would last for a day."""
+    """Let streams end at once, and keep the tokens of the test.
+
+    Otherwise each stream would last for a day. And an admin who has removed the token with which
+    all requests are made is answered nothing but 401 from then on.
+    """
     if case.operation.path.endswith("stream"):
         case.query = {**(case.query or {}), "max_s": 0}
+    name = str((case.path_parameters or {}).get("name", ""))
+    if case.operation.label == "DELETE /tokens/{name}" and "-of-the-test-" in name:
+        case.path_parameters = {**case.path_parameters, "name": "none"}
