@@ -59,13 +59,13 @@ _WATCH = """
 """
 
 
-def switched_state(hosts: int) -> dict[str, Any]:
+def switched_state(hosts: int, per_leaf: int = HOSTS_PER_LEAF) -> dict[str, Any]:
     """A state of many hosts at leaf switches, each with a cable to each of four spines."""
     state = cluster_state(hosts, 2, jobs=20, events=200)
     for number, host in enumerate(state["hosts"].values()):
         for net, nic in enumerate(host["nics"].values()):
-            nic["switch"] = f"leaf{net}-{number // HOSTS_PER_LEAF}"
-    leaves = -(-hosts // HOSTS_PER_LEAF)
+            nic["switch"] = f"leaf{net}-{number // per_leaf}"
+    leaves = -(-hosts // per_leaf)
     for net, network in enumerate(state["networks"].values()):
         names = [f"leaf{net}-{leaf}" for leaf in range(leaves)]
         spines = [f"spine{net}-{spine}" for spine in range(4)]

@@ -62,7 +62,10 @@ def fat_tree(leaves: int, hosts: int, spines: int = 2) -> dict[str, Any]:
 
 def crowded(scene: Scene) -> list[str]:
     """What stands on top of each other, or outside."""
-    boxes = [("row", row.label, 4.0, row.y, 136.0, row.y + row.height) for row in scene.rows]
+    boxes = [
+        ("row", row.label, 4.0, row.y, 4 + scene.row_width, row.y + row.height)
+        for row in scene.rows
+    ]
     boxes += [("bar", bar.name, bar.x, bar.y, bar.x + 18, bar.y + bar.height) for bar in scene.bars]
     wrong = [
         f"{one} on {other}"

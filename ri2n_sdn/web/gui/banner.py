@@ -43,7 +43,7 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
             _line(
                 "warning",
                 f"This controller is not in charge: {waits}.",
-                "Nothing can be changed here. Open the page of the controller that is in charge.",
+                "open the page of the controller that is in charge; nothing can be changed here",
             )
         )
     if not lines:
@@ -59,16 +59,13 @@ def clock(time_s: float) -> str:
 
 
 def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> Markup:
-    old = (
-        f" What you see is how it was at {clock(since_s)}, and nothing can be changed."
-        if state
-        else ""
-    )
+    known = any(state.get(part) for part in ("hosts", "controller"))
+    old = f" You see how it was at {clock(since_s)}." if known else ""
     return _line(
         "bad",
-        f"The controller is not reachable{f': {why}' if why else ''}",
-        f"This page goes on by itself when the controller is back.{old}"
-        " On the controller's machine, ask: systemctl status ri2n-controller",
+        f"The controller is not reachable{': ' + why.rstrip('.') if why else ''}.{old}",
+        "run systemctl status ri2n-controller on its machine. This page goes on by itself when the"
+        " controller is back.",
     )
 
 
@@ -85,7 +82,7 @@ def _line(severity: str, said: str, advice: str) -> Markup:
         tag("strong", f"{word}:"),
         " ",
         tag("span", said),
-        *((" ", tag("span", advice, class_="advice")) if advice else ()),
+        *((" ", tag("span", f"What to do: {advice}", class_="advice")) if advice else ()),
         class_=f"line {severity}",
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.scene import BAR_WIDTH, ROW_WIDTH, ROW_X, Bar, Cable, Link, Nic, Row, Scene
+from ri2n_sdn.web.gui.scene import BAR_WIDTH, ROW_X, Bar, Cable, Link, Nic, Row, Scene
 
 __all__ = ["HEAT_STEPS", "Paint", "changes", "heat", "paint", "svg"]
 
@@ -20,7 +20,8 @@ HEAT_STEPS = (0.01, 0.25, 0.5, 0.8)
 Paint = dict[str, list[str]]
 """By the end of an element's id: its class, and for a row what stands beside its name."""
 
-_MAX_LABEL = 18
+_MIN_LABEL, _MAX_LABEL = 4, 18
+_MANY_CABLES = 60
 _LETTER_PX = 6.6
 
 
@@ -32,7 +33,7 @@ def svg(scene: Scene, painted: Paint, prefix: str = "net") -> Markup:
         *(_link(number, link, scene, painted, prefix) for number, link in enumerate(scene.links)),
         *(_bar(number, bar, painted, prefix) for number, bar in enumerate(scene.bars)),
         *(_dot(number, link, scene, painted, prefix) for number, link in enumerate(scene.links)),
-        *(_row(number, row, painted, prefix) for number, row in enumerate(scene.rows)),
+        *(_row(number, scene, painted, prefix) for number in range(len(scene.rows))),
     ]
     width, height = round(scene.width), round(scene.height)
     return tag(
@@ -43,7 +44,7 @@ def svg(scene: Scene, painted: Paint, prefix: str = "net") -> Markup:
         height=height,
         role="group",
         aria_label="Hosts, NICs and networks",
-        class_="net",
+        class_="net many" if len(scene.cables) > _MANY_CABLES else "net",
     )
 
 
@@ -153,14 +154,15 @@ def _title(name: str, x: float) -> Markup:
     )
 
 
-def _row(number: int, row: Row, painted: Paint, prefix: str) -> Markup:
+def _row(number: int, scene: Scene, painted: Paint, prefix: str) -> Markup:
+    row, width = scene.rows[number], scene.row_width
     kind, note = painted[f"r{number}"]
     many = len(row.hosts) > 1
     half = row.height / 2
     return tag(
         "g",
         tag("title", row.label),
-        tag("rect", x=ROW_X, y=row.y, width=ROW_WIDTH, height=row.height, rx=4),
+        tag("rect", x=ROW_X, y=row.y, width=width, height=row.height, rx=4),
         tag(
             "text",
             _short(row.label, _MAX_LABEL),
@@ -171,7 +173,7 @@ def _row(number: int, row: Row, painted: Paint, prefix: str) -> Markup:
         tag(
             "text",
             note,
-            x=ROW_X + ROW_WIDTH - 6,
+            x=ROW_X + width - 6,
             y=_round(row.y + half + 4),
             text_anchor="end",
             class_="note",
@@ -192,7 +194,7 @@ def _link(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) ->
         "line",
         id=f"{prefix}-l{number}",
         class_=painted[f"l{number}"][0],
-        x1=ROW_X + ROW_WIDTH,
+        x1=ROW_X + scene.row_width,
         y1=_round(link.y),
         x2=_round(bar.x + BAR_WIDTH / 2),
         y2=_round(link.y),
@@ -222,7 +224,8 @@ def _bar(number: int, bar: Bar, painted: Paint, prefix: str) -> Markup:
         label = tag("text", _short(bar.name, _MAX_LABEL), x=x, y=y, text_anchor="middle")
     elif bar.is_switch:
         x, y = _round(bar.x + BAR_WIDTH + 11), _round(bar.middle)
-        shown = _short(bar.name, max(2, int((bar.height - 4) / _LETTER_PX)))
+        letters = int((bar.height - 4) / _LETTER_PX)
+        shown = _short(bar.name, letters) if letters >= _MIN_LABEL else ""
         turn = f"rotate(-90 {x} {y})"
         label = tag("text", shown, x=x, y=y, transform=turn, text_anchor="middle")
     return tag(

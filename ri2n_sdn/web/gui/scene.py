@@ -33,8 +33,8 @@ __all__ = [
 MAX_HOST_ROWS = 60
 
 TOP, BOTTOM = 34.0, 14.0
-ROW_X, ROW_WIDTH = 4.0, 132.0
-FIRST_COLUMN_X = 186.0
+ROW_X, ROW_WIDTH, GROUP_WIDTH = 4.0, 132.0, 228.0
+COLUMN_GAP = 50.0
 ROW_GAP, MIN_ROW_HEIGHT, LINK_STEP = 5.0, 20.0, 9.0
 BAR_WIDTH, LANE_STEP, TIER_STEP, NETWORK_STEP = 18.0, 30.0, 130.0, 84.0
 MIN_BAR_HEIGHT = 46.0
@@ -108,6 +108,7 @@ class Scene:
     bars: tuple[Bar, ...]
     cables: tuple[Cable, ...]
     titles: tuple[tuple[str, float], ...]
+    row_width: float
     width: float
     height: float
 
@@ -194,7 +195,9 @@ class _Builder:
         self._height = self._add_rows(groups)
 
     def scene(self) -> Scene:
-        x = FIRST_COLUMN_X
+        many = any(len(row.hosts) > 1 for row in self._rows)
+        row_width = GROUP_WIDTH if many else ROW_WIDTH
+        x = first_x = ROW_X + row_width + COLUMN_GAP
         for network in sorted(self._networks, key=natural):
             if self._networks[network]:
                 self._titles.append((network, x))
@@ -206,7 +209,8 @@ class _Builder:
             tuple(self._bars.values()),
             tuple(self._drawn_cables()),
             tuple(self._titles),
-            max(x - NETWORK_STEP, FIRST_COLUMN_X) + 44,
+            row_width,
+            max(x - NETWORK_STEP, first_x) + 44,
             max([self._height, *(bar.y + bar.height for bar in self._bars.values())]) + BOTTOM,
         )
 
