@@ -81,7 +81,7 @@ def _line(severity: str, said: str, advice: str) -> Markup:
         "div",
         tag("strong", f"{word}:"),
         " ",
-        tag("span", said),
+        tag("span", said if said.endswith(".") else f"{said}."),
         *((" ", tag("span", f"What to do: {advice}", class_="advice")) if advice else ()),
         class_=f"line {severity}",
     )
