@@ -14,7 +14,7 @@ from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["change", "confirm", "field", "form", "information", "notify"]
+__all__ = ["change", "check", "confirm", "field", "form", "information", "notify"]
 
 Submit = Callable[[], Awaitable[str | None] | str | None]
 
@@ -45,6 +45,13 @@ def field(label: str, *, value: str = "", hint: str = "", lines: bool = False) -
     if hint:
         made.props["hint"] = hint
     return made.style("width: 100%")
+
+
+def check(label: str, *, value: bool = False) -> ui.checkbox:
+    """A box to tick, whose label is its name, too."""
+    made = ui.checkbox(label, value=value)
+    made.props["aria-label"] = label
+    return made
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
-from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information
+from ri2n_sdn.web.gui.dialogs import change, check, confirm, field, form, information
 from ri2n_sdn.web.gui.frame import frame, html, needs_role
 from ri2n_sdn.web.gui.job_views import (
     KINDS,
@@ -367,12 +367,12 @@ class _Page:
             with ui.element("fieldset").classes("card"):
                 html(text("Policies that the user may ask for"), name="legend")
                 boxes = {
-                    kind: ui.checkbox(f"{kind}: {about}", value=kind == "shared")
+                    kind: check(f"{kind}: {about}", value=kind == "shared")
                     for kind, about in KINDS.items()
                 }
             rate = field("Highest rate", hint="As 400M; 0 for none, empty for no limit")
             hosts = field("Most hosts", hint="Of one job; empty for no limit")
-            reserve = ui.checkbox("May reserve paths")
+            reserve = check("May reserve paths")
 
     def _remove_right(self, action: str, key: str) -> None:
         async def submit() -> str:

@@ -240,7 +240,9 @@ class Listing:
 
     async def _acted(self, event: events.GenericEventArguments) -> None:
         """A button was pressed. Browsers may say anything, so only those that are there count."""
-        action, key = event.args if isinstance(event.args, list) else ("", "")
+        if not isinstance(event.args, list) or len(event.args) != 2:
+            return
+        action, key = event.args
         for row in self._shown.rows if self._shown is not None else ():
             if str(row[self._key]) == str(key) and action in row.get("actions", "").split():
                 result = self._act(str(action), str(key)) if self._act is not None else None

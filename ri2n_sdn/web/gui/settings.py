@@ -171,7 +171,8 @@ class _Audit:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._asked_s = 0.0
+        self._asked_s, self._news = 0.0, True
+        ui.timer(AUDIT_S, self._catch_up, immediate=False)
         html(text("Who changed what"), name="h2")
         self._table = Listing(
             session,
@@ -206,9 +207,13 @@ class _Audit:
         return page_of(rows, question)
 
     async def refresh(self) -> None:
-        """Show what is new."""
-        if time.monotonic() - self._asked_s >= AUDIT_S:
-            self._asked_s = time.monotonic()
+        """Show what is new, now or a little later."""
+        self._news = True
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        if self._news and time.monotonic() - self._asked_s >= AUDIT_S:
+            self._news, self._asked_s = False, time.monotonic()
             await self._table.refresh()
 
 

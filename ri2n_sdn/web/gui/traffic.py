@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import text
@@ -35,6 +39,9 @@ CHART_S = 4.0
 
 PAIR_S = 2.0
 """The controller is asked for pairs so often at most by one page."""
+
+_Answers = dict[str, tuple[float, "asyncio.Future[dict[str, Any]]"]]
+_ANSWERS: weakref.WeakKeyDictionary[Feed, _Answers] = weakref.WeakKeyDictionary()
 
 _DIRECTIONS = {"tx": "Sent", "rx": "Received"}
 _HOSTS = [
@@ -74,6 +81,9 @@ async def build(session: Session) -> None:
         pairs = _Pairs(session)
         session.live(hosts.refresh)
         session.live(pairs.refresh)
+        # The history goes on while the state stays as it is.
+        ui.timer(CHART_S, hosts.draw_if_due, immediate=False)
+        ui.timer(PAIR_S, pairs.catch_up, immediate=False)
         await hosts.refresh()
         await pairs.refresh()
 
@@ -89,9 +99,9 @@ class _Charts:
 
     @staticmethod
     def _chart(label: str) -> ui.echart:
-        made = ui.echart({}, renderer="svg").classes("chart card")
-        made.props("role=img").props["aria-label"] = f"{label} over time, as a chart"
-        return made
+        with ui.element("div").classes("card").props("role=img") as named:
+            named.props["aria-label"] = f"{label} over time, as a chart"
+            return ui.echart({}, renderer="svg").classes("chart").props("aria-hidden=true")
 
     @property
     def due(self) -> bool:
@@ -117,7 +127,8 @@ class _Charts:
             ),
             strict=True,
         ):
-            chart.visible = chart is self._charts[0] or shares is not None
+            card = chart.parent_slot.parent if chart.parent_slot is not None else chart
+            card.visible = chart is self._charts[0] or shares is not None
             chart.options.clear()
             chart.options.update(options)
             chart.update()
@@ -162,7 +173,11 @@ class _Hosts:
         """Show what is new."""
         self._worst.set_content(text(worst_client(host_rows(self._session.state))))
         await self._table.refresh()
-        if self._charts.due:
+        self.draw_if_due()
+
+    def draw_if_due(self) -> None:
+        """Draw anew, unless that was done just now."""
+        if self._charts.due and self._session.allowed:
             self._draw()
 
     def _choose(self, action: str, host: str) -> None:
@@ -201,7 +216,7 @@ class _Pairs:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._asked_s = 0.0
+        self._asked_s, self._news = 0.0, True
         src, dst = (
             session.query.get("src", "")[:128],
             session.query.get("dst", "")[:128],
@@ -243,7 +258,8 @@ class _Pairs:
         with self._table.bar:
             self._host = ui.input("Of this host alone", on_change=self._table.restart)
             self._host.props("outlined dense clearable debounce=400 autocomplete=off")
-            self._every = ui.checkbox("Also pairs that are idle", on_change=self._table.restart)
+            self._every = check("Also pairs that are idle")
+            self._every.on_value_change(self._table.restart)
 
     async def _fetch(self, question: Question) -> Answer:
         request = pair_request(
@@ -253,14 +269,19 @@ class _Pairs:
             offset=question.offset,
             limit=question.limit,
         )
-        answer = await self._session.feed.request("pairs", self._session.who, **request)
+        answer = await _asked(self._session, **request)
         return Answer(pair_rows(answer["pairs"]), int(answer["total"]))
 
     async def refresh(self) -> None:
-        """Show what is new."""
-        if time.monotonic() - self._asked_s < PAIR_S:
+        """Show what is new, now or a little later."""
+        self._news = True
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Show what is new, unless nothing is, or the controller was asked just now."""
+        if not self._news or time.monotonic() - self._asked_s < PAIR_S:
             return
-        self._asked_s = time.monotonic()
+        self._news, self._asked_s = False, time.monotonic()
         await self._table.refresh()
         await self._sample()
 
@@ -277,9 +298,7 @@ class _Pairs:
         src, dst = self._pair
         session = self._session
         try:
-            answer = await session.feed.request(
-                "pairs", session.who, src=src, dst=dst, offset=0, limit=1
-            )
+            answer = await _asked(session, src=src, dst=dst, offset=0, limit=1)
         except (BadInput, NotAvailable) as error:
             self._detail.visible = True
             self._title.set_content(text(f"{src} to {dst}: {error}"))
@@ -306,6 +325,24 @@ class _Pairs:
                 ),
                 self._samples.weights,
             )
+
+
+async def _asked(session: Session, **request: Any) -> dict[str, Any]:
+    """The answer of the operation `pairs`; pages that ask for the same share it for PAIR_S.
+
+    All roles may see it, so it does not matter in whose name it was asked for.
+    """
+    answers = _ANSWERS.setdefault(session.feed, {})
+    key = repr(sorted(request.items()))
+    now_s = time.monotonic()
+    for old in [each for each, (asked_s, _) in answers.items() if now_s - asked_s >= PAIR_S]:
+        del answers[old]
+    if key not in answers:
+        asking = asyncio.ensure_future(session.feed.request("pairs", session.who, **request))
+        # Who waits for it hears of a failure. There may be nobody any more.
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answers[key] = (now_s, asking)
+    return await asyncio.shield(answers[key][1])
 
 
 def _reveal(element: ui.element) -> None:
