@@ -33,7 +33,11 @@ ACTIONS = {
 }
 """The buttons that a row may have, and their words."""
 
+# Of rules that are `!important`, those of the first layers count: base is before Quasar's.
 _STYLE = """
+@layer base {
+  .no-outline:focus-visible { outline: 3px solid var(--focus) !important; outline-offset: 2px; }
+}
 .listing { margin: 0.4em 0 1em; }
 .bar { display: flex; flex-wrap: wrap; gap: 0.4em 1em; align-items: center; margin: 0.4em 0; }
 .listing .bar .q-field { min-width: min(100%, 14em); }
