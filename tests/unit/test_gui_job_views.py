@@ -55,7 +55,7 @@ def test_jobs_with_a_problem_come_first_and_a_search_finds_hosts_users_and_state
     rows = job_rows(state, ADMIN, NOW_S)
     assert [row["id"] for row in rows] == ["j3", "j1", "j2", "j4"]
     assert rows[0]["bad"] and rows[0]["state"] == "refused: no lane is free"
-    assert rows[1]["paths"] == "paths; n0: n0" and rows[1]["actions"] == "move end"
+    assert rows[1]["paths"] == "paths; n0: n0" and rows[1]["actions"] == "details move end"
     assert rows[1]["until"].endswith("UTC (in 1 h)")
     found = {
         search: [row["id"] for row in job_rows(state, VIEWER, NOW_S, search)]
@@ -72,7 +72,7 @@ def test_a_job_on_many_hosts_names_some() -> None:
     state["jobs"]["j1"] |= {"hosts": sorted(state["hosts"]), "end_s": None}
     row = job_rows(state, VIEWER, NOW_S)[0]
     assert row["hosts"] == "h0001, h0002, h0003 and 6 more"
-    assert row["until"] == "until somebody ends it" and row["actions"] == ""
+    assert row["until"] == "until somebody ends it" and row["actions"] == "details"
 
 
 def test_reservations_policies_rights_and_history() -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 from ri2n_sdn.web.gui.words import time_text
 
-__all__ = ["SEVERITIES", "event_rows", "hosts_in", "problem_rows", "severity_of"]
+__all__ = [
+    "SEVERITIES",
+    "event_row",
+    "event_rows",
+    "events_found",
+    "hosts_in",
+    "problem_rows",
+    "severity_of",
+]
 
 Row = dict[str, Any]
 
@@ -90,26 +98,40 @@ def event_rows(
     `search` are words that must all be in the text. `host` is the name of a host that the text
     must name. `severities` are those that are shown.
     """
+    found = events_found(state, search=search, host=host, severities=severities)
+    return [event_row(event) for event in found]
+
+
+def events_found(
+    state: Mapping[str, Any],
+    *,
+    search: str = "",
+    host: str = "",
+    severities: Sequence[str] = tuple(SEVERITIES),
+) -> list[Mapping[str, Any]]:
+    """The events of `event_rows`, as the state has them."""
     words = search.casefold().split()
-    rows = []
-    for event in reversed(state.get("events", ())):
-        text = event["text"]
-        severity = severity_of(text)
-        if severity not in severities or not all(word in text.casefold() for word in words):
-            continue
-        if host and host not in hosts_in(text, (host,)):
-            continue
-        rows.append(
-            {
-                "key": event["seq"],
-                "time": time_text(event["time_s"]),
-                "severity": severity,
-                "what": SEVERITIES[severity],
-                "text": text,
-                "advice": _advice(text) if severity != "info" else "",
-            }
-        )
-    return rows
+    return [
+        event
+        for event in reversed(state.get("events", ()))
+        if (not words or all(word in event["text"].casefold() for word in words))
+        and (not host or host in hosts_in(event["text"], (host,)))
+        and (len(severities) == len(SEVERITIES) or severity_of(event["text"]) in severities)
+    ]
+
+
+def event_row(event: Mapping[str, Any]) -> Row:
+    """The row of one event."""
+    text = event["text"]
+    severity = severity_of(text)
+    return {
+        "key": event["seq"],
+        "time": time_text(event["time_s"]),
+        "severity": severity,
+        "what": SEVERITIES[severity],
+        "text": text,
+        "advice": _advice(text) if severity != "info" else "",
+    }
 
 
 def _advice(text: str) -> str:

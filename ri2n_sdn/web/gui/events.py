@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from ri2n_sdn.web.gui.event_views import SEVERITIES, event_rows, problem_rows
+from ri2n_sdn.web.gui.event_views import SEVERITIES, event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import text
@@ -39,13 +39,13 @@ async def build(session: Session) -> None:
 
 def _events(session: Session) -> Listing:
     def fetch(question: Question) -> Answer:
-        rows = event_rows(
+        found = events_found(
             session.state,
             search=question.search,
             host=str(host.value or "").strip(),
             severities=tuple(SEVERITIES) if severity.value == "all" else (severity.value,),
         )
-        return page_of(rows, question)
+        return page_of(found, question, event_row)
 
     listing = Listing(
         session,

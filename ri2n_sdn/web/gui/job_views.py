@@ -27,7 +27,9 @@ __all__ = [
     "RightForm",
     "history_rows",
     "job_actions",
+    "job_row",
     "job_rows",
+    "jobs_found",
     "move_request",
     "order_request",
     "owns",
@@ -138,34 +140,46 @@ def job_actions(job: Mapping[str, Any], who: Who) -> list[str]:
 
 
 def job_rows(state: Mapping[str, Any], who: Who, now_s: float, search: str = "") -> list[Row]:
+    """The rows of all jobs that fit a search, in the order of `jobs_found`."""
+    return [job_row(job, who, now_s) for job in jobs_found(state, search)]
+
+
+def jobs_found(state: Mapping[str, Any], search: str = "") -> list[Mapping[str, Any]]:
     """The jobs that fit a search: those with a problem first, then the newest first.
 
     A search fits an id, a user, a host, a state or a policy.
     """
-    jobs = [job for job in state.get("jobs", {}).values() if _fits(job, search)]
+    words = search.casefold().split()
+    jobs = [job for job in state.get("jobs", {}).values() if _fits(job, words)]
     jobs.sort(key=lambda job: (_ORDER.get(job["state"], 2), -job["begin_s"], job["id"]))
-    return [
-        {
-            "id": job["id"],
-            "user": job["user"],
-            "hosts": _hosts_text(job["hosts"]),
-            "paths": _lanes_text(job),
-            "rates": rates_text(job),
-            "since": time_text(job["begin_s"]),
-            "until": _until_text(job["end_s"], now_s),
-            "state": f"{job['state']}: {job['why']}" if job["why"] else job["state"],
-            "bad": job["state"] != "installed",
-            "actions": " ".join(job_actions(job, who)),
-        }
-        for job in jobs
-    ]
+    return jobs
+
+
+def job_row(job: Mapping[str, Any], who: Who, now_s: float) -> Row:
+    """The row of one job."""
+    return {
+        "id": job["id"],
+        "user": job["user"],
+        "hosts": _hosts_text(job["hosts"]),
+        "paths": _lanes_text(job),
+        "rates": rates_text(job),
+        "since": time_text(job["begin_s"]),
+        "until": _until_text(job["end_s"], now_s),
+        "state": f"{job['state']}: {job['why']}" if job["why"] else job["state"],
+        "bad": job["state"] != "installed",
+        "actions": " ".join(["details", *job_actions(job, who)]),
+    }
 
 
 def reservation_rows(
     state: Mapping[str, Any], who: Who, now_s: float, search: str = ""
 ) -> list[Row]:
     """The reservations that fit a search, in order of their begin."""
-    kept = [each for each in state.get("reservations", {}).values() if _fits(each, search)]
+    kept = [
+        each
+        for each in state.get("reservations", {}).values()
+        if _fits(each, search.casefold().split())
+    ]
     kept.sort(key=lambda each: (each["begin_s"], each["id"]))
     return [
         {
@@ -197,7 +211,7 @@ def history_rows(jobs: Sequence[Mapping[str, Any]], search: str = "") -> list[Ro
             "why": job["why"],
         }
         for job in jobs
-        if _fits(job, search)
+        if _fits(job, search.casefold().split())
     ]
 
 
@@ -414,9 +428,10 @@ def _uid(text: str, user: str, who: Who, uid_of: Callable[[str], int | None]) ->
 # How things are shown
 
 
-def _fits(document: Mapping[str, Any], search: str) -> bool:
+def _fits(document: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether each word of a search is in the id, user, policy or state, or begins a host."""
-    words = search.casefold().split()
+    if not words:
+        return True
     texts = [str(document.get(key, "")) for key in ("id", "user", "policy", "state", "why")]
     text = " ".join(texts).casefold()
     hosts = [host.casefold() for host in document["hosts"]]

@@ -19,7 +19,8 @@ from ri2n_sdn.web.gui.job_views import (
     ReservationForm,
     RightForm,
     history_rows,
-    job_rows,
+    job_row,
+    jobs_found,
     move_request,
     order_request,
     policy_request,
@@ -71,7 +72,7 @@ class _Page:
             session,
             "Jobs",
             [_ID, _USER, _HOSTS, _PATHS, _RATES, _SINCE, _UNTIL, _STATE],
-            lambda asked: page_of(self._job_rows(asked), asked),
+            self._fetch_jobs,
             search="Search jobs",
             act=self._act_job,
             empty=(
@@ -105,8 +106,10 @@ class _Page:
             search="Search ended jobs",
             empty=("No job has ended yet.", "The newest 1,000 are kept."),
         )
-        self._ended: list[dict[str, Any]] = []
-        self._known: set[str] | None = None
+        self._shown: list[Any] = [None] * 4
+        self._minute = -1
+        self._ended: list[dict[str, Any]] | None = None  # None: to be asked for
+        self._known = set[str]()
         self._head("Named policies", ("Add a policy", self._add_policy) if admin else None)
         self._policies = Listing(
             session,
@@ -140,11 +143,21 @@ class _Page:
 
     async def refresh(self) -> None:
         """Show what is new. The history is asked for only when a job has gone."""
+        state = self._session.state
+        # These maps stay the same objects until something in them changes. What a row says of the
+        # time left changes each minute.
+        now = [state.get(part) for part in ("jobs", "reservations", "policies", "rights")]
+        minute = int(time.time() // 60)
+        same = all(one is other for one, other in zip(now, self._shown, strict=True))
+        if same and minute == self._minute:
+            return
+        self._shown, self._minute = now, minute
         for listing in (self._jobs, self._reserved, self._policies, self._rights):
             await listing.refresh()
         jobs = set(self._session.state.get("jobs", {}))
-        if self._known is None or self._known - jobs:
-            self._ended = []
+        if self._known - jobs:
+            self._ended = None
+        if self._ended is None:
             await self._history.refresh()
         self._known = jobs
 
@@ -154,15 +167,14 @@ class _Page:
         if button is not None:
             ui.button(button[0], on_click=button[1]).props("no-caps unelevated")
 
-    def _job_rows(self, asked: Question) -> list[dict[str, Any]]:
-        """The rows of jobs. Everybody may see the details of each."""
-        session = self._session
-        rows = job_rows(session.state, session.who, time.time(), asked.search)
-        return [{**row, "actions": f"details {row['actions']}".strip()} for row in rows]
+    def _fetch_jobs(self, asked: Question) -> Answer:
+        who, now_s = self._session.who, time.time()
+        found = jobs_found(self._session.state, asked.search)
+        return page_of(found, asked, lambda job: job_row(job, who, now_s))
 
     async def _fetch_history(self, asked: Question) -> Answer:
         session = self._session
-        if not self._ended:
+        if self._ended is None:
             answer = await session.feed.request("job_history", session.who, limit=MAX_HISTORY)
             self._ended = answer["jobs"]
         return page_of(history_rows(self._ended, asked.search), asked)

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nicegui import events, ui
 
@@ -18,6 +18,7 @@ from ri2n_sdn.web.gui.session import Session
 __all__ = ["PAGE_ROWS", "Answer", "Column", "Listing", "Question", "page_of"]
 
 Row = dict[str, Any]
+Item = TypeVar("Item")
 
 PAGE_ROWS = 50
 """So many rows are sent to a browser at most."""
@@ -94,9 +95,15 @@ Fetch = Callable[[Question], Answer | Awaitable[Answer]]
 Act = Callable[[str, str], Awaitable[None] | None]
 
 
-def page_of(rows: Sequence[Row], question: Question) -> Answer:
-    """The page that a question asks for, of rows that are filtered and in order already."""
-    return Answer(rows[question.offset : question.offset + question.limit], len(rows))
+def page_of(
+    items: Sequence[Item], question: Question, row: Callable[[Item], Row] | None = None
+) -> Answer:
+    """The page that a question asks for, of what is filtered and in order already.
+
+    `row` makes a row of an item, for the items of the page alone; without it they are rows.
+    """
+    page: Sequence[Any] = items[question.offset : question.offset + question.limit]
+    return Answer(page if row is None else [row(item) for item in page], len(items))
 
 
 class Listing:

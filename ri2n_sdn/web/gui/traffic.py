@@ -22,7 +22,8 @@ from ri2n_sdn.web.gui.traffic_views import (
     PAIR_SORTS,
     PairSamples,
     chart_summary,
-    host_rows,
+    host_names,
+    host_row,
     pair_request,
     pair_rows,
     path_rows,
@@ -167,11 +168,13 @@ class _Hosts:
         )
 
     def _fetch(self, question: Question) -> Answer:
-        return page_of(host_rows(self._session.state, question.sort, question.search), question)
+        state = self._session.state
+        names = host_names(state, question.sort, question.search)
+        return page_of(names, question, lambda name: host_row(state, name))
 
     async def refresh(self) -> None:
         """Show what is new."""
-        self._worst.set_content(text(worst_client(host_rows(self._session.state))))
+        self._worst.set_content(text(worst_client(self._session.state)))
         await self._table.refresh()
         self.draw_if_due()
 

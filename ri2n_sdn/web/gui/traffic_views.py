@@ -13,6 +13,8 @@ __all__ = [
     "PAIR_SORTS",
     "PairSamples",
     "chart_summary",
+    "host_names",
+    "host_row",
     "host_rows",
     "pair_request",
     "pair_rows",
@@ -58,67 +60,77 @@ _INK, _GRID = "#6b7681", "#8a96a2"
 
 
 def host_rows(state: Mapping[str, Any], sort: str = "worst", search: str = "") -> list[Row]:
-    """The hosts that fit a search, in an order of HOST_SORTS.
+    """The rows of all hosts that fit a search, in an order of HOST_SORTS."""
+    return [host_row(state, name) for name in host_names(state, sort, search)]
+
+
+def host_names(state: Mapping[str, Any], sort: str = "worst", search: str = "") -> list[str]:
+    """The hosts whose names have all words of a search, in an order of HOST_SORTS.
 
     A client is a host that sends or receives at least ACTIVE_BPS. The worst client is the one with
     the lowest rate. Hosts that are no clients come last.
     """
-    rates = state.get("rates", {})
     words = search.casefold().split()
-    rows = []
-    for name, host in state.get("hosts", {}).items():
-        if not all(word in name.casefold() for word in words):
-            continue
-        own = rates.get(name, {})
-        tx_bps, rx_bps = _sums(own)
-        works = sum(1 for nic in host["nics"].values() if nic["alive"])
-        usable_bps = sum(nic["speed_bps"] or 0 for nic in host["nics"].values() if nic["alive"])
-        rows.append(
-            {
-                "id": name,
-                "tx_bps": tx_bps,
-                "rx_bps": rx_bps,
-                "tx": rate_text(tx_bps) if host["connected"] else "-",
-                "rx": rate_text(rx_bps) if host["connected"] else "-",
-                "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
-                "nics": f"{works} of {len(host['nics'])} work" if host["connected"] else "away",
-                "bad": not host["connected"] or works < len(host["nics"]),
-                "actions": "show",
-            }
-        )
-    rows.sort(key=lambda row: _rank(row, sort))
-    return rows
+    hosts = state.get("hosts", {})
+    names = [name for name in hosts if all(word in name.casefold() for word in words)]
+    if sort == "name":
+        return sorted(names)
+    rates = state.get("rates", {})
+    sign = 1 if sort == "worst" else -1
+
+    def rank(name: str) -> tuple[bool, float, str]:
+        rate_bps = max(_sums(rates.get(name, {})))
+        return rate_bps < ACTIVE_BPS, sign * rate_bps, name
+
+    return sorted(names, key=rank)
+
+
+def host_row(state: Mapping[str, Any], name: str) -> Row:
+    """The row of one host."""
+    host = state["hosts"][name]
+    tx_bps, rx_bps = _sums(state.get("rates", {}).get(name, {}))
+    nics = host["nics"].values()
+    works = sum(1 for nic in nics if nic["alive"])
+    usable_bps = sum(nic["speed_bps"] or 0 for nic in nics if nic["alive"])
+    there = host["connected"]
+    return {
+        "id": name,
+        "tx": rate_text(tx_bps) if there else "-",
+        "rx": rate_text(rx_bps) if there else "-",
+        "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
+        "nics": f"{works} of {len(nics)} work" if there else "away",
+        "bad": not there or works < len(nics),
+        "actions": "show",
+    }
+
+
+def worst_client(state: Mapping[str, Any]) -> str:
+    """One sentence on the worst client."""
+    sums = {
+        name: _sums(nics)
+        for name, nics in state.get("rates", {}).items()
+        if name in state.get("hosts", {})
+    }
+    clients = [(max(both), name) for name, both in sums.items() if max(both) >= ACTIVE_BPS]
+    if not clients:
+        return "No host sends or receives at this moment."
+    worst, best = (f"{name}, {_larger(*sums[name])}" for _, name in (min(clients), max(clients)))
+    if len(clients) == 1:
+        return f"One client: {worst}."
+    return f"Worst of {counted(len(clients), 'client')}: {worst}. Best: {best}."
 
 
 def _sums(nics: Mapping[str, Sequence[float]]) -> tuple[float, float]:
-    return sum(pair[0] for pair in nics.values()), sum(pair[1] for pair in nics.values())
+    tx_bps = rx_bps = 0.0
+    for sent, received in nics.values():
+        tx_bps += sent
+        rx_bps += received
+    return tx_bps, rx_bps
 
 
-def _rank(row: Row, sort: str) -> tuple[Any, ...]:
-    if sort == "name":
-        return (row["id"],)
-    rate_bps = max(row["tx_bps"], row["rx_bps"])
-    return rate_bps < ACTIVE_BPS, rate_bps if sort == "worst" else -rate_bps, row["id"]
-
-
-def worst_client(rows: Sequence[Row]) -> str:
-    """One sentence on the worst client among rows of hosts, in any order."""
-    clients = [row for row in rows if max(row["tx_bps"], row["rx_bps"]) >= ACTIVE_BPS]
-    if not clients:
-        return "No host sends or receives at this moment."
-    clients.sort(key=lambda row: _rank(row, "worst"))
-    worst, best = clients[0], clients[-1]
-    if len(clients) == 1:
-        return f"One client: {worst['id']}, {_larger(worst)}."
-    return (
-        f"Worst of {counted(len(clients), 'client')}: {worst['id']}, {_larger(worst)}. "
-        f"Best: {best['id']}, {_larger(best)}."
-    )
-
-
-def _larger(row: Row) -> str:
-    what = "tx" if row["tx_bps"] >= row["rx_bps"] else "rx"
-    return f"{'sends' if what == 'tx' else 'receives'} {row[what]}"
+def _larger(tx_bps: float, rx_bps: float) -> str:
+    sends = tx_bps >= rx_bps
+    return f"{'sends' if sends else 'receives'} {rate_text(tx_bps if sends else rx_bps)}"
 
 
 # Pairs
