@@ -169,6 +169,11 @@ class Cycles:
         pids = {"ovs-vswitchd": self._switches_pid(), "controller": self._controller}
         return {name: priorities.priority(pid) for name, pid in pids.items()}
 
+    @property
+    def controller_pid(self) -> int:
+        """The number of the controller's process."""
+        return self._controller
+
     def cpu_s(self) -> float:
         """CPU seconds of all threads of the controller so far; other load has no part in them."""
         return round(cpu_seconds(Path(f"/proc/{self._controller}/stat").read_text()), 2)

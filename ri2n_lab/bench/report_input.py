@@ -28,6 +28,7 @@ from ri2n_lab.bench.report_rows import (
     Sample,
     StreamRow,
     VbftRow,
+    WebRow,
     row_model,
 )
 from ri2n_sdn.errors import BadInput
@@ -95,6 +96,7 @@ class Measurement:
     parallel: tuple[ParallelRow, ...] = ()
     rules: tuple[RulesRow, ...] = ()
     jobs: tuple[JobsRow, ...] = ()
+    web: tuple[WebRow, ...] = ()
     phases: tuple[Phase, ...] = ()
 
 

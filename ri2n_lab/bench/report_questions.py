@@ -294,6 +294,14 @@ QUESTIONS = (
         report_rounds.cycle_table,
     ),
     Question(
+        "What does the web process cost the controller?",
+        "Rounds of the controller in turn without and with the web process, event streams and open "
+        "pages of the GUI. Growth is that over the mean of the two windows beside it.",
+        lambda measurement: measurement.web,
+        lambda row: (row.hosts, row.active_pairs, row.watched),
+        report_rounds.web_table,
+    ),
+    Question(
         "What does the helper cost?",
         "One TCP stream between two hosts over links without a rate, beside one plain veth, in "
         "real time; CPU seconds are the whole machine's.",

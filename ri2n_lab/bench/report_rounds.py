@@ -8,9 +8,9 @@ from ri2n_lab.bench.report_cells import cell, code, prose
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import Line, figure_table
 from ri2n_lab.bench.report_pictures import Picture, picture_lines
-from ri2n_lab.bench.report_rows import CycleRow, Fig9Row, figures_of
+from ri2n_lab.bench.report_rows import CycleRow, Fig9Row, WebRow, figures_of
 
-__all__ = ["cycle", "cycle_table", "fig9", "fig9_table"]
+__all__ = ["cycle", "cycle_table", "fig9", "fig9_table", "web", "web_table"]
 
 
 def fig9(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
@@ -49,3 +49,27 @@ def cycle_table(rows: Sequence[CycleRow]) -> Iterator[str]:
         for row in sorted(rows, key=lambda row: (row.hosts, row.active_pairs))
     ]
     yield from figure_table(("hosts", "active pairs", "rounds"), lines, figures_of("cycle"))
+
+
+def web(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
+    """A line without and one with the web process and its clients."""
+    del drawn
+    yield from prose(
+        "Rounds of the controller, in turn without and with the web process, event streams and "
+        "open pages of the GUI. Growth is that over the mean of the two windows beside it."
+    )
+    yield from web_table(measurement.web)
+
+
+def web_table(rows: Sequence[WebRow]) -> Iterator[str]:
+    """A line for each number of hosts and pairs, watched by nobody or by all."""
+    keys = dict.fromkeys((row.hosts, row.active_pairs, row.watched) for row in rows)
+    lines = [
+        Line(
+            [cell(key[2]), str(key[0]), str(key[1])],
+            "",
+            [row for row in rows if (row.hosts, row.active_pairs, row.watched) == key],
+        )
+        for key in keys
+    ]
+    yield from figure_table(("watched by", "hosts", "active pairs"), lines, figures_of("web"))

@@ -24,6 +24,7 @@ from ri2n_lab.bench import (
     rules,
     stream,
     vbft_rows,
+    web,
 )
 from ri2n_lab.bench.figure import Figure, Number
 
@@ -201,6 +202,15 @@ class JobsRow(Row):
     why_not: str | None = None
 
 
+class WebRow(Row):
+    """The controller's rounds while nobody or many look at the cluster."""
+
+    watched: str
+    hosts: int
+    active_pairs: int
+    repeat: int
+
+
 class Sample(Row):
     """The weights at one moment, {client: {`own>peer`: share}}, on the clock of its phase."""
 
@@ -229,6 +239,7 @@ _ROWS: dict[str, type[Row]] = {
     "helper": HelperRow,
     "rules": RulesRow,
     "jobs": JobsRow,
+    "web": WebRow,
 }
 _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "fig4": lambda: (*fig4.FIGURES, *fig4.PING_FIGURES),
@@ -242,6 +253,7 @@ _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "helper": lambda: helper.FIGURES,
     "rules": lambda: rules.FIGURES,
     "jobs": lambda: jobs_plan.FIGURES,
+    "web": lambda: web.FIGURES,
 }
 KINDS = tuple(_ROWS)
 

@@ -34,6 +34,7 @@ TITLES = {
     "helper": "What the helper costs",
     "rules": "What users' rules cost",
     "jobs": "Two users' jobs",
+    "web": "What the web process costs",
 }
 BODIES: dict[str, Body] = {
     "fig4": report_fig4.body,
@@ -47,6 +48,7 @@ BODIES: dict[str, Body] = {
     "helper": report_striped.helper,
     "rules": report_rules.body,
     "jobs": report_jobs.body,
+    "web": report_rounds.web,
 }
 
 

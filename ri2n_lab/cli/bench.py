@@ -1,7 +1,7 @@
 """`ri2n bench ...`: measure the papers' tables in a lab, and the controller's own speed.
 
 This file has fig4, failover, fig9, cycle and report; bench_striped.py, bench_vbft.py,
-bench_parallel.py, bench_rules.py and bench_jobs.py have the others.
+bench_parallel.py, bench_rules.py, bench_jobs.py and bench_web.py have the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ri2n_lab.cli import bench_jobs, bench_parallel, bench_rules, bench_striped, bench_vbft
+from ri2n_lab.cli import (
+    bench_jobs,
+    bench_parallel,
+    bench_rules,
+    bench_striped,
+    bench_vbft,
+    bench_web,
+)
 from ri2n_lab.cli.bench_common import (
     MAX_STREAMS,
     Alone,
@@ -51,6 +58,7 @@ for command in (
     bench_parallel.parallel,
     bench_rules.rules,
     bench_jobs.jobs,
+    bench_web.web,
 ):
     app.command()(command)
 

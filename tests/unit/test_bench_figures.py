@@ -24,13 +24,14 @@ from ri2n_lab.bench import (
     stream,
     vbft,
     vbft_rows,
+    web,
 )
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.figure import Figure, Plot, names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_lab.bench.report_rows import KINDS, figures_of
-from ri2n_lab.cli import bench_jobs, bench_rules, bench_tables, bench_vbft
+from ri2n_lab.cli import bench_jobs, bench_rules, bench_tables, bench_vbft, bench_web
 from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_pictures import named, texts
 from tests.unit.test_bench_report import table_after
@@ -48,6 +49,7 @@ BENCHES: dict[str, tuple[Any, Callable[[Report], Table], Callable[[list[Json]], 
     "vbft": (vbft_rows, bench_vbft.vbft_table, vbft.summarized),
     "cycle": (cycle, bench_tables.cycle_table, lambda rows: rows),
     "rules": (rules, bench_rules.rules_table, rules.summarized),
+    "web": (web, bench_web.web_table, web.summarized),
     "jobs": (jobs_plan, bench_jobs.jobs_table, jobs_plan.summarized),
 }
 KEYS: dict[str, Json] = {
@@ -59,6 +61,7 @@ KEYS: dict[str, Json] = {
     "helper": {"part": "end to end", "what": "veth", "userspace_tso": None},
     "vbft": {"topology": "flat", "pattern": "cg", "table": None, "mode": "flow", "engine": "udp"},
     "cycle": {"hosts": 2, "active_pairs": 1, "rounds": 3},
+    "web": {"watched": "all", "hosts": 2, "active_pairs": 1},
     "jobs": {
         **{"topology": "b", "mode": "flow", "policy": "none", "job": "one", "beside": True},
         **{"apart": False, "exchange": None},
