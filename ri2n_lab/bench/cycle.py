@@ -114,13 +114,17 @@ def run_cycle(
 class Cycles:
     """A sandbox of hosts with two unequal NICs, its controller, and traffic between pairs."""
 
-    def __init__(self, hosts: int, busy: bool = False) -> None:
-        """`busy`: programs spin on all CPUs meanwhile."""
+    def __init__(self, hosts: int, busy: bool = False, as_services: bool = False) -> None:
+        """`busy`: programs spin on all CPUs meanwhile.
+
+        `busy` or `as_services`: as root, Open vSwitch and the controller have the priorities of
+        their services.
+        """
         names = [f"h{number}" for number in range(1, hosts + 1)]
         self.sandbox = Sandbox(dict.fromkeys(names, NETWORKS))
         self.start_s = 0.0
         """Seconds from the controller's start until it had settled."""
-        self._busy = busy
+        self._busy, self._as_services = busy, busy or as_services
         self._stack = ExitStack()
         self._spinners: Spinners | None = None
         self._controller = 0
@@ -137,13 +141,14 @@ class Cycles:
             config = "hosts:\n" + "".join(
                 f"  {name}: {{nics: {{{text}}}}}\n" for name, text in nics.items()
             )
-            if self._busy:
+            if self._as_services:
                 priorities.take_real_time(self._switches_pid(), priorities.OVS_REAL_TIME)
+            if self._busy:
                 self._spinners = self._stack.enter_context(Spinners())
             watch = WATCH.format(rounds=str(self._rounds), turn=str(self._flag))
             process = self.sandbox.start_controller(strategy="max_min", config=config, before=watch)
             self._controller = process.pid
-            if self._busy:
+            if self._as_services:
                 priorities.renice(process.pid, priorities.CONTROLLER_NICE)
             self.start_s = float(
                 self.sandbox.wait_settled(WAIT_S, hurry=False, pairs=False)["uptime_s"]

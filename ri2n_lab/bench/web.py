@@ -4,7 +4,8 @@ Hosts of a sandbox connect to one controller, and frames make pairs of them acti
 bench cycle`. Windows without and with the web process follow each other in turn: what else happens
 on the machine changes slowly, so it is in both. Each window with it is compared with the mean of
 the two windows beside it. The clients have the lowest priority, because in a cluster they run on
-other machines; the web process has the usual one.
+other machines; the web process has the usual one. As root, Open vSwitch and the controller have the
+priorities of their services.
 """
 
 from __future__ import annotations
@@ -110,9 +111,14 @@ def run_web(settings: WebCostSettings, report: Report, progress: Progress) -> No
     if not 1 <= settings.pairs <= most:
         raise BadInput(f"--pairs {settings.pairs}: {settings.hosts} hosts have 1 to {most} pairs")
     progress.say(f"{settings.hosts} hosts")
-    with Cycles(settings.hosts) as cycles:
+    with Cycles(settings.hosts, as_services=True) as cycles:
         # The order of the windows is fixed, and nothing of ours draws a number.
-        report.describe(datapath="dummy", seed=None, settled={"settle_s": round(cycles.start_s, 2)})
+        report.describe(
+            datapath="dummy",
+            seed=None,
+            priorities=cycles.priorities(),
+            settled={"settle_s": round(cycles.start_s, 2)},
+        )
         progress.done(START_S * settings.hosts / 32)
         raw: list[Any] = []
         rows: list[Json] = []

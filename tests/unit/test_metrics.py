@@ -24,6 +24,8 @@ from ri2n_sdn.web.metric_families import FAMILIES
 from ri2n_sdn.web.metric_values import MAX_NAMES, MAX_USERS
 from ri2n_sdn.web.metrics import accepts, families, mount, page, table
 from tests.unit.metrics_state import NOW_S, full_state, own
+from tests.unit.web_app import serving
+from tests.unit.web_state import FakeFeed, cluster_state
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OPENMETRICS_HEADER = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
@@ -250,6 +252,20 @@ def test_scrapes_at_the_same_time_are_made_once(
     headers = {"Authorization": "Bearer good"}
     answers = served(state, [headers] * 8)
     assert {answer.status_code for answer in answers} == {200} and len(made) == 1
+
+
+def test_a_scrape_asks_the_controller_nothing() -> None:
+    feed = FakeFeed(cluster_state(1000))
+
+    async def scrape() -> str:
+        async with serving(feed) as client:
+            answers = [await client.get("/metrics") for _ in range(3)]
+            return answers[-1].text
+
+    before = feed.state
+    text = asyncio.run(scrape())
+    assert 'ri2n_host_connected{host="h1000"} 1.0' in text
+    assert feed.asked == [] and feed.state is before and feed.seq == 1
 
 
 def test_a_page_is_compressed_for_those_who_read_that(state: dict[str, Any]) -> None:
