@@ -13,6 +13,7 @@ import asyncio
 import json
 import re
 import sys
+import time
 import uuid
 from collections import Counter
 from typing import Any
@@ -54,15 +55,9 @@ class _Clients:
         """One page with its websocket. It goes on in the background."""
         import socketio  # type: ignore[import-untyped]
 
-        async with http.get(self._url + path) as answer:
-            text = await answer.text()
-            if answer.status != 200:
-                raise RuntimeError(f"{path}: {answer.status} {text}"[:300])
-        found = _QUERY.search(text)
-        if found is None:
-            raise RuntimeError(f"{path}: the page has no websocket")
+        query_text = await self._page(http, path)
         query = {
-            **ast.literal_eval(found[1]),
+            **ast.literal_eval(query_text),
             **{"tab_id": str(uuid.uuid4()), "document_id": str(uuid.uuid4())},
             **{"next_message_id": 0, "implicit_handshake": "true"},
         }
@@ -80,6 +75,20 @@ class _Clients:
             wait_timeout=int(_PATIENCE_S),
         )
         self._kept.append(client)
+
+    async def _page(self, http: Any, path: str) -> str:
+        """What a page says of its websocket. On a busy machine it may take several attempts."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            async with http.get(self._url + path) as answer:
+                text = await answer.text()
+                found = _QUERY.search(text)
+                if answer.status == 200 and found is not None:
+                    return found[1]
+            self.counts["page_attempts_failed"] += 1
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{path}: {answer.status} {text}"[:300])
+            await asyncio.sleep(1.0)
 
     @property
     def n_open(self) -> int:
