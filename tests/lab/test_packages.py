@@ -386,6 +386,81 @@ def test_a_host_whose_network_cannot_be_restored_keeps_the_package(
     assert not box.run("ovs-vsctl", "list-br").stdout
 
 
+def test_the_web_process_reaches_the_controller_and_nothing_else_of_it(
+    box: DebianBox, packages: Path
+) -> None:
+    before = box.files()
+    # The order does not matter: here it comes together with the controller.
+    install(box, packages, "newer", "ri2n-controller", "ri2n-web")
+    assert is_active(box, "ri2n-web"), box.journal("ri2n-web")
+
+    def ask(path: str) -> str:
+        script = (
+            f"from urllib.request import *; print(urlopen('http://127.0.0.1:8420{path}').read())"
+        )
+        return box.run("python3", "-c", script, check=False).stdout
+
+    await_true(lambda: "ri2n_" in ask("/metrics"), lambda: box.journal("ri2n-web"), PATIENCE_S)
+    await_true(lambda: "html" in ask("/").lower(), lambda: box.journal("ri2n-web"), PATIENCE_S)
+    assert box.run("stat", "-c", "%a %U", "/var/lib/ri2n-web").stdout == "700 ri2n-web\n"
+    secrets = [path for path in box.path("/var/lib/ri2n-web").iterdir() if path.is_file()]
+    assert secrets and all(path.stat().st_mode & 0o77 == 0 for path in secrets)
+    as_web = ["setpriv", "--reuid=ri2n-web", "--regid=ri2n-web", "--init-groups", "--"]
+    for path in ("/var/lib/ri2n-controller/ri2n.db", "/run/ri2n-controller/controller.sock"):
+        assert box.run(*as_web, "test", "-w", path, check=False).returncode == 1, path
+    assert box.run(*as_web, "test", "-w", "/run/ri2n-controller/controller-web.sock")
+
+    # The controller goes and comes: the web process does not end.
+    pid = box.run("systemctl", "show", "--property=MainPID", "ri2n-web").stdout
+    box.run("systemctl", "restart", "ri2n-controller")
+    await_true(lambda: "ri2n_" in ask("/metrics"), lambda: box.journal("ri2n-web"), PATIENCE_S)
+    assert box.run("systemctl", "show", "--property=MainPID", "ri2n-web").stdout == pid
+    # Nobody else is served without TLS and tokens.
+    box.path("/etc/ri2n/web.conf").write_text("RI2N_WEB_OPTIONS=--listen 0.0.0.0:8420\n")
+    box.run("systemctl", "restart", "ri2n-web", check=False)
+    await_true(
+        lambda: "only with TLS" in box.journal("ri2n-web"),
+        lambda: box.journal("ri2n-web"),
+        PATIENCE_S,
+    )
+
+    box.run("dpkg", "--remove", "ri2n-web")
+    assert not is_active(box, "ri2n-web") and is_active(box, "ri2n-controller")
+    box.run("dpkg", "--purge", "ri2n-web", "ri2n-controller")
+    assert not left_since(box, before)
+
+
+@pytest.mark.parametrize("tool", ["ifupdown", "NetworkManager", "systemd-networkd"])
+def test_a_host_comes_back_after_a_reboot(box: DebianBox, packages: Path, tool: str) -> None:
+    """With the package's examples, without a controller, and without a hand."""
+    address(box)
+    install(box, packages, "newer", "ri2n-host")
+    examples = f"/usr/share/doc/ri2n-host/examples/{tool}"
+    box.path("/etc/ri2n/host.conf").write_text(HOST_CONF)
+    box.run("systemctl", "enable", "--now", "ri2n-host")
+    if tool == "ifupdown":
+        box.sh(f"cp {examples}/ri2n /etc/network/interfaces.d/ && systemctl enable networking")
+    elif tool == "NetworkManager":
+        box.sh(
+            f"cd {examples}; cp 90-ri2n.conf /etc/NetworkManager/conf.d/;"
+            "install -m 600 br-ri2n.nmconnection /etc/NetworkManager/system-connections/;"
+            "systemctl enable NetworkManager"
+        )
+    else:
+        box.sh(f"cp {examples}/* /etc/systemd/network/ && systemctl enable systemd-networkd")
+    box.cut_power()
+    box.boot()
+    unit = {"ifupdown": "networking", "NetworkManager": "NetworkManager"}.get(tool, tool)
+    await_true(
+        lambda: "192.0.2.1/24" in addresses(box, "br-ri2n"),
+        lambda: box.journal("ri2n-host", unit) + box.run("ip", "addr").stdout,
+        PATIENCE_S,
+    )
+    await_true(lambda: reaches(box), lambda: box.journal("ri2n-host", unit), PATIENCE_S)
+    assert not addresses(box, "eth0").count(" inet ")
+    assert "via 192.0.2.254" in box.run("ip", "route").stdout
+
+
 def test_what_runs_a_cluster_has_no_compiler_and_no_test_tool(
     box: DebianBox, packages: Path
 ) -> None:
