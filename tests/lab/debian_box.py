@@ -13,7 +13,7 @@ from types import TracebackType
 
 import pytest
 
-__all__ = ["DebianBox", "Done", "bootstrap"]
+__all__ = ["MIRROR", "DebianBox", "Done", "bootstrap"]
 
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"

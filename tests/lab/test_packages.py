@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from tests.unit.test_debian import FORBIDDEN, RUNS_A_CLUSTER, stanzas
 
 from .conftest import await_true
-from .debian_box import DebianBox, bootstrap
+from .debian_box import MIRROR, DebianBox, bootstrap
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
@@ -459,6 +460,24 @@ def test_a_host_comes_back_after_a_reboot(box: DebianBox, packages: Path, tool: 
     await_true(lambda: reaches(box), lambda: box.journal("ri2n-host", unit), PATIENCE_S)
     assert not addresses(box, "eth0").count(" inet ")
     assert "via 192.0.2.254" in box.run("ip", "route").stdout
+
+
+def test_piuparts_finds_nothing(debian: Path, packages: Path, tmp_path: Path) -> None:
+    """Debian's own test: installed, removed and purged, nothing is left and no file is broken."""
+    if shutil.which("piuparts") is None:
+        pytest.skip("needs piuparts: apt install piuparts")
+    chroot = tmp_path / "chroot"
+    subprocess.run(["cp", "-ax", str(debian), str(chroot)], check=True)
+    files = [
+        str(path)
+        for path in sorted((packages / "newer").iterdir())
+        if path.name.split("_")[0] in RUNS_A_CLUSTER
+    ]
+    argv = ["piuparts", f"--existing-chroot={chroot}", "--distribution=bookworm"]
+    argv += [f"--mirror={MIRROR} main", f"--tmpdir={tmp_path}", "--no-eatmydata", *files]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "PASS: Installation and purging test." in done.stdout
 
 
 def test_what_runs_a_cluster_has_no_compiler_and_no_test_tool(
