@@ -44,10 +44,8 @@ def pages() -> dict[str, tuple[str, str]]:
         "reference/cluster-yaml.md": ("cluster.yaml", cluster_page),
         "reference/operations.md": ("Operations of the controller", operations_page),
         "reference/events.md": ("Events", events_page),
+        "reference/rest.md": ("REST", lambda: rest_page(rest.openapi())),
     }
-    document = getattr(rest, "openapi", None)
-    if document is not None:
-        made["reference/rest.md"] = "REST", lambda: rest_page(document())
     return {path: (title, f"{page()}\n{MADE}") for path, (title, page) in made.items()}
 
 
