@@ -103,7 +103,7 @@ def test_each_page_says_first_for_whom_it_is() -> None:
             continue
         text = (REPOSITORY / "docs" / path).read_text(encoding="utf-8")
         first = text.split("\n\n")[1].replace("\n", " ")
-        if not re.match(r"(This page is|These commands are) for ", first):
+        if not re.match(r"\W*(This page is for|These commands are for|For) ", first):
             silent.append(path)
     assert silent == []
 
