@@ -148,7 +148,7 @@ def _serve(
                 restart.check()
                 restart.go()
     if web is not None:
-        web.stop()
+        web.stop(at_once=restart.wanted)
     with contextlib.suppress(OSError):
         api.close()
     if restart.wanted:

@@ -197,8 +197,8 @@ def test_tls_and_tokens_for_other_machines(sandbox: Sandbox, tmp_path: Path) -> 
         with pytest.raises((urllib.error.URLError, OSError)):
             get(url.replace("https", "http"), token)
     key.write_text("nonsense")
-    log = tmp_path / "log"
-    process = fork("", ["web", "--listen", "127.0.0.1:0", "--no-gui", *options], log)
+    log, where = tmp_path / "log", ["--socket", str(sandbox.socket), "--listen", "127.0.0.1:0"]
+    process = fork("", ["web", "--no-gui", *where, *options], log)
     assert process.wait(LONG_S) == 2
     assert written(log).startswith("ri2n: --tls-cert") and written(log).count("\n") == 1
 

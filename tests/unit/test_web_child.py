@@ -63,6 +63,15 @@ def test_a_child_that_dies_is_started_again(child: Child) -> None:
     assert child.starts == 3
 
 
+def test_a_new_start_of_the_controller_does_not_wait_for_browsers(child: Child) -> None:
+    child.line = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"
+    child.start()
+    wait_until(lambda: child.pid, "it is not started")
+    process = child._process
+    child.stop(at_once=True)
+    assert process is not None and process.returncode == -signal.SIGKILL
+
+
 def test_a_child_that_ends_at_once_is_not_started_all_the_time(
     child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
