@@ -56,6 +56,15 @@ def said_until(demo: subprocess.Popen[str], wanted: str) -> str:
     raise AssertionError(said)
 
 
+def end(demo: subprocess.Popen[str]) -> None:
+    """Let a demo of a test that has failed remove its lab, too."""
+    demo.terminate()
+    try:
+        demo.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        demo.kill()
+
+
 def end_by_ctrl_c(demo: subprocess.Popen[str], said: str, url: str, code: int) -> None:
     """Interrupt the demo, which must remove everything and exit with `code`."""
     assert demo.stderr is not None
@@ -81,7 +90,7 @@ def test_the_web_page_is_live_and_ctrl_c_removes_everything() -> None:
             wait_until(lambda: "\nri2n_hosts 4.0" in answer_of(f"{found[1]}metrics"), said)
             end_by_ctrl_c(demo, said, found[1], 130)
         finally:
-            demo.kill()
+            end(demo)
 
 
 @pytest.mark.long
@@ -117,4 +126,4 @@ def test_the_demo_ends_with_the_address_of_its_web_page_and_a_token() -> None:
             wait_until(lambda: sent() > before + 10e6, lambda: answer_of(metrics))
             end_by_ctrl_c(demo, said, url, 0)  # it had shown everything
         finally:
-            demo.kill()
+            end(demo)
