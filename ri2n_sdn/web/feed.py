@@ -26,6 +26,7 @@ MAX_REQUESTS = 16
 # A controller gives a sign of life every 5 s.
 _SILENT_S = 20.0
 _ANSWER_S = 30.0
+_CANCEL_S = 0.5
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0
 _LATE = (TimeoutError, asyncio.TimeoutError)  # two of them before Python 3.11
 _WATCHER = {"user": "web", "uid": None, "role": "viewer"}
@@ -80,8 +81,11 @@ class Feed:
     async def stop(self) -> None:
         """End the stream. To do it twice is no error."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
+        # Until Python 3.12, `wait_for` loses a cancellation that comes together with a line.
+        while waiting := [task for task in tasks if not task.done()]:
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting, timeout=_CANCEL_S)
         await asyncio.gather(*tasks, return_exceptions=True)
         self._away("the web process ends")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -222,6 +223,27 @@ def test_the_task_runs_while_there_are_clients() -> None:
         hub.leave(client)
         await asyncio.gather(task, return_exceptions=True)
         assert task.done() and hub._task is None
+
+    run(ask())
+
+
+def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
+    async def ask() -> None:
+        feed = FakeFeed()
+        hub = Hub(feed)
+
+        async def changed(after: int, timeout_s: float) -> int:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return feed.seq
+
+        feed.changed = changed  # type: ignore[method-assign]
+        client = hub.join("x", None, None)
+        task = hub._task
+        assert task is not None
+        await asyncio.sleep(0)
+        hub.leave(client)
+        await asyncio.wait_for(task, 60.0)
 
     run(ask())
 

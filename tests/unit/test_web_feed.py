@@ -293,3 +293,27 @@ def test_nobody_listens_or_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             await Feed(tmp_path / "controller.sock").request("status", ALICE)
 
     run(ask())
+
+
+def test_a_task_that_loses_its_cancellation_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """As `wait_for` does before Python 3.12 when a line comes at that moment."""
+
+    async def ask() -> None:
+        feed = Feed(tmp_path / "controller.sock")
+        lost = []
+
+        async def stubborn() -> None:
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    lost.append(1)
+                    if len(lost) > 1:
+                        raise
+
+        feed._tasks = [asyncio.create_task(stubborn())]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(feed.stop(), 60.0)
+        assert len(lost) == 2
+
+    asyncio.run(ask())

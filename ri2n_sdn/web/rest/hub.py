@@ -168,7 +168,8 @@ class Hub:
         self._tell_events(state)
 
     async def _run(self) -> None:
-        while True:
+        # In Python 3.11, what is awaited here may lose a cancellation at the moment of a change.
+        while self._task is asyncio.current_task():
             await self._feed.changed(self._seq, _TURN_S)
             self.turn()
 
