@@ -133,7 +133,7 @@ def test_what_a_page_offers_not_is_not_done_when_the_browser_asks_for_it(
             )
         # What is there is done in this way, so the others were not because they are not there.
         page.evaluate("number => getElement(number).$emit('act', ['details', 'j1'])", number)
-        page.get_by_role("button", name="End j1").click()
+        page.get_by_role("button", name="End j1", exact=True).click()
         page.get_by_role("dialog").get_by_text("End the job j1?").wait_for()
         expect(page.get_by_role("dialog").filter(has_text="j2")).to_have_count(0)
         wait_until(
