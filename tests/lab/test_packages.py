@@ -37,7 +37,7 @@ NETWORK_TOOLS = (
 # What dpkg, systemd and Open vSwitch themselves write. Users of services stay (Debian's practice).
 NOT_OURS = re.compile(
     r"/(var/(lib/dpkg|cache|log)|etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$"
-    r"|etc/openvswitch|var/lib/openvswitch|var/lib/systemd/|etc/\.pwd\.lock)"
+    r"|etc/openvswitch|var/lib/openvswitch|var/lib/systemd/|var/lib/libuuid/|etc/\.pwd\.lock)"
 )
 PATIENCE_S = 120.0
 HARDWARE = "/etc/systemd/system/hardware.service"
