@@ -20,6 +20,7 @@ from ri2n_sdn.apps import local_explain, local_vlans
 from ri2n_sdn.apps.asker import ROOT, Asker, asker_of
 from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.local_hosts import list_hosts, retire_host
 from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import pair_document, pairs_page
@@ -258,6 +259,8 @@ class LocalApi:
             "parameters": lambda request: list_parameters(cluster),
             "parameters_set": lambda request: set_parameter(cluster, request, asker),
             "audit": lambda request: self._audit.document(),
+            "host_list": lambda request: list_hosts(cluster),
+            "host_retire": lambda request: retire_host(cluster, request, asker),
             "token_add": self._tokens.add,
             "token_list": lambda request: self._tokens.list(),
             "token_remove": self._tokens.remove,

@@ -26,7 +26,7 @@ READING = frozenset(
     {
         *("status", "events", "explain", "traffic", "watch", "pairs", "parameters", "vlan_check"),
         *("job_list", "job_show", "job_history", "reserve_list", "rights_list"),
-        *("policy_list", "policy_show", "vlan_tables"),
+        *("policy_list", "policy_show", "vlan_tables", "host_list"),
     }
 )
 """The operations of every role: they change nothing."""

@@ -8,11 +8,12 @@ from importlib.metadata import entry_points
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import config, job, policy, reserve, slurm, token, vlan
+from ri2n_sdn.cli import config, host, job, policy, reserve, slurm, token, vlan
 from ri2n_sdn.cli.bundle import support_bundle
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.controller import controller, reload
 from ri2n_sdn.cli.doctor import doctor
+from ri2n_sdn.cli.rollout import rollout
 from ri2n_sdn.cli.status import explain, status
 from ri2n_sdn.cli.top import top
 from ri2n_sdn.cli.web import web
@@ -32,6 +33,8 @@ app.command("support-bundle")(support_bundle)
 app.add_typer(config.app, name="config")
 app.add_typer(vlan.app, name="vlan")
 app.add_typer(job.app, name="job")
+host.app.command("rollout")(rollout)
+app.add_typer(host.app, name="host")
 app.add_typer(reserve.reservations, name="reserve")
 app.add_typer(reserve.rights, name="rights")
 app.add_typer(policy.app, name="policy")

@@ -27,7 +27,7 @@ from ri2n_sdn.apps.watching import Watcher
 from ri2n_sdn.apps.web_socket import OWN, READING, ROLES, Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import call, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
-from tests.unit.fake_hosts import FakeChannel, cluster_of
+from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of
 
 ALICE = {"user": "alice", "uid": 20001, "role": "user"}
 BOB = {"user": "bob", "uid": 20002, "role": "user"}
@@ -83,6 +83,7 @@ TRIED: dict[str, dict[str, Any]] = {
     "strategy": {"name": "round_robin"},
     "vlan_table": {"owner": "x", "pairs": []},
     "parameters_set": {"name": "hysteresis", "value": 0.2},
+    "host_retire": {"name": "Z"},
     "token_add": {"name": "t9", "role": "admin", "hash": 64 * "9"},
     "token_remove": {"name": "t1"},
     "job_begin": {"job": {**ORDER, "id": "o9"}},
@@ -106,6 +107,7 @@ def operations(api: LocalApi) -> list[str]:
 
 def filled(api: LocalApi) -> None:
     """Something of every kind, so that there is something to change."""
+    api._cluster.members["Z"] = member_of("Z")  # it is away
     assert ask(api, "job_begin", ALICE, job=ORDER)["ok"]
     assert ask(api, "reserve_add", ALICE, reservation=RESERVATION)["ok"]
     assert ask(api, "token_add", ADMIN, name="t1", role="viewer", hash=64 * "1")["ok"]

@@ -1,0 +1,147 @@
+"""Operations of the local interface about hosts: which there are, and that one is gone for good."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ri2n_sdn.apps.asker import ROOT, Asker
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["list_hosts", "retire_host"]
+
+# The thread that writes rows looks every quarter of a second, and a write takes up to 5 s.
+_STORED_S = 6.0
+_LOOK_S = 0.02
+_KEYS = {"op", "as", "name", "dry_run", "force"}
+
+
+def list_hosts(cluster: Cluster) -> dict[str, Any]:
+    """All hosts that are known, also those that are only remembered, by name.
+
+    Of each: whether it is `connected`, where it connects from, since when it is away (Unix time, if
+    known), its NICs, whether cluster.yaml names it, its places there (switch and port of each NIC),
+    and the ids of the jobs and reservations that name it.
+    """
+    documents = job_operations(cluster, ROOT)
+    named: dict[str, dict[str, list[str]]] = {}
+    for part, operation in (("jobs", "job_list"), ("reservations", "reserve_list")):
+        for each in documents[operation]({})[part]:
+            for host in each["hosts"]:
+                named.setdefault(host, {}).setdefault(part, []).append(str(each["id"]))
+    rows = cluster.memory.state().hosts
+    now_s = time.time()
+    with cluster.lock:
+        since_epoch_s = now_s - time.monotonic()
+        names = {*cluster.members, *cluster.remembered.hosts, *rows, *cluster.config.hosts}
+        found = []
+        for name in sorted(names):
+            member, row = cluster.members.get(name), rows.get(name)
+            connected = member is not None and member.channel is not None
+            away_s = row.away_since_s if row is not None else None
+            if away_s is None and member is not None and member.left_s:
+                away_s = since_epoch_s + member.left_s
+            declared = cluster.config.hosts.get(name)
+            nics = (
+                [port.name for _, port in sorted(member.ports.items())]
+                if member is not None
+                else [row.nic_names[port] for port in sorted(row.nic_names)]
+                if row is not None
+                else []
+            )
+            found.append(
+                {
+                    "name": name,
+                    "connected": connected,
+                    "seen": member is not None or row is not None,
+                    "address": member.channel.address
+                    if member is not None and member.channel is not None
+                    else None,
+                    "dpid": f"{member.dpid:016x}"
+                    if member is not None
+                    else row.datapath_id
+                    if row is not None
+                    else None,
+                    "away_since_s": None if connected else away_s,
+                    "nics": nics,
+                    "declared": declared is not None,
+                    "places": {
+                        nic: [about.switch, about.port]
+                        for nic, about in (declared.nics if declared is not None else {}).items()
+                        if about.switch is not None
+                    },
+                    "jobs": named.get(name, {}).get("jobs", []),
+                    "reservations": named.get(name, {}).get("reservations", []),
+                }
+            )
+    return {"hosts": found}
+
+
+def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict[str, Any]:
+    """Forget a host that is away for good: it is in no status and no row of the store any more.
+
+    `dry_run`: only say what would happen. `force`: also when jobs or reservations name it; they
+    stay, and wait for it. To retire a host that is not known is no error, and does nothing. Raises
+    BadInput when the host is connected, when cluster.yaml names it (it would be awaited again), and
+    without `force` when a job or reservation does. Raises NotAvailable when another controller is
+    in charge.
+    """
+    unknown = request.keys() - _KEYS
+    if unknown:
+        raise BadInput(f"{min(unknown)}: unknown key")
+    name = request.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadInput("name: must be the name of a host")
+    flags = [request.get(key, False) for key in ("dry_run", "force")]
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise BadInput("dry_run, force: must be true or false")
+    dry_run, force = flags
+    document = next((each for each in list_hosts(cluster)["hosts"] if each["name"] == name), None)
+    if document is None:
+        return {"retired": False, "known": False, "jobs": [], "reservations": [], "stored": True}
+    if cluster.passive is not None:
+        raise NotAvailable(f"this controller stands by ({cluster.passive}): ask the other one")
+    if document["connected"]:
+        raise BadInput(f"{name}: is connected; run host-down on it first, or turn it off")
+    if document["declared"]:
+        raise BadInput(f"{name}: cluster.yaml names it; take it out there and run ri2n reload")
+    hurt = [*document["jobs"], *document["reservations"]]
+    if hurt and not force:
+        raise BadInput(
+            f"{name}: {', '.join(hurt[:10])}{', ...' if len(hurt) > 10 else ''} "
+            f"need{'s' if len(hurt) == 1 else ''} it; end them first, or give --force"
+        )
+    answer = {
+        **{"retired": not dry_run, "known": True, "nics": document["nics"]},
+        **{"jobs": document["jobs"], "reservations": document["reservations"], "stored": True},
+    }
+    if dry_run:
+        return answer
+    with cluster.lock:
+        member = cluster.members.get(name)
+        if member is not None and member.channel is not None:
+            raise BadInput(f"{name}: has just connected; run host-down on it first")
+        cluster.remembered.hosts.pop(name, None)
+        cluster.remembered.expected.discard(name)
+        if believed := [nic for nic in cluster.remembered.networks if nic[0] == name]:
+            cluster.wiring.doubt(believed)
+        text = f"{name} is retired: {asker.name} has asked for it"
+        if member is not None:
+            cluster.forget(member, text)
+        else:
+            cluster.note(text)
+            cluster.topology_changed()
+    answer["stored"] = _stored(cluster, name)
+    return answer
+
+
+def _stored(cluster: Cluster, name: str) -> bool:
+    """Wait until the store has no row of a host any more, and return whether it has none."""
+    until_s = time.monotonic() + _STORED_S
+    while name in cluster.memory.state().hosts:
+        if time.monotonic() > until_s or cluster.memory.problem is not None:
+            return False
+        cluster.wake.stop.wait(_LOOK_S)
+    return True

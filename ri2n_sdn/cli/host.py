@@ -1,0 +1,216 @@
+"""`ri2n host`: the hosts that the controller knows, and their coming and going."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    LabOption,
+    SocketOption,
+    console,
+    note,
+    print_json,
+)
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import Watch, call
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
+
+app = typer.Typer(
+    help="The hosts that the controller knows, and their coming and going.", no_args_is_help=True
+)
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Force = Annotated[bool, typer.Option("--force", help="Also when jobs need it.")]
+
+Json = dict[str, Any]
+RETIRE_S = 30.0
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on when the user agrees, or has agreed by `--yes`.
+
+    Raises BadInput when there is nobody to ask, typer.Abort when the user does not agree.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput("--yes is missing: there is no terminal on which to ask")
+    typer.confirm(question, abort=True)
+
+
+def host_named(hosts: list[Json], name: str) -> Json:
+    """The host with this name of the answer to `host_list`. Raises BadInput when there is none."""
+    for host in hosts:
+        if host["name"] == name:
+            return host
+    raise BadInput(f"{name}: the controller knows no such host; see ri2n host ls")
+
+
+@app.command("ls")
+def list_hosts(
+    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
+) -> None:
+    """List all hosts, those that are away first, with the jobs and reservations that need them."""
+    answer = call(controller_socket(socket, lab), "host_list")
+    if as_json:
+        print_json(answer)
+        return
+    table = Table()
+    for heading in ("host", "state", "NICs", "place", "jobs", "reservations"):
+        table.add_column(heading, overflow="fold")
+    for host in sorted(answer["hosts"], key=lambda each: (each["connected"], each["name"])):
+        places = ", ".join(
+            f"{nic}: {switch}" + (f"/{port}" if port is not None else "")
+            for nic, (switch, port) in host["places"].items()
+        )
+        cells = [
+            host["name"],
+            _state(host),
+            ", ".join(host["nics"]),
+            places or ("cluster.yaml" if host["declared"] else "-"),
+            ", ".join(host["jobs"]) or "-",
+            ", ".join(host["reservations"]) or "-",
+        ]
+        style = "" if host["connected"] else "bold red"
+        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
+    console().print(table)
+
+
+@app.command("retire")
+def retire(
+    name: Annotated[str, typer.Argument(help="The host, which must be off or have left.")],
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a host out of the cluster for good: the controller forgets it, and so does its store.
+
+    It is refused while the host is connected, while cluster.yaml names it, and without `--force`
+    while jobs or reservations need it. To do it twice is no error.
+    """
+    path = controller_socket(socket, lab)
+    plan = call(path, "host_retire", name=name, force=force, dry_run=True)
+    needs = [*plan["jobs"], *plan["reservations"]]
+    if not plan["known"]:
+        _say(as_json, plan, f"{name}: the controller knows no such host; there is nothing to do")
+        return
+    text = f"{name} with its NICs {', '.join(plan['nics']) or '(none)'}"
+    if needs:
+        text += f", which {', '.join(needs)} will wait for"
+    if dry_run:
+        _say(as_json, plan, f"would be forgotten: {text}")
+        return
+    confirm(f"Forget {text}?", yes)
+    answer = call(path, "host_retire", timeout_s=RETIRE_S, name=name, force=force)
+    _say(as_json, answer, f"{name} is retired")
+    if not answer["stored"]:
+        note(
+            "ri2n: the store has not acknowledged it yet; ri2n status says when something is wrong"
+        )
+
+
+@app.command("replace")
+def replace(
+    name: Annotated[str, typer.Argument(help="The host whose place another machine gets.")],
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Wait so long for the new machine.")
+    ] = 600.0,
+) -> None:
+    """Give the place of a host to another machine: its name, jobs, reservations, switch ports.
+
+    It says what to write on the new machine, and waits until that machine has connected and is
+    settled. It is refused while the host is connected and, without `--force`, while jobs need it.
+    """
+    path = controller_socket(socket, lab)
+    host = host_named(call(path, "host_list")["hosts"], name)
+    if host["connected"]:
+        raise BadInput(f"{name}: is connected; run host-down on it first, or turn it off")
+    needs = [*host["jobs"], *host["reservations"]]
+    if host["jobs"] and not force:
+        raise BadInput(
+            f"{name}: {', '.join(host['jobs'])} use it; end them first, or give --force: they go "
+            "on when the new machine is there"
+        )
+    print(f"The new machine gets the place of {name}:")
+    print(f"  NICs with the same names: {', '.join(host['nics']) or 'any'}")
+    for nic, (switch, port) in host["places"].items():
+        print(f"  {nic} plugged into {switch}" + (f", port {port}" if port is not None else ""))
+    print(f"  kept: {', '.join(needs) or 'no job and no reservation'}")
+    print("On it, install the host's part, and write into /etc/ri2n/host.conf:")
+    print(f"  name {name}")
+    for nic in host["nics"]:
+        print(f"  nic {nic}")
+    sys.stdout.flush()  # whoever does the rest may read it now
+    if dry_run:
+        return
+    confirm(f"Wait {wait:g} s for the new {name}?", yes)
+    state = _wait_for(path, name, host["dpid"], wait)
+    there = set(state["hosts"][name]["nics"])
+    missing = [nic for nic in host["nics"] if nic not in there]
+    print(f"{name} is there, at {state['hosts'][name]['address']}")
+    if missing:
+        raise BadInput(
+            f"{name}: the new machine has no NIC {', '.join(missing)}; it has "
+            f"{', '.join(sorted(there))}: name them as before, or change cluster.yaml"
+        )
+
+
+def _wait_for(path: Any, name: str, dpid: str | None, limit_s: float) -> Json:
+    """The state in which another machine is connected as `name`, and all is settled."""
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        try:
+            with Watch(path) as watch:
+                for state in watch:
+                    host = state["hosts"].get(name)
+                    if (
+                        host is not None
+                        and host["connected"]
+                        and state["controller"]["settled"]
+                        and (host["dpid"] != dpid or not host["nics"] or dpid is None)
+                    ):
+                        return state
+                    if time.monotonic() > until_s:
+                        break
+        except NotAvailable:
+            time.sleep(min(1.0, max(0.0, until_s - time.monotonic())))
+    raise NotAvailable(
+        f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
+        "ri2n status here, and host-doctor there"
+    )
+
+
+def _state(host: Json) -> str:
+    if host["connected"]:
+        return f"connected, {host['address']}"
+    if not host["seen"]:
+        return "never seen"
+    if host["away_since_s"] is None:
+        return "away"
+    return f"away since {time.strftime('%Y-%m-%d %H:%M', time.localtime(host['away_since_s']))}"
+
+
+def _say(as_json: bool, document: Json, text: str) -> None:
+    if as_json:
+        print_json(document)
+    else:
+        print(text)

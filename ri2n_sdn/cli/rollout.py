@@ -1,0 +1,206 @@
+"""`ri2n host rollout`: run a command for host after host, and stop when one is worse off."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ri2n_sdn.cli.common import LabOption, SocketOption
+from ri2n_sdn.cli.host import DryRun, Force, Yes, confirm, host_named
+from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable
+
+__all__ = ["batches", "rollout"]
+
+Json = dict[str, Any]
+
+_LOOK_S = 0.25
+_MAX_OUTPUT_LINES = 20
+
+
+def rollout(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- COMMAND...",
+            help="What to run here for each host; {host} and {address} stand for it.",
+        ),
+    ],
+    only: Annotated[str, typer.Option(metavar="HOST,...", help="These hosts alone.")] = "",
+    skip: Annotated[str, typer.Option(metavar="HOST,...", help="Not these hosts.")] = "",
+    batch: Annotated[
+        str, typer.Option(metavar="N|N%", help="So many hosts at once: 1, 8, 25%, ...")
+    ] = "1",
+    settle: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="A host must be well again after this.")
+    ] = 300.0,
+    calm: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="And must stay well for this.")
+    ] = 5.0,
+    limit: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="The command may take so long.")
+    ] = 600.0,
+    socket: SocketOption = None,
+    lab: LabOption = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Run a command for each host, a few at a time, and wait until these are well again.
+
+    It stops at the first host whose command fails, or that is worse off than before, and says how
+    to go on. Hosts that run jobs are refused, unless --force or --skip is given. Example:
+
+    ri2n host rollout -- ssh root@{address} 'apt-get install -y ri2n-host'
+    """
+    path = controller_socket(socket, lab)
+    hosts = call(path, "host_list")["hosts"]
+    chosen = _chosen(hosts, only, skip)
+    groups = batches([host["name"] for host in chosen], batch)
+    busy = [host for host in chosen if host["jobs"]]
+    for number, group in enumerate(groups, 1):
+        print(f"batch {number} of {len(groups)}: {', '.join(group)}")
+    print(f"each: {shlex.join(command)}")
+    if busy and not force:
+        host = busy[0]
+        raise BadInput(
+            f"{host['name']}: {', '.join(host['jobs'])} use it; wait for them, or give "
+            f"--skip {','.join(each['name'] for each in busy)} or --force"
+        )
+    if dry_run:
+        return
+    confirm(f"Run it for {len(chosen)} hosts?", yes)
+    before, _ = _well(path)
+    done: list[str] = []
+    for group in groups:
+        try:
+            _run_for(path, group, command, limit, force)
+            _await_well(path, group, before, settle, calm)
+        except (BadInput, NotAvailable) as error:
+            skipped = [*done, *(name for name in skip.split(",") if name)]
+            again = f"; go on with --skip {','.join(skipped)}" if skipped else ""
+            raise NotAvailable(f"{error}; {len(done)} hosts are done{again}") from None
+        done += group
+        print(f"done: {', '.join(group)} ({len(done)} of {len(chosen)})", flush=True)
+
+
+def batches(names: Sequence[str], size: str) -> list[list[str]]:
+    """The hosts in groups of `size`, a number or a share of all of them. Raises BadInput."""
+    number = size.removesuffix("%")
+    if not (number.isascii() and number.isdecimal() and int(number) > 0):
+        raise BadInput(f"--batch {size}: must be a number of hosts, or a share as 25%")
+    count = int(number)
+    if size.endswith("%"):
+        if count > 100:
+            raise BadInput(f"--batch {size}: is more than all hosts")
+        count = max(1, len(names) * count // 100)
+    return [list(names[at : at + count]) for at in range(0, len(names), count)]
+
+
+def _chosen(hosts: list[Json], only: str, skip: str) -> list[Json]:
+    """The hosts of the options, in order of names. Raises BadInput when one cannot be reached."""
+    wanted = [name for name in only.split(",") if name]
+    left_out = {name for name in skip.split(",") if name}
+    for name in (*wanted, *left_out):
+        host_named(hosts, name)
+    chosen = [
+        host
+        for host in sorted(hosts, key=lambda each: str(each["name"]))
+        if (not wanted or host["name"] in wanted) and host["name"] not in left_out
+    ]
+    if not chosen:
+        raise BadInput("--only, --skip: no host is left")
+    away = [host["name"] for host in chosen if not host["connected"]]
+    if away:
+        raise BadInput(f"{', '.join(away)}: away; bring them back, or give --skip {','.join(away)}")
+    return chosen
+
+
+def _run_for(
+    path: Path, group: Sequence[str], command: Sequence[str], limit_s: float, force: bool
+) -> None:
+    """Run the command for the hosts of a group at once. Raises NotAvailable when it fails."""
+    hosts = call(path, "host_list")["hosts"]
+    for name in group:
+        host = host_named(hosts, name)
+        if host["jobs"] and not force:  # they have begun meanwhile
+            raise BadInput(f"{name}: {', '.join(host['jobs'])} use it now")
+
+    def run(name: str) -> str | None:
+        address = str(host_named(hosts, name)["address"] or name)
+        words = [each.replace("{host}", name).replace("{address}", address) for each in command]
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"{name}: {words[0]} has not ended within {limit_s:g} s"
+        except OSError as error:
+            return f"{words[0]}: {error.strerror}"
+        lines = done.stdout.decode(errors="replace").splitlines()[-_MAX_OUTPUT_LINES:]
+        for line in lines:
+            print(f"{name}: {''.join(c if c.isprintable() else '?' for c in line)}", flush=True)
+        return None if done.returncode == 0 else f"{name}: {words[0]} exits with {done.returncode}"
+
+    with ThreadPoolExecutor(max_workers=len(group)) as pool:
+        failures = [failure for failure in pool.map(run, group) if failure is not None]
+    if failures:
+        raise NotAvailable("; ".join(failures))
+
+
+def _well(path: Path) -> tuple[set[tuple[str, str]], bool]:
+    """(what works now, whether all has settled): hosts, as (name, ""), and their NICs."""
+    status = call(path, "status", pairs=False)
+    works = set()
+    for host in status["hosts"]:
+        if host["connected"]:
+            works.add((host["name"], ""))
+            works |= {
+                (host["name"], nic["name"]) for nic in host["nics"] if nic["up"] and nic["alive"]
+            }
+    return works, bool(status["settled"])
+
+
+def _await_well(
+    path: Path, group: Sequence[str], before: set[tuple[str, str]], settle_s: float, calm_s: float
+) -> None:
+    """Wait until all that worked `before` works again on these hosts, for `calm_s` on end."""
+    until_s = time.monotonic() + settle_s
+    well_since_s: float | None = None
+    new: list[str] = []
+    while True:
+        try:
+            works, settled = _well(path)
+            lost = sorted(each for each in before - works if each[0] in group)
+            new = [
+                f"{name}: {nic} does not work any more" if nic else f"{name} is away"
+                for name, nic in lost
+            ] + ([] if settled else ["it has not settled"])
+        except NotAvailable as error:  # the controller may be what is rolled out
+            new = [str(error)]
+        now_s = time.monotonic()
+        if new:
+            well_since_s = None
+        elif well_since_s is None:
+            well_since_s = now_s
+        if well_since_s is not None and now_s - well_since_s >= calm_s:
+            return
+        if now_s > until_s:
+            raise NotAvailable(
+                f"{', '.join(group)}: not well within {settle_s:g} s: "
+                f"{'; '.join(new[:5]) or 'it changes again and again'}"
+            )
+        time.sleep(_LOOK_S)
