@@ -22,6 +22,7 @@ __all__ = [
     "ANSWER_S",
     "DEFAULT_WEB",
     "OPTIONS",
+    "STATE_DIR",
     "Examined",
     "Row",
     "http_get",

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import config, host, job, policy, reserve, slurm, token, vlan
+from ri2n_sdn.cli import config, host, job, policy, reserve, slurm, store, token, vlan
 from ri2n_sdn.cli.bundle import support_bundle
 from ri2n_sdn.cli.common import note, run_guarded
 from ri2n_sdn.cli.controller import controller, reload
@@ -35,6 +35,7 @@ app.add_typer(vlan.app, name="vlan")
 app.add_typer(job.app, name="job")
 host.app.command("rollout")(rollout)
 app.add_typer(host.app, name="host")
+app.add_typer(store.app, name="store")
 app.add_typer(reserve.reservations, name="reserve")
 app.add_typer(reserve.rights, name="rights")
 app.add_typer(policy.app, name="policy")

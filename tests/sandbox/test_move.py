@@ -1,0 +1,110 @@
+"""A controller that moves to another machine with `ri2n store`, and what that command refuses."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ri2n_lab.cluster.sandbox import SCHEMA, Sandbox, execute
+from ri2n_sdn.store.files import prepare_file
+from tests.unit.commands import Ended, ri2n
+
+
+def store(folder: Path, *arguments: str) -> Ended:
+    command, *rest = arguments
+    return ri2n("store", command, "--state-dir", str(folder), *rest)
+
+
+def test_a_file_goes_out_and_in_again(tmp_path: Path) -> None:
+    old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "moved"
+    old.mkdir()
+    prepare_file(old / "ri2n.db")
+    row = {"user": "bob", "policies": ["set", ["shared"]]}
+    insert = json.dumps(["ri2n", {"op": "insert", "table": "Right", "row": row}])
+    subprocess.run(["ovsdb-tool", "transact", old / "ri2n.db", insert], check=True)
+    assert store(old, "export", str(file)).returncode == 0
+    assert store(new, "import", str(file), "--yes").returncode == 0
+    assert json.loads(store(new, "show", "--json").stdout)["Right"] == ["bob"]
+    twice = store(new, "import", str(file), "--yes")
+    assert twice.returncode == 0 and "nothing to do" in twice.stdout
+    delete = json.dumps(["ri2n", {"op": "delete", "table": "Right", "where": []}])
+    subprocess.run(["ovsdb-tool", "transact", old / "ri2n.db", delete], check=True)
+    refused = store(new, "import", str(old / "ri2n.db"), "--yes")
+    assert refused.returncode == 2 and "has a memory of its own" in refused.stderr
+    assert sorted(path.name for path in new.iterdir()) == ["ri2n.db"]
+
+
+@pytest.mark.long
+def test_a_controller_takes_its_memory_to_another_folder(tmp_path: Path) -> None:
+    with Sandbox({name: ["n0", "n1"] for name in ("A", "B")}) as sandbox:
+        sandbox.spawn = execute
+        sandbox.start_controller(config="")
+        sandbox.wait_settled()
+        job = {"id": "j1", "user": "alice", "uid": 20001, "hosts": ["A", "B"], "policy": "shared"}
+        sandbox.ask("job_begin", job=job)
+        sandbox.ask("rights_set", right={"user": "bob", "policies": ["shared"]})
+        sandbox.ask("token_add", name="grafana", role="viewer", hash=64 * "a")
+        old, new, file = sandbox.folder / "memory", tmp_path / "new", tmp_path / "moved"
+
+        # While the controller runs.
+        dry = store(old, "export", str(file), "--dry-run")
+        assert dry.returncode == 0 and not file.exists() and "2 hosts" in dry.stdout
+        ended = store(old, "export", str(file))
+        assert ended.returncode == 0, ended.stderr
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        for part in ("2 hosts", "2 networks", "1 jobs", "1 rights", "1 tokens"):
+            assert part in ended.stdout
+        again = store(old, "export", str(file))
+        assert again.returncode == 2 and "is there already" in again.stderr
+        running = store(old, "import", str(file), "--yes", "--force")
+        assert running.returncode == 2 and "systemctl stop" in running.stderr
+
+        # On the other machine.
+        dry = store(new, "import", str(file), "--dry-run")
+        assert dry.returncode == 0 and not new.exists() and "1 jobs" in dry.stdout
+        unasked = store(new, "import", str(file))
+        assert unasked.returncode == 2 and "--yes is missing" in unasked.stderr
+        assert not (new / "ri2n.db").exists()
+        assert store(new, "import", str(file), "--yes").returncode == 0
+        twice = store(new, "import", str(file), "--yes")
+        assert twice.returncode == 0 and "nothing to do" in twice.stdout
+        assert [path.name for path in new.iterdir()] == ["ri2n.db"]
+
+        sandbox.kill_controllers()
+        sandbox.start_controller(config="", extra=["--state-dir", str(new)])
+        sandbox.wait_settled()
+        assert [each["id"] for each in sandbox.ask("job_list")["jobs"]] == ["j1"]
+        assert [each["user"] for each in sandbox.ask("rights_list")["rights"]] == ["bob"]
+        assert [each["name"] for each in sandbox.ask("token_list")["tokens"]] == ["grafana"]
+        sandbox.ask("job_end", id="j1")
+        sandbox.kill_controllers()
+
+        other = store(new, "import", str(file), "--yes")
+        assert other.returncode == 2 and "has a memory of its own" in other.stderr
+        shown = json.loads(store(new, "show", "--json").stdout)
+        assert shown["Job"] == [] and shown["History"] == ["j1"] and shown["Host"] == ["A", "B"]
+        assert store(new, "import", str(file), "--yes", "--force").returncode == 0
+        assert json.loads(store(new, "show", "--json").stdout)["Job"] == ["j1"]
+        (kept,) = new.glob("ri2n.db.before-*")
+        assert json.loads(store(new, "show", str(kept), "--json").stdout)["Job"] == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "text", "damaged", "other"])
+def test_a_file_that_is_no_memory_changes_nothing(kind: str, tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "state"
+    folder.mkdir()
+    if kind == "text":
+        file.write_text("hello\n")
+    elif kind == "damaged":
+        file.write_text("OVSDB JSON 5 " + 40 * "0" + '\n{"a"}\nOVSDB JSON 1 ' + 40 * "0" + "\n1")
+    elif kind == "other":
+        subprocess.run(["ovsdb-tool", "create", file, SCHEMA], check=True)
+    ended = store(folder, "import", str(file), "--yes")
+    assert (
+        ended.returncode == 2 and ended.stderr.count("\n") == 1 and str(file.name) in ended.stderr
+    )
+    assert list(folder.iterdir()) == []
