@@ -14,9 +14,10 @@ from ri2n_lab.cluster.sandbox import Sandbox, execute
 from .browser import CHROMIUM, Visit, browsing, serving
 from .test_trunk import dead_port
 
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason="needs Chromium: apt install chromium"
-)
+pytestmark = [
+    pytest.mark.long,  # test_gui_pages.py has a quick one, without a real controller
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium: apt install chromium"),
+]
 
 HOSTS = ("A", "B", "C")
 
