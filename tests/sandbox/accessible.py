@@ -24,7 +24,8 @@ _CHECKS = """
   const nameOf = (e) => [
     e.getAttribute("aria-label"), referred(e, "aria-labelledby"), e.getAttribute("alt"),
     ...[...(e.labels ?? [])].map((label) => label.textContent), e.getAttribute("title"),
-    ["BUTTON", "A", "SUMMARY"].includes(e.tagName) || e.getAttribute("role") === "button"
+    ["BUTTON", "A", "SUMMARY"].includes(e.tagName)
+      || ["button", "checkbox", "switch", "tab"].includes(e.getAttribute("role"))
       ? [...e.childNodes].map((n) => n.nodeType === 3 ? n.textContent
           : n.getAttribute?.("aria-hidden") === "true" ? "" : n.textContent).join("") : "",
   ].map((text) => (text ?? "").trim()).find((text) => text) ?? "";
@@ -50,7 +51,8 @@ _CHECKS = """
   for (const e of all(controls).filter(visible))
     if (!nameOf(e)) found.push(`a control has no name: ${shown(e)}`);
   for (const e of all("img, svg, canvas, [role=img]").filter(visible))
-    if (!nameOf(e) && e.getAttribute("role") !== "presentation" && !e.closest("svg svg"))
+    if (!nameOf(e) && e.getAttribute("role") !== "presentation" && !e.closest("svg svg")
+      && !e.closest("[role=img][aria-label]"))
       found.push(`a picture has no name: ${shown(e)}`);
   for (const e of all("table").filter(visible))
     if (!e.querySelector("th")) found.push(`a table has no heads: ${shown(e)}`);
@@ -125,6 +127,7 @@ _FOCUSED = """
   const inner = e.querySelector?.("rect");
   const field = e.closest(".q-field");
   const seen = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0)
+    || style.boxShadow !== "none"
     || (inner && parseFloat(getComputedStyle(inner).strokeWidth) >= 3)
     || field?.classList.contains("q-field--focused");
   return [e.dataset.focusable ?? null, Boolean(seen), e.outerHTML.slice(0, 120)];
