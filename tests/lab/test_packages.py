@@ -251,11 +251,6 @@ def test_a_controller_lives_through_upgrade_and_removal(box: DebianBox, packages
     assert "alice" in box.path(stored).read_text()
     assert box.path(stored).stat().st_mode & 0o77 == 0
 
-    # The kernel says who asks, also across the unit's walls.
-    asks = ["ri2n", "reserve", "add", "r1", "--hosts", "a,b", "--begin", "+1h", "--for", "1h"]
-    assert "nobody" not in box.run("runuser", "-u", "alice", "--", *asks, check=False).stderr
-    said = box.run("runuser", "-u", "bin", "--", *asks, check=False).stderr
-    assert re.search(r"\bbin\b", said), said
     web = box.run("stat", "-c", "%a %G", "/run/ri2n-controller/controller-web.sock").stdout
     assert web == "660 ri2n-web\n"
 
@@ -314,7 +309,6 @@ def test_the_controller_may_come_before_open_vswitch_and_after_it(
     # All at once, at a boot.
     box.cut_power()
     box.boot()
-    address(box, "br-ri2n")
     await_host(box)
     await_true(lambda: reaches(box), "no answer", PATIENCE_S)
     # A watch that hangs starts again, and so does a helper.
