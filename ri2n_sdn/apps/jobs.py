@@ -113,20 +113,16 @@ class JobsApp(OSKenApp):
             for member, _ in due:
                 cluster.jobs.nudges.began_read(member.name, now_s)
         self._read_declarations(due)
+        # What is remembered can be asked for before the first host is there.
+        if not self._loaded and cluster.jobs.book.load():
+            self._take_over(now_s)
         with cluster.lock:
             if not cluster.started:
+                # Hosts have their time to declare jobs from when they can.
+                self._loaded_s = now_s
                 return
             fabric, state = cluster.fabric(), cluster.jobs
             declared = dict(state.declared)
-        if not self._loaded and state.book.load():
-            self._seen = state.book.of_hosts()
-            self._loaded, self._loaded_s = True, now_s
-            self._installed_as = {
-                key: (job.hosts, job.policy) for key, job in state.book.installed().items()
-            }
-            if state.book.identity:
-                # A controller that starts anew must make the same addresses.
-                state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
         self._end_orders(time.time())
         # What one host declares must not end the decisions on all others, let alone the controller.
         with cluster.contain_cluster_fault("jobs cannot be decided on, so paths stay as they are"):
@@ -136,6 +132,18 @@ class JobsApp(OSKenApp):
         self._admit(now_s)
         self._tell()
         self._keep(time.time())
+
+    def _take_over(self, now_s: float) -> None:
+        """Go on from what the book has just read."""
+        state = self.cluster.jobs
+        self._seen = state.book.of_hosts()
+        self._loaded, self._loaded_s = True, now_s
+        self._installed_as = {
+            key: (job.hosts, job.policy) for key, job in state.book.installed().items()
+        }
+        if state.book.identity:
+            # A controller that starts anew must make the same addresses.
+            state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
 
     # What hosts declare
 

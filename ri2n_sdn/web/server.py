@@ -81,7 +81,8 @@ async def _run(
         from ri2n_sdn.web.feed import Feed
     except ImportError as error:
         raise NotAvailable(
-            f"{error.name or error} is not installed: pip install 'ri2n-sdn[web]'"
+            f"{error.name or error} is not installed: apt install ri2n-web, or "
+            "pip install 'ri2n-sdn[web]'"
         ) from None
 
     class Server(uvicorn.Server):

@@ -15,6 +15,7 @@ from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.jobs import JobsApp, jobs_changed
 from ri2n_sdn.jobs.declaration import Declaration, write_declaration
 from ri2n_sdn.jobs.model import Job, Policy
+from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.jobs import HostJobs, message_rows
 from ri2n_sdn.pipeline.layout import Table
@@ -181,6 +182,24 @@ def test_a_job_that_ends_while_the_store_is_away_is_written_down_later() -> None
     assert not app._unwritten and not app.cluster.faults
     assert len(app.cluster.jobs.book.history) == len(store.state().history) == 1000
     assert len(store.state().jobs) == 60
+
+
+def test_what_is_remembered_is_there_before_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And hosts have their time to declare jobs, however late the first one comes."""
+    store = FakeStore()
+    before = JobBook(store)
+    before.put_right(Right("alice"))
+    before.keep({"b": (declared("B", "b").job, "installed", "")})
+    app = app_of(store)
+    app.cluster.started = False
+    turn(app)
+    assert set(app.cluster.jobs.book.rights) == {"alice"}
+    monkeypatch.setattr(jobs_module, "_GONE_S", 60.0)
+    app._loaded_s -= 120.0  # as if nobody had come for two minutes
+    turn(app)
+    app.cluster.started = True
+    turn(app)
+    assert not app.cluster.jobs.book.history and set(store.state().jobs) == {"b"}
 
 
 def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
