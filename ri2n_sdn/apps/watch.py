@@ -58,8 +58,9 @@ class Facts:
       once they were read.
     * `activity`, `outages`, `lengths`, `openflow`: what `tallies.Tallies` has counted, and the
       OpenFlow messages by direction and type.
-    * `graph`, `networks`, `dead`: the declared switches and cables, the switches of each network
-      that has several, and the dead parts. None and nothing where no cable is declared.
+    * `graph`, `on_cables`, `networks`, `dead`: the declared switches and cables, the VLANs whose
+      trees use each cable, the switches of each network that has several, and the dead parts. None
+      and nothing where no cable is declared.
     * `switches`: the names of the declared switches.
     * `jobs`, `reservations`, `rights`, `policies`, `tokens`: documents by id, user or name.
     * `events`: the newest, oldest first.
@@ -79,6 +80,7 @@ class Facts:
     problems: Sequence[Problem] = ()
     switches: Sequence[str] = ()
     graph: SwitchGraph | None = None
+    on_cables: Sequence[Sequence[int]] = ()
     networks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dead: DeadParts = field(default_factory=DeadParts)
     jobs: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -101,7 +103,10 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
     same_fabric = old_facts is not None and old_facts.fabric is facts.fabric
     same_hosts = same_fabric and old_facts is not None and old_facts.hosts == facts.hosts
     same_cables = (
-        old_facts is not None and old_facts.graph is facts.graph and old_facts.dead == facts.dead
+        old_facts is not None
+        and old_facts.graph is facts.graph
+        and old_facts.on_cables is facts.on_cables
+        and old_facts.dead == facts.dead
     )
     return {
         "controller": dict(facts.controller),
@@ -113,7 +118,7 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
             if name in facts.hosts
         },
         "networks": old["networks"] if same_fabric else _networks(facts),
-        "cables": old["cables"] if same_cables else _cables(facts.graph, facts.dead),
+        "cables": old["cables"] if same_cables else _cables(facts),
         "switches": old["switches"] if same_cables else _switches(facts),
         "rates": _lists(facts.rates),
         "bytes": _lists(facts.byte_counts),
@@ -199,22 +204,24 @@ def _networks(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _cables(graph: SwitchGraph | None, dead: DeadParts) -> dict[str, Any]:
+def _cables(facts: Facts) -> dict[str, Any]:
     """The cables by `SWITCH/PORT-SWITCH/PORT`.
 
-    `alive` is whether everything arrives, in both directions and in every tree.
+    `alive` is whether everything arrives, in both directions and in every tree. `vlans` are those
+    whose trees use the cable.
     """
-    if graph is None:
+    if facts.graph is None:
         return {}
-    broken = {link // 2 for _, link in dead.links}
+    broken = {link // 2 for _, link in facts.dead.links}
     return {
         f"{cable.a}/{cable.a_port}-{cable.b}/{cable.b_port}": {
             "ends": [cable.a, cable.b],
             "ports": [cable.a_port, cable.b_port],
             "rate_bps": cable.rate_bps,
             "alive": cable.number not in broken,
+            "vlans": list(facts.on_cables[cable.number]) if facts.on_cables else [],
         }
-        for cable in graph.cables()
+        for cable in facts.graph.cables()
     }
 
 

@@ -143,6 +143,7 @@ class Collector:
                 problems=problems_of(cluster),
                 switches=tuple(cluster.config.switches),
                 graph=tree.trees.graph if tree is not None else None,
+                on_cables=tree.trees.on_cables if tree is not None else (),
                 networks=tree.networks if tree is not None else {},
                 dead=tree.dead if tree is not None else DeadParts(),
                 jobs=self._documents("job_list", "jobs", "id", basis),

@@ -88,7 +88,7 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
     ]
     ports: list[list[SwitchPort]] = [[] for _ in graph.names]
 
-    on_cable = _vlans_of_cables(trees)
+    on_cable = trees.on_cables
     for cable in graph.cables():
         tagged = on_cable[cable.number]
         for near, port, far, far_port in (
@@ -126,12 +126,3 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
         )
         for place, name in enumerate(graph.names)
     )
-
-
-def _vlans_of_cables(trees: Trees) -> list[tuple[int, ...]]:
-    """The VLANs whose trees use each cable, in rising order."""
-    on_cable: list[list[int]] = [[] for _ in trees.graph.rate_bps]
-    sets, switches = np.nonzero(trees.cable >= 0)
-    for t, cable in zip(sets.tolist(), trees.cable[sets, switches].tolist(), strict=True):
-        on_cable[cable].append(trees.vlans[t])
-    return [tuple(sorted(vlans)) for vlans in on_cable]

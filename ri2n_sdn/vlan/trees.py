@@ -58,6 +58,15 @@ class Trees:
         used = self.cable[self.cable >= 0]
         return np.bincount(used, minlength=len(self.graph.rate_bps)).astype(np.int64)
 
+    @cached_property
+    def on_cables(self) -> tuple[tuple[int, ...], ...]:
+        """For each cable, the VLANs whose trees use it, in rising order."""
+        found: list[list[int]] = [[] for _ in self.graph.rate_bps]
+        sets, switches = np.nonzero(self.cable >= 0)
+        for t, cable in zip(sets.tolist(), self.cable[sets, switches].tolist(), strict=True):
+            found[cable].append(self.vlans[t])
+        return tuple(tuple(sorted(vlans)) for vlans in found)
+
     def links(self, tree: Int32Array, a: Int32Array, b: Int32Array) -> Int32Array:
         """(N, L) the directed links of N paths, in any order, -1 beyond the end of a path.
 

@@ -145,7 +145,7 @@ _FORMS: Mapping[str, Callable[[object], bool]] = {
     "controller": _anything,
     "hosts": _whole_host,
     "networks": _record(nics=_texts, switches=_texts),
-    "cables": _record(ends=_texts, alive=_flag),
+    "cables": _record(ends=_texts, alive=_flag, vlans=_numbers),
     "rates": _rates,
     "bytes": _rates,
     "activity": _activity,

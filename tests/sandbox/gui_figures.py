@@ -74,6 +74,7 @@ def switched_state(hosts: int, per_leaf: int = HOSTS_PER_LEAF) -> dict[str, Any]
         state["cables"] |= {
             f"{leaf}/{spine}-{spine}/{leaf}": {
                 "ends": [leaf, spine],
+                "vlans": [1],
                 "ports": [spine, leaf],
                 "rate_bps": 10 * GBIT,
                 "alive": True,

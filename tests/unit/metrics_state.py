@@ -35,6 +35,7 @@ _MORE: Mapping[str, Any] = {
     "cables": {
         f"leaf{n}/17-up1/{n}": {
             "ends": [f"leaf{n}", "up1"],
+            "vlans": [1],
             "ports": [17, n],
             "rate_bps": 10 * RATE_BPS,
             "alive": n != 2,

@@ -47,6 +47,7 @@ def fat_tree(leaves: int, hosts: int, spines: int = 2) -> dict[str, Any]:
     state["cables"] = {
         f"{leaf}/{spine}-{spine}/{leaf}": {
             "ends": [leaf, spine],
+            "vlans": [1],
             "ports": [spine, leaf],
             "rate_bps": GBIT,
             "alive": True,

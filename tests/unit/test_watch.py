@@ -150,6 +150,7 @@ def test_dead_cables_of_switches_are_shown() -> None:
         switches=graph.names,
         graph=graph,
         networks={"leaf1": graph.names},
+        on_cables=((1, 2), (1,), (2,), ()),
         dead=dead,
     )
     before = snapshot(replace(facts, dead=DeadParts()))
@@ -160,6 +161,7 @@ def test_dead_cables_of_switches_are_shown() -> None:
     }
     assert broken == {"leaf1/102-up2/1": ["leaf1", "up2"]} and len(state["cables"]) == 4
     assert difference(before, state)["cables"].keys() == broken.keys()
+    assert [cable["vlans"] for cable in state["cables"].values()] == [[1, 2], [1], [2], []]
 
 
 def test_what_helpers_report_is_added_up_once() -> None:

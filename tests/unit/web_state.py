@@ -88,6 +88,7 @@ def cluster_state(
                 "ports": [48, 48],
                 "rate_bps": _GBIT,
                 "alive": True,
+                "vlans": [1, 101 + index],
             }
             for index in range(nics if switched else 0)
         },

@@ -14,6 +14,7 @@ from ri2n_sdn.web.gui.markup import text
 from ri2n_sdn.web.gui.picture import Paint, changes
 from ri2n_sdn.web.gui.scene import Nic, natural
 from ri2n_sdn.web.gui.session import Session
+from ri2n_sdn.web.gui.tree_views import NO_TREE, cables_of, said_of, tree_choices
 from ri2n_sdn.web.gui.words import counted
 
 __all__ = ["build"]
@@ -34,6 +35,7 @@ class _Network:
         self._session = session
         self._job = session.query.get("job", NO_JOB)
         self._job_document: Any = None
+        self._tree = NO_TREE
         self._host = session.query.get("host")
         self._empty = empty_state(
             "No host has joined yet.",
@@ -48,10 +50,17 @@ class _Network:
                     label="Show what a job uses",
                     on_change=self._choose_job,
                 ).props("outlined dense options-dense")
+                self._trees = ui.select(
+                    tree_choices({}),
+                    value=NO_TREE,
+                    label="Show the tree of a VLAN",
+                    on_change=self._choose_tree,
+                ).props("outlined dense options-dense")
                 self._said = html("", classes="muted").props('role="status"')
+                self._tree_said = html("", classes="muted").props('role="status"')
             with ui.element("div").classes("card"):
                 self._drawing = Drawing(session.feed)
-                html(legend(way="used by the job"), classes="legend")
+                html(legend(way="used by the job or the tree"), classes="legend")
             self._details = html("", name="section", classes="card")
             self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
             self._table = _Table(session)
@@ -76,6 +85,7 @@ class _Network:
             return
         row = self._drawing.row_of(self._host) if self._host else None
         self._drawing.chosen = row.label if row is not None else None
+        self._update_trees()
         self._drawing.show(state)
         self._update_jobs()
         self._details.set_visibility(self._host is not None)
@@ -95,6 +105,23 @@ class _Network:
             options[self._job] = f"{self._job} (has ended)"
         if options != self._jobs.options or self._jobs.value != self._job:
             self._jobs.set_options(options, value=self._job)
+
+    def _update_trees(self) -> None:
+        state = self._session.state
+        options = tree_choices(state)
+        if self._tree not in options:
+            self._tree = NO_TREE
+        if options != self._trees.options or self._trees.value != self._tree:
+            self._trees.set_options(options, value=self._tree)
+        self._trees.set_visibility(len(options) > 1)
+        self._drawing.cables = cables_of(state, self._tree)
+        self._tree_said.set_content(text(said_of(state, self._tree)))
+
+    def _choose_tree(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        chosen = event.value if isinstance(event.value, int) else NO_TREE
+        if chosen != self._tree:
+            self._tree = chosen
+            self._update()
 
     async def _choose_job(self, event: events.ValueChangeEventArguments[Any]) -> None:
         chosen = str(event.value or NO_JOB)

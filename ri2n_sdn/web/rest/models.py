@@ -108,6 +108,7 @@ class Cable(BaseModel):
     ports: list[int | str | None] = Field(description="the two ports")
     rate_bps: float | None = None
     alive: bool = Field(description="whether everything arrives, both ways and in every tree")
+    vlans: list[int] = Field(description="the VLANs whose trees use it")
 
 
 class Samples(BaseModel):
