@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.apps.parameters import PARAMETERS
+from ri2n_sdn.apps.parameters import PARAMETERS, list_parameters
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.event_views import event_rows, hosts_in, problem_rows, severity_of
 from ri2n_sdn.web.gui.setting_views import (
@@ -47,6 +47,7 @@ from ri2n_sdn.web.gui.words import (
 )
 from ri2n_sdn.web.who import Who
 from ri2n_sdn.weights.strategies import STRATEGIES as OF_THE_CONTROLLER
+from tests.unit.fake_hosts import cluster_of
 from tests.unit.web_state import NOW_S, FakeFeed, cluster_state
 
 VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
@@ -278,17 +279,9 @@ def test_a_confirmation_says_what_will_happen() -> None:
 
 
 def parameters() -> list[dict[str, Any]]:
-    """All parameters, with the ranges that the controller has."""
-    kinds = {str: "choice", int: "integer", float: "number"}
-    return [
-        {
-            **{"name": name, "value": each.kind(each.low), "default": each.kind(each.high)},
-            **{"kind": kinds[each.kind], "unit": each.unit, "live": each.live},
-            **{"min": each.kind(each.low), "max": each.kind(each.high)},
-            **{"choices": list(each.choices), "about": each.about},
-        }
-        for name, each in PARAMETERS.items()
-    ]
+    """All parameters, as a controller without a cluster.yaml lists them."""
+    found: list[dict[str, Any]] = list_parameters(cluster_of({}))["parameters"]
+    return found
 
 
 def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.scene import natural
 from ri2n_sdn.web.gui.words import (
     counted,
     duration_text,
@@ -151,7 +152,7 @@ def jobs_found(state: Mapping[str, Any], search: str = "") -> list[Mapping[str, 
     """
     words = search.casefold().split()
     jobs = [job for job in state.get("jobs", {}).values() if _fits(job, words)]
-    jobs.sort(key=lambda job: (_ORDER.get(job["state"], 2), -job["begin_s"], job["id"]))
+    jobs.sort(key=lambda job: (_ORDER.get(job["state"], 2), -job["begin_s"], natural(job["id"])))
     return jobs
 
 
