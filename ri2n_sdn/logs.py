@@ -10,10 +10,10 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-__all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "configure_log", "end_log"]
+__all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "end_log", "log_lines"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -207,13 +207,16 @@ class LogLines(logging.Handler):
         return json.dumps(document)  # ASCII alone, so no character of it ends a line
 
 
-def configure_log(level: str, style: str) -> LogLines:
+@contextlib.contextmanager
+def log_lines(level: str, style: str) -> Iterator[LogLines]:
     """Let all loggers of this process write to stderr, from `level` on; see LOG_FORMATS.
 
-    Threads that fail and warnings are lines of the log too. Returns the handler, for `end_log`.
+    Threads that fail and warnings are lines of the log too. At the end, what the rate limit has
+    left out is said, and everything is as it was before.
     """
     handler = LogLines(style)
     root = logging.getLogger()
+    before, level_before, hook = root.handlers[:], root.level, threading.excepthook
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
@@ -226,7 +229,13 @@ def configure_log(level: str, style: str) -> LogLines:
         logging.getLogger("ri2n").error("the thread %s has failed", name, exc_info=error)
 
     threading.excepthook = thread_failed
-    return handler
+    try:
+        yield handler
+    finally:
+        end_log(handler)
+        root.handlers[:], threading.excepthook = before, hook
+        root.setLevel(level_before)
+        logging.captureWarnings(False)
 
 
 def end_log(handler: LogLines) -> None:

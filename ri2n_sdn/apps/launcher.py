@@ -33,7 +33,7 @@ from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.apps.vlans import VlanApp
 from ri2n_sdn.apps.web_child import WebChild, web_user
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.logs import LogLines, configure_log, end_log
+from ri2n_sdn.logs import LogLines, end_log, log_lines
 from ri2n_sdn.service import notify
 
 __all__ = ["ControllerOptions", "run"]
@@ -75,20 +75,19 @@ def run(options: ControllerOptions) -> int:
     installed, however the controller ends. SIGHUP and `ri2n reload` start it anew in the same
     process, if its files are right. Raises BadInput or NotAvailable before anything is served.
     """
-    log = configure_log(options.log_level, options.log_format)
-    for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    cluster = _cluster(options, load_cluster_config(options.config_path))
-    tls = _tls(options)
-    memory = open_memory(options.memory, options.name)
-    try:
-        cluster.memory = memory
-        if not memory.common:
-            cluster.remember(remembered(memory.state()))
-        return _serve(options, cluster, tls, log)
-    finally:
-        memory.close()
-        end_log(log)
+    with log_lines(options.log_level, options.log_format) as log:
+        for noisy in ("os_ken.base.app_manager", "os_ken.controller.controller"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        cluster = _cluster(options, load_cluster_config(options.config_path))
+        tls = _tls(options)
+        memory = open_memory(options.memory, options.name)
+        try:
+            cluster.memory = memory
+            if not memory.common:
+                cluster.remember(remembered(memory.state()))
+            return _serve(options, cluster, tls, log)
+        finally:
+            memory.close()
 
 
 def _serve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from ri2n_sdn.cli.common import LabOption, SocketOption, note, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS, LogLines, configure_log, end_log
+from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS, log_lines
 
 __all__ = ["DEFAULT_LISTEN", "web"]
 
@@ -96,10 +97,10 @@ def web(
         raise BadInput(
             f"--log-format: unknown {log_format!r}; choose from {', '.join(LOG_FORMATS)}"
         )
-    log: list[LogLines] = []
+    log = contextlib.ExitStack()
 
     def begins() -> None:
-        log.append(configure_log(log_level, log_format))
+        log.enter_context(log_lines(log_level, log_format))
 
     def ready(settings: WebSettings) -> None:
         note(f"ri2n web: {settings.url} (controller: {path})")
@@ -117,8 +118,5 @@ def web(
         gui=not no_gui,
         requests_per_s=requests_per_s,
     )
-    try:
+    with log:
         serve(settings, ends_with=ends_with, begins=begins, ready=ready)
-    finally:
-        for each in log:
-            end_log(each)

@@ -109,6 +109,7 @@ def test_a_controller_that_starts_anew_begins_at_0(sandbox: Sandbox, web: WebPro
     sandbox.start_controller(strategy="max_min")
     sandbox.wait_settled()
     wait_until(lambda: scraped(web)["ri2n_up",] == 1, web.log)
+    wait_until(lambda: ("ri2n_nic_outages_total", "B", "B-e1") in scraped(web), web.log)
     found = scraped(web)
     assert found["ri2n_controller_start_time_seconds",] > started_s
     assert found["ri2n_nic_outages_total", "B", "B-e1"] == 0

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps import openflow
+from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
@@ -144,7 +145,7 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(
 @example(b'{"op": "explain", "src": "\\n\\u2028\\u001b"}')
 def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
     api = LocalApi.__new__(LocalApi)
-    api._cluster, api._tokens = cluster, Tokens(None)
+    api._cluster, api._tokens, api._audit = cluster, Tokens(None), Audit()
     answer = api.answer(line)
     assert isinstance(answer["ok"], bool)
     if not answer["ok"]:

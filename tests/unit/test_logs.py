@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn import logs
-from ri2n_sdn.logs import MAX_BURST, MAX_TEMPLATES, MAX_TEXT, LogLines, configure_log
+from ri2n_sdn.logs import MAX_BURST, MAX_TEMPLATES, MAX_TEXT, LogLines, log_lines
 from tests.waiting import wait_until
 
 
@@ -219,21 +219,19 @@ def test_many_threads_write_whole_lines(log: Log) -> None:
     assert "120 more like this" in "".join(log.lines())
 
 
-def test_a_thread_that_fails_and_a_warning_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_fails_is_a_line_and_afterwards_all_is_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     root = logging.getLogger()
-    before, level, hook = list(root.handlers), root.level, threading.excepthook
+    before = (list(root.handlers), root.level, threading.excepthook)
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    try:
-        configure_log("info", "json")
+    with log_lines("info", "json"):
         thread = threading.Thread(target=lambda: 1 // 0, name="worker")
         thread.start()
         thread.join()
         logging.getLogger("ri2n.x").debug("not shown")
-    finally:
-        root.handlers[:], threading.excepthook = before, hook
-        root.setLevel(level)
-        logging.captureWarnings(False)
+    assert (list(root.handlers), root.level, threading.excepthook) == before
     (document,) = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert document["message"] == "the thread worker has failed"
     assert "ZeroDivisionError" in document["trace"][-1]
