@@ -109,6 +109,8 @@ class JobsApp(OSKenApp):
                 self._loaded, self._basis, self._unwritten = False, (), ()
                 cluster.jobs.nudges.keep(())
                 return
+            # Nothing is decided before all hosts were asked that the controller waited for.
+            started = cluster.started
             due = self._due(now_s)
             for member, _ in due:
                 cluster.jobs.nudges.began_read(member.name, now_s)
@@ -116,11 +118,11 @@ class JobsApp(OSKenApp):
         # What is remembered can be asked for before the first host is there.
         if not self._loaded and cluster.jobs.book.load():
             self._take_over(now_s)
+        if not started:
+            # Hosts have their time to declare jobs from when they can.
+            self._loaded_s = now_s
+            return
         with cluster.lock:
-            if not cluster.started:
-                # Hosts have their time to declare jobs from when they can.
-                self._loaded_s = now_s
-                return
             fabric, state = cluster.fabric(), cluster.jobs
             declared = dict(state.declared)
         self._end_orders(time.time())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -200,6 +201,30 @@ def test_what_is_remembered_is_there_before_the_first_host(monkeypatch: pytest.M
     app.cluster.started = True
     turn(app)
     assert not app.cluster.jobs.book.history and set(store.state().jobs) == {"b"}
+
+
+def test_nothing_is_decided_before_all_hosts_were_asked_that_the_controller_waited_for() -> None:
+    """A host that comes while others are read makes the controller begin, and was not asked yet."""
+    store = FakeStore()
+    JobBook(store).keep({"b": (declared("B", "b").job, "installed", "")})
+    of_b = declared("B", "b")
+    one, other = Host(replace(of_b, host="A")), Host(of_b)
+    app = app_of(store, A=one, B=other)
+    member = app.cluster.members["B"]
+    member.channel, app.cluster.started = None, False
+    read = app._read_declarations
+
+    def read_and_begin(due: list[Any]) -> None:
+        read(due)
+        member.channel = other  # type: ignore[assignment]
+        app.cluster.started = True
+
+    app._read_declarations = read_and_begin  # type: ignore[method-assign]
+    turn(app)
+    assert one.asked and not other.asked and not jobs_of(app.cluster)
+    assert store.state().jobs["b"].state == "installed", "nothing was decided"
+    turn(app)
+    assert other.asked and jobs_of(app.cluster) == {"b"}
 
 
 def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
