@@ -199,7 +199,8 @@ def _table(
         title=f"{STREAMS} TCP streams from every client to {SERVER}", title_justify="left"
     )
     for heading in ("strategy", *clients, "total", "of the optimum", "worst client's share"):
-        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+        is_name = heading == "strategy"  # in a narrow terminal rates are broken, but no name
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=is_name)
     for strategy in STRATEGIES:
         row = results.get(strategy)
         style = "bold" if strategy == running else "" if row else "dim"
