@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import shutil
 import subprocess
@@ -108,9 +109,29 @@ def test_the_packages_examples_are_those_of_the_role(tool: str) -> None:
             ri2n_nics=["eth0", "eth1"],
             ri2n_address="192.0.2.1/24",
             ri2n_gateway="192.0.2.254",
+            ri2n_host_options=[],
             ansible_managed="x",
         )
         assert settings(written) == settings(example.read_text()), name
+
+
+def test_to_networkmanager_a_bridge_in_user_space_is_a_tap() -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    template = (ROLE / "templates/br-ri2n.nmconnection.j2").read_text()
+    written = (
+        jinja2.Environment(trim_blocks=True)
+        .from_string(template)
+        .render(
+            ri2n_address="192.0.2.1/24",
+            ri2n_gateway="",
+            ri2n_host_options=["nic-mtu 1522", "datapath netdev"],
+            ansible_managed="x",
+        )
+    )
+    keys = configparser.ConfigParser()
+    keys.read_string(written)
+    assert keys["connection"]["type"] == "tun" and keys["tun"]["mode"] == "2"
+    assert keys["ipv4"]["address1"] == "192.0.2.1/24"
 
 
 def settings(text: str) -> list[str]:
