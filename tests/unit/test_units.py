@@ -16,7 +16,7 @@ MAX_EXPOSED = {
     "ri2n-reorder.service": 30,
     "ri2n-host.service": 50,
     "ri2n-host-watch.service": 50,
-    "ri2n-host-metrics.service": 80,
+    "ri2n-host-metrics.service": 17,
     "ri2n-unconfirmed.service": 50,
 }
 """What systemd-analyze may find, in tenths of its scale from 0 (nothing) to 10 (all of root)."""
