@@ -55,10 +55,10 @@ def bootstrap(folder: Path, packages: Sequence[str], off: Sequence[str] = ()) ->
         link = root / "etc/systemd/system" / unit
         link.unlink(missing_ok=True)
         link.symlink_to("/dev/null")
-    for unit in off:
-        for link in (root / "etc/systemd/system").rglob(unit):
-            if link.parent.name.endswith((".wants", ".requires")):
-                link.unlink()
+    # What a link names is not on this machine, and rglob(NAME) says nothing of such a link.
+    for link in list((root / "etc/systemd/system").rglob("*")):
+        if link.name in off and link.parent.name.endswith((".wants", ".requires")):
+            link.unlink()
     (root / "etc/hostname").write_text("box\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 box\n")
     (root / "etc/machine-id").write_text("")
@@ -139,6 +139,13 @@ class DebianBox:
                 group.write_text("1")
             self._first.wait()
             self._first = None
+            # A TAP stays when the switch that made it has gone, but no TAP outlives a machine.
+            inside_net = ["nsenter", f"--net=/proc/{self._keeper.pid}/ns/net", "ip"]
+            listing = [*inside_net, "-o", "link", "show", "type", "tun"]
+            said = subprocess.run(listing, capture_output=True, text=True, check=False).stdout
+            for line in said.splitlines():
+                name = line.split(":")[1].strip()
+                subprocess.run([*inside_net, "link", "del", name], check=False)
 
     def remove(self) -> None:
         """End all processes of the box; with them go its disk and its network."""

@@ -299,6 +299,14 @@ def test_the_controller_may_come_before_open_vswitch_and_after_it(
         assert is_active(box, unit), box.journal(unit)
     doctor = json.loads(box.run("host-doctor", "--json", check=False).stdout)
     assert not [each for each in doctor["findings"] if each["verdict"] == "bad"], doctor
+    # As hardly any power is left to it, it must still be able to read all and to write its file.
+    written = "/var/lib/prometheus/node-exporter"
+    box.sh(f"mkdir -p {written}; chown alice: {written}; systemctl start ri2n-host-metrics")
+    metrics = box.path(f"{written}/ri2n.prom").read_text()
+    assert 'ri2n_node_bridge_up{bridge="br-ri2n"} 1' in metrics, metrics
+    assert 'ri2n_node_nic_up{nic="eth0"} 1' in metrics, metrics
+    assert "ri2n_node_helper_up 1" in metrics and "events_total{" in metrics, metrics
+    assert 'ri2n_node_controller_connected{target="tcp:127.0.0.1:6653"} 1' in metrics, metrics
     # First Open vSwitch, then the controller.
     box.run("systemctl", "stop", "ri2n-controller")
     box.run("systemctl", "restart", "openvswitch-switch")
@@ -310,8 +318,8 @@ def test_the_controller_may_come_before_open_vswitch_and_after_it(
     box.cut_power()
     box.boot()
     await_host(box)
+    address(box, "br-ri2n")  # here nothing else configures the network
     await_true(lambda: reaches(box), "no answer", PATIENCE_S)
-    # A watch that hangs starts again, and so does a helper.
     for unit in ("ri2n-host-watch", "ri2n-reorder"):
         assert is_active(box, unit), box.journal(unit)
 
@@ -441,6 +449,11 @@ def test_a_host_comes_back_after_a_reboot(box: DebianBox, packages: Path, tool: 
         box.sh(
             f"cd {examples}; cp 90-ri2n.conf /etc/NetworkManager/conf.d/;"
             "install -m 600 br-ri2n.nmconnection /etc/NetworkManager/system-connections/;"
+            # To NetworkManager, a bridge with the datapath netdev is a TAP, as the file says.
+            "sed -i 's/^type=generic/type=tun/' "
+            "/etc/NetworkManager/system-connections/br-ri2n.nmconnection;"
+            "printf '\\n[tun]\\nmode=2\\n' "
+            ">>/etc/NetworkManager/system-connections/br-ri2n.nmconnection;"
             "systemctl enable NetworkManager"
         )
     else:
@@ -455,7 +468,11 @@ def test_a_host_comes_back_after_a_reboot(box: DebianBox, packages: Path, tool: 
     )
     await_true(lambda: reaches(box), lambda: box.journal("ri2n-host", unit), PATIENCE_S)
     assert not addresses(box, "eth0").count(" inet ")
-    assert "via 192.0.2.254" in box.run("ip", "route").stdout
+    await_true(
+        lambda: "via 192.0.2.254" in box.run("ip", "route").stdout,
+        lambda: box.journal("ri2n-host", unit) + box.run("ip", "route").stdout,
+        PATIENCE_S,
+    )
 
 
 def test_piuparts_finds_nothing(debian: Path, packages: Path, tmp_path: Path) -> None:
