@@ -46,10 +46,10 @@ def boxes(tmp_path: Path, debian: Path, packages: Path) -> Iterator[dict[str, De
         made = {"control": control, "node1": node1}
         argv = ["ip", "link", "add", "ctl0", "netns", str(control.first), "type", "veth"]
         subprocess.run([*argv, "peer", "name", "ctl0", "netns", str(node1.first)], check=True)
-        for number, box in enumerate(made.values(), start=1):
+        for number, (name, box) in enumerate(made.items(), start=1):
             box.sh(
-                f"ip link set lo up; ip addr add 198.51.100.{number}/24 dev ctl0;"
-                "ip link set ctl0 up"
+                f"hostname {name}; echo {name} >/etc/hostname; ip link set lo up;"
+                f"ip addr add 198.51.100.{number}/24 dev ctl0; ip link set ctl0 up"
             )
         node1.path(HARDWARE).write_text(HARDWARE_UNIT)
         node1.path("/usr/local/hardware").write_text(HARDWARE_SCRIPT)
