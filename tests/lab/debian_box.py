@@ -59,6 +59,9 @@ def bootstrap(folder: Path, packages: Sequence[str], off: Sequence[str] = ()) ->
     for link in list((root / "etc/systemd/system").rglob("*")):
         if link.name in off and link.parent.name.endswith((".wants", ".requires")):
             link.unlink()
+            # A purge of any package removes an empty folder, and piuparts would miss it.
+            if not any(link.parent.iterdir()):
+                link.parent.rmdir()
     (root / "etc/hostname").write_text("box\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 box\n")
     (root / "etc/machine-id").write_text("")
