@@ -45,7 +45,9 @@ def bootstrap(folder: Path, packages: Sequence[str], off: Sequence[str] = ()) ->
         pytest.skip("needs mmdebstrap: apt install mmdebstrap")
     root = Path(named) if named else folder / "debian"
     if not named:
-        argv = ["mmdebstrap", "--mode=root", "--variant=apt", f"--include={','.join(packages)}"]
+        # What it mounts is seen by nobody else, and goes with it if it is killed.
+        argv = ["unshare", "--mount", "mmdebstrap", "--mode=root", "--variant=apt"]
+        argv.append(f"--include={','.join(packages)}")
         done = subprocess.run(
             [*argv, SUITE, str(root), MIRROR], capture_output=True, text=True, check=False
         )

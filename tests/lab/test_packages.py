@@ -486,7 +486,9 @@ def test_piuparts_finds_nothing(debian: Path, packages: Path, tmp_path: Path) ->
         for path in sorted((packages / "newer").iterdir())
         if path.name.split("_")[0] in RUNS_A_CLUSTER
     ]
-    argv = ["piuparts", f"--existing-chroot={chroot}", "--distribution=bookworm"]
+    # What it mounts in the chroot goes with it if it is killed.
+    argv = ["unshare", "--mount", "piuparts", f"--existing-chroot={chroot}"]
+    argv += ["--distribution=bookworm"]
     argv += [f"--mirror={MIRROR} main", f"--tmpdir={tmp_path}", "--no-eatmydata", *files]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
