@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "--junit", type=Path, metavar="FOLDER", help="keep the JUnit files in this folder"
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="tests at once; default: two per CPU, at least 4"
+        "--workers", type=int, metavar="N", help="tests at once; default: one to two per CPU"
     )
     parser.add_argument(
         "--seed",
@@ -255,7 +255,7 @@ class _Run:
         return done.stdout, broken
 
     def _workers(self, tier: Tier) -> int:
-        return self.options.workers or tier.per_cpu * max(2, len(os.sched_getaffinity(0)))
+        return self.options.workers or int(tier.per_cpu * max(2, len(os.sched_getaffinity(0))))
 
     def _pytest(self, tier: Tier, paths: Sequence[str]) -> Outcome:
         xml = self.scratch / f"{tier.name}.xml"

@@ -32,12 +32,12 @@ class Tier:
     mark_all: str = ""
     needs_root: bool = False
     needs_guests: bool = False
-    per_cpu: int = 1
+    per_cpu: float = 1
 
 
 TIERS = (
     Tier("unit", "tests/unit", "nothing but Python", per_cpu=2),
-    Tier("sandbox", "tests/sandbox", "a private Open vSwitch, no root", per_cpu=2),
+    Tier("sandbox", "tests/sandbox", "a private Open vSwitch, no root", per_cpu=1.5),
     Tier("rust", "reorder", "cargo test of the helper; with root on devices, too"),
     Tier(
         "lab",
