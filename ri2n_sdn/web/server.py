@@ -7,21 +7,18 @@ import contextlib
 import logging
 import os
 import resource
-import shutil
 import signal
 import socket
 import ssl
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.service import notify, watchdog_s
+from ri2n_sdn.web.session_files import session_files
 from ri2n_sdn.web.settings import WebSettings
 
 if TYPE_CHECKING:
@@ -64,7 +61,7 @@ def serve(
         settings = replace(settings, port=listening.getsockname()[1])
         begins()
         _allow_files()
-        stack.enter_context(_storage(settings))
+        stack.enter_context(session_files(settings.storage_dir))
         asyncio.run(_run(settings, listening, ends_with, ready))
 
 
@@ -202,20 +199,3 @@ def _listen(settings: WebSettings) -> socket.socket:
             f"--listen {settings.host}:{settings.port}: {error.strerror or error}"
         ) from None
     return made
-
-
-@contextlib.contextmanager
-def _storage(settings: WebSettings) -> Iterator[None]:
-    """Where NiceGUI keeps the sessions, in files. It asks for that when it is first imported."""
-    folder = settings.storage_dir
-    made: str | None = None
-    if folder is None:
-        folder = Path(made := tempfile.mkdtemp(prefix="ri2n-web-"))
-    os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
-    if "nicegui" in sys.modules:
-        _LOG.warning("NiceGUI was imported before; sessions may be kept elsewhere")
-    try:
-        yield
-    finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)

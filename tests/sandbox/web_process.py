@@ -64,6 +64,8 @@ def web_process(
     """
     with tempfile.TemporaryDirectory(prefix="ri2n-web-test-") as folder:
         log = Path(folder) / "log"
+        # What a killed process leaves goes with the folder.
+        before = f"import tempfile; tempfile.tempdir = {folder!r}\n{before}"
         argv = ["web", "--socket", str(socket), "--listen", listen, *options]
         process = execute(before, argv, log) if gui else fork(before, [*argv, "--no-gui"], log)
         try:
