@@ -13,19 +13,10 @@ from tests.waiting import wait_until
 
 from .frames import udp
 from .test_trunk import dead_port
-from .web_process import WebProcess, web_process
+from .web_process import HOSTS, WebProcess, sandbox, web_process
 
-HOSTS = ("A", "B")
+__all__ = ["sandbox"]
 Key = tuple[str, ...]
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
-        made.start_controller(strategy="max_min")
-        made.wait_settled()
-        yield made
-        assert "Traceback" not in made.log()
 
 
 @pytest.fixture(scope="module")

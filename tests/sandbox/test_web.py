@@ -26,18 +26,9 @@ from tests.waiting import LONG_S, wait_until
 from .forked import fork
 from .test_tls import openssl
 from .test_trunk import dead_port
-from .web_process import WebProcess, get, gone, web_process, written
+from .web_process import WebProcess, get, gone, sandbox, web_process, written
 
-HOSTS = ("A", "B")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
-        made.start_controller(strategy="max_min")
-        made.wait_settled()
-        yield made
-        assert "Traceback" not in made.log()
+__all__ = ["sandbox"]
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ri2n_lab.cluster.sandbox import Process, execute
+import pytest
+
+from ri2n_lab.cluster.sandbox import Process, Sandbox, execute
 from tests.waiting import LONG_S, wait_until
 
 from .forked import fork
 
-__all__ = ["Answer", "WebProcess", "get", "gone", "web_process", "written"]
+__all__ = ["HOSTS", "Answer", "WebProcess", "get", "gone", "sandbox", "web_process", "written"]
+
+HOSTS = ("A", "B")
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,16 @@ class WebProcess:
     def get(self, path: str, token: str | None = None, **more: Any) -> Answer:
         """The answer to a GET of a path."""
         return get(self.url.rstrip("/") + path, token, **more)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    """Two hosts on two networks with a controller, for all tests of a file."""
+    with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
+        made.start_controller(strategy="max_min")
+        made.wait_settled()
+        yield made
+        assert "Traceback" not in made.log()
 
 
 @contextlib.contextmanager

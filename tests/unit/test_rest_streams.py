@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -315,7 +316,9 @@ def test_a_stream_ends_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
         good = [True]
         task = stream_of(hub, send, lambda: good[0])
+        deadline_s = time.monotonic() + 60.0
         while not any(b"still here" in message.get("body", b"") for message in sent):
+            assert time.monotonic() < deadline_s, sent
             await asyncio.sleep(0.01)
         assert not task.done()
         good[0] = False
