@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ri2n_lab.guests.kernels import build_script, find_kernel
 from ri2n_sdn.errors import NotAvailable
-from tests.run.guests import Pace, Say, by_length, can_boot, run_files
+from tests.run.guests import Pace, Say, by_length, can_boot, compile_once, run_files
 from tests.run.tally import NOTHING_SELECTED, Outcome, read_cargo, read_junit, summary
 from tests.run.tiers import ROOT, TIERS, Tier, marks, of_a_tier, select, why_not
 
@@ -275,15 +275,20 @@ class _Run:
             say(f"no guest boots here: {words}")
             return Outcome(tier.name, failed=1)
         collected, unread = self._collect(tier, paths)
-        arguments = self._arguments(tier)
+        try:
+            bytecode = compile_once(kernel, self.scratch)
+        except NotAvailable as error:
+            say(str(error))
+            return Outcome(tier.name, failed=1)
         written, broken, cases = run_files(
             kernel,
             by_length(collected),
-            arguments,
+            self._arguments(tier),
             self.scratch,
             say,
             self.options.seed,
             lambda: self.pace,
+            bytecode,
         )
         # The JUnit files of guests have virtual seconds, which say nothing about this machine's
         # time.

@@ -23,7 +23,7 @@ from ri2n_sdn.errors import NotAvailable
 from tests.run.tally import Case
 from tests.run.tiers import ROOT
 
-__all__ = ["Pace", "by_length", "can_boot", "run_files"]
+__all__ = ["Pace", "by_length", "can_boot", "compile_once", "run_files"]
 
 POLL_S = 0.2
 SILENCE_S = 900.0
@@ -38,6 +38,9 @@ PROJECT = "/run/ri2n-project"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+BYTECODE = "bytecode.tar"
+"""The file in a guest's shared folder with what Python compiled in the guest before all others."""
+
 IN_GUEST = f"""
 mkdir {PROJECT} /run/tmp && mount --bind {SHARE}/project {PROJECT} && cd {PROJECT} || exit
 installed=.venv/lib/python*/site-packages
@@ -46,6 +49,7 @@ sed -i -f {SHARE}/project.sed .venv/pyvenv.cfg .venv/bin/ri2n \\
 if [[ ${{RI2N_BATCH_READS-}} ]]; then
     cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so
 fi
+[[ -e {SHARE}/{BYTECODE} ]] && tar -xf {SHARE}/{BYTECODE} -C /run/tmp
 unset RI2N_SHARE
 known=(PATH={PATH} HOME=/run/tmp TMPDIR=/run/tmp LANG=C.UTF-8)
 for name in "${{!RI2N_@}}"; do known+=("$name=${{!name}}"); done
@@ -60,12 +64,25 @@ and in the end a packet. So:
 * The guest sees this checkout always in the same folder, PROJECT, and the script writes that name
   into the checkout's installation, too. (A file that a guest changes is changed in that guest
   only.)
-* Files that Python compiled here before are not used, and temporary files are in an empty folder.
+* Files that Python compiled on this machine before are not used, only those that COMPILE made in a
+  guest. Temporary files are in an empty folder.
 * The script makes the environment, except for our own variables.
 * The name of the checkout's own folder is in no argument and no variable of any process in the
   guest, since its length would have the same effect.
 
 The script adds a line to a file every TICK_S seconds of the guest's clock, as a sign of life.
+"""
+
+COMPILE = f"""
+"$@" >/dev/null
+"$1" -m tests.run.import_all
+tar --sort=name -cf {SHARE}/{BYTECODE}.part -C /run/tmp pyc
+mv {SHARE}/{BYTECODE}.part {SHARE}/{BYTECODE}
+"""
+"""The script that makes BYTECODE in a guest; its arguments are a command that collects the tests.
+
+To compile all modules that tests and programs import takes seconds of CPU. So it is done once per
+run, and not again in each guest.
 """
 
 LIMIT_S = 24 * 3600.0  # ten tests of ten minutes with 4,000 packets/s take hours
@@ -86,6 +103,31 @@ class Pace(Enum):
     STOP = "stop"
 
 
+def _pytest() -> list[str]:
+    """The beginning of a command that runs pytest in a guest."""
+    python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
+    return [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+
+
+def _guest(
+    kernel: Kernel, line: Sequence[str], cpu: int, seed: int, bytecode: Path | None = None
+) -> Guest:
+    """A guest that runs a command in this checkout, as IN_GUEST says."""
+    put: dict[str, str | Path] = {"project": ROOT, "project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
+    if bytecode is not None:
+        put[BYTECODE] = bytecode
+    return Guest(
+        kernel,
+        ["bash", "-c", IN_GUEST, "in-guest", *line],
+        limit_s=LIMIT_S,
+        cpu=cpu,
+        seed=seed,
+        cwd=Path("/"),
+        env={"PATH": PATH, "LANG": "C.UTF-8"},
+        put=put,
+    )
+
+
 class _Run:
     """One file in its guest.
 
@@ -94,19 +136,20 @@ class _Run:
     guest ends it.
     """
 
-    def __init__(self, kernel: Kernel, path: str, argv: Sequence[str], cpu: int, seed: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        path: str,
+        argv: Sequence[str],
+        cpu: int,
+        seed: int,
+        bytecode: Path | None = None,
+    ) -> None:
         self.path, self.cpu = path, cpu
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
-        python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
-        line = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        line += [f"--junitxml={SHARE}/junit.xml", *argv, path]
-        line = ["bash", "-c", IN_GUEST, "in-guest", *line]
-        put: dict[str, str | Path] = {"project": ROOT, "project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
-        env = {"PATH": PATH, "LANG": "C.UTF-8"}
-        self.guest = Guest(
-            kernel, line, limit_s=LIMIT_S, cpu=cpu, seed=seed, cwd=Path("/"), env=env, put=put
-        )
+        line = [*_pytest(), f"--junitxml={SHARE}/junit.xml", *argv, path]
+        self.guest = _guest(kernel, line, cpu, seed, bytecode)
         self._pace = Pace.FULL
 
     def keep(self, pace: Pace) -> None:
@@ -164,6 +207,20 @@ def can_boot(kernel: Kernel) -> str:
         return str(error)
 
 
+def compile_once(kernel: Kernel, scratch: Path) -> Path:
+    """Compile, in a guest, all that labs' tests and programs import; a tar file in `scratch`.
+
+    It is the same for each choice of tests, since a run must not depend on what else runs. Raises
+    NotAvailable when that guest dies or makes no file.
+    """
+    line = ["bash", "-c", COMPILE, "compile", *_pytest(), "--collect-only", "tests/lab"]
+    with _guest(kernel, line, 0, 1) as guest:
+        guest.wait()
+        if not (guest.share / BYTECODE).exists():
+            raise NotAvailable(f"the tests cannot be compiled: {guest.stderr.strip()[-600:]}")
+        return Path(shutil.move(guest.share / BYTECODE, scratch / BYTECODE))
+
+
 def by_length(collected: str) -> list[str]:
     """The files in the output of `pytest --collect-only -q`, those with the most tests first.
 
@@ -181,12 +238,13 @@ def run_files(
     say: Say,
     seed: int = 1,
     pace: Callable[[], Pace] = lambda: Pace.FULL,
+    bytecode: Path | None = None,
 ) -> tuple[list[Path], int, list[Case]]:
     """Run pytest with `argv` on each file, in guests; print what a run printed at its end.
 
-    `pace` is called again and again for the current pace. Returns the JUnit files, which are in
-    `scratch`, the number of runs that broke in a way that no JUnit file shows, and each file's
-    seconds by this machine's clock.
+    `pace` is called again and again for the current pace; `bytecode` is compile_once's file.
+    Returns the JUnit files, which are in `scratch`, the number of runs that broke in a way that no
+    JUnit file shows, and each file's seconds by this machine's clock.
     """
     cpus = range(len(os.sched_getaffinity(0)))
     waiting, running = list(files), list[_Run]()
@@ -197,7 +255,7 @@ def run_files(
             for cpu in sorted(set(cpus) - {run.cpu for run in running}):
                 if waiting:
                     say(f"guest for {waiting[0]} ({len(waiting) - 1} files wait)")
-                    running.append(_Run(kernel, waiting.pop(0), argv, cpu, seed))
+                    running.append(_Run(kernel, waiting.pop(0), argv, cpu, seed, bytecode))
             for run in running:
                 run.keep(pace())
             time.sleep(POLL_S)

@@ -6,6 +6,7 @@ Nobody waits for it.
 from __future__ import annotations
 
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,8 @@ def checkout(folder: Path) -> Path:
         "time.monotonic_ns())\n"
     )
     (folder / "module.py").write_text("import numpy\nprint(id([]), hash(''))\n")
+    (folder / "tests" / "run").mkdir(parents=True)
+    (folder / "tests" / "run" / "import_all.py").write_text("import module\n")
     return folder
 
 
@@ -94,8 +97,11 @@ def test_a_file_gives_the_same_to_the_bit_in_any_folder(
         monkeypatch.setattr(sys, "executable", str(folder / ".venv" / "bin" / "python"))
         monkeypatch.setenv("LANG", lang)
         said: list[str] = []
+        bytecode = guests.compile_once(virtual, tmp_path)
+        with tarfile.open(bytecode) as packed:
+            assert any("module.cpython" in each for each in packed.getnames())
         written, broken, _ = guests.run_files(
-            virtual, ["test_all.py"], ["-rP"], tmp_path, said.append
+            virtual, ["test_all.py"], ["-rP"], tmp_path, said.append, bytecode=bytecode
         )
         assert not broken and len(written) == 1, said
         heard += [line for line in said[-1].splitlines() if "CompletedProcess" in line]
