@@ -66,6 +66,13 @@ ovs_get() {
     printf '%s' "${value%\"}"
 }
 
+# setting FILE KEY: the last value of a key in host-up's file; empty where the file has no such key.
+setting() {
+    local value
+    value=$(sed -n "s/^[[:space:]]*$2[[:space:]]\+\([^[:space:]#]*\).*/\1/p" "$1")
+    printf '%s' "${value##*$'\n'}"
+}
+
 need_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"; }
 
 check_bridge_name() {
@@ -164,6 +171,8 @@ jobs_dir() {
         printf '%s' "/run/ri2n/jobs/$BRIDGE"
     fi
 }
+
+has_link() { [[ $(cat "/sys/class/net/$1/carrier" 2>/dev/null || true) == 1 ]]; } # has_link NIC
 
 # The guests' devices that host-up put into the bridge.
 bridge_guests() {

@@ -11,9 +11,10 @@ must() {
     warn "failed: $*"
 }
 
-# Restore one NIC as it was before host-up took it.
+# restore_nic NIC [bare]: restore one NIC as it was before host-up took it, with `bare` without its
+# addresses and routes, which the bridge keeps.
 restore_nic() {
-    local nic=$1 saved=$STATE/nic.$1
+    local nic=$1 saved=$STATE/nic.$1 bare=${2-}
     [[ -d $saved ]] || return 0
     if ! read_link "$nic"; then
         warn "NIC $nic is gone: nothing to restore on it"
@@ -28,11 +29,12 @@ restore_nic() {
     while read -r feature; do
         try ethtool -K "$nic" "$feature" on
     done <"$saved/offloads"
-    if [[ $(<"$saved/up") == yes ]]; then
+    if [[ $(<"$saved/up") == yes || -z $bare && -e $saved/inherited ]]; then
         must ip link set dev "$nic" up
     else
         must ip link set dev "$nic" down
     fi
+    [[ -z $bare ]] || return 0
     add_addresses "$nic" <"$saved/addresses" || LEFT=yes
     add_routes "$nic" <"$saved/routes"
     announce "$nic"
