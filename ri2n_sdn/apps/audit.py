@@ -28,7 +28,10 @@ _MAX_WHAT = 200
 # These change nothing, or are told by others.
 _QUIET = READING | {"audit", "token_list"}
 # The values of these keys say what an operation was about. A token's hash is not among them.
-_TOLD = ("name", "value", "id", "user", "role", "days", "owner", "policy", "named", "hosts", "back")
+_TOLD = (
+    *("name", "value", "id", "user", "role", "days", "owner", "policy", "named", "hosts", "back"),
+    *("force", "dry_run"),
+)
 _INSIDE = ("job", "reservation", "right", "policy")
 
 
@@ -49,12 +52,16 @@ class Audit:
     def note(
         self, user: str, role: str, via: str, request: Mapping[str, Any], error: str | None = None
     ) -> None:
-        """Note a request that was carried out, or refused because of `error`. Reading is no entry.
+        """Note a request that was carried out, or refused because of `error`.
 
+        Reading is no entry, and neither is a dry run, which changes nothing. A dry run that was
+        refused is one, with `dry_run=True` in what it is about.
         `via` is the socket: `cli`, `jobs` or `web`.
         """
         op = request.get("op")
         if not isinstance(op, str) or op in _QUIET:
+            return
+        if error is None and request.get("dry_run") is True:
             return
         with self._lock:
             self._seq += 1

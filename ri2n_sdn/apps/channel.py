@@ -200,7 +200,7 @@ class Channel:
             self._queue.clear()
             self._more.notify()
             _unfinished.release(self)
-        handler_drops[_counter_of(reason)] += 1
+        handler_drops.add(_counter_of(reason))
         _LOG.info("%s closed: %s", self.address, reason)
         for request in pending.values():
             request.future.set_exception(ConnectionError(reason))

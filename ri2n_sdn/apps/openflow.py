@@ -34,6 +34,7 @@ from os_ken.ofproto import ofproto_v1_5_parser as parser
 
 from ri2n_sdn.apps import wellformed
 from ri2n_sdn.apps.budget import Budget
+from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.doorkeeper import Doorkeeper
 from ri2n_sdn.errors import NotAvailable
 
@@ -84,10 +85,10 @@ _PARSERS = ofproto_parser._MSG_PARSERS
 # Below this level, os-ken writes four lines into the log for an error that is cut short.
 logging.getLogger("OFPHandler").setLevel(logging.ERROR)
 
-handler_errors: Counter[str] = Counter()
+handler_errors = Counts()
 """Numbers of exceptions that were caught in event handlers, by handler."""
 
-handler_drops: Counter[str] = Counter()
+handler_drops = Counts()
 """Numbers of messages and connections that were dropped before any app saw them, by reason."""
 
 
@@ -150,7 +151,7 @@ def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _Hand
                 method(self, ev)
             except Exception:
                 name = f"{type(self).__name__}.{method.__name__}"
-                handler_errors[name] += 1
+                handler_errors.add(name)
                 _LOG.exception("%s failed on %s; going on", name, type(ev).__name__)
 
         return cast("_HandlerT", set_ev_cls(events, dispatchers)(guarded))
@@ -282,7 +283,7 @@ class _Datapath(controller.Datapath):
                 if kind != ofp.OFPT_PACKET_IN or self._packet_ins.take(self.heard_s):
                     self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
                 else:
-                    handler_drops["packet_ins_over_budget"] += 1
+                    handler_drops.add("packet_ins_over_budget")
                     dropped = True
                 if kind not in (ofp.OFPT_PACKET_IN, *_REPLIES):
                     self._pause(self._others.owe(time.monotonic()))
@@ -297,7 +298,7 @@ class _Datapath(controller.Datapath):
         """
         if seconds <= 0:
             return
-        handler_drops["pauses_of_reading"] += 1
+        handler_drops.add("pauses_of_reading")
         if self.heard_s - self._warned_s > 60:
             self._warned_s = self.heard_s
             _LOG.warning(
@@ -327,11 +328,11 @@ class _Datapath(controller.Datapath):
             # greeting has not begun.
             too_early = kind == ofp.OFPT_MULTIPART_REPLY and self.id is None
             if too_early or not wellformed.check(version, kind, data):
-                handler_drops["message_not_asked_for"] += 1
+                handler_drops.add("message_not_asked_for")
                 return
             message = _PARSERS[version](self, version, kind, len(data), xid, data)
         except Exception as error:
-            handler_drops["message_malformed"] += 1
+            handler_drops.add("message_malformed")
             self._tolerated -= 1
             if self.state != MAIN_DISPATCHER or self._tolerated < 0:
                 why = str(error) if isinstance(error, ValueError) else type(error).__name__
@@ -380,7 +381,7 @@ class _Controller(controller.OpenFlowController):
                     connection, str(address[0]), time.monotonic() + _GREETING_S, may_end
                 )
             if evicted is not None:
-                handler_drops["connections_turned_away"] += 1
+                handler_drops.add("connections_turned_away")
                 self._turn_away(evicted, f"{_MAX_CONNECTIONS} connections are open")
             if evicted is connection:
                 connection.close()
@@ -411,7 +412,7 @@ class _Controller(controller.OpenFlowController):
             with self._lock:
                 late = self._door.overdue(time.monotonic())
             for connection in late:
-                handler_drops["connections_overdue"] += 1
+                handler_drops.add("connections_overdue")
                 self._turn_away(connection, "it did not say in time which host it is")
             time.sleep(_REAP_S)
 
@@ -447,7 +448,7 @@ class _Controller(controller.OpenFlowController):
             finally:
                 datapath.close()
         except _Malformed as error:
-            handler_drops["closed_malformed"] += 1
+            handler_drops.add("closed_malformed")
             _LOG.warning("%s:%s dropped: %s", *address[:2], error)
         except Exception as error:
             _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)

@@ -222,8 +222,8 @@ def counters_of(cluster: Cluster) -> dict[str, int]:
     return {
         **dict(cluster.counters),
         "nic_deaths": cluster.wiring.deaths,
-        **dict(handler_drops),
-        **{f"handler_errors_{name}": count for name, count in handler_errors.items()},
+        **handler_drops.described(),
+        **{f"handler_errors_{name}": count for name, count in handler_errors.described().items()},
     }
 
 

@@ -50,7 +50,7 @@ trunk._FORGET_S = 2.0
 _read = openflow._Datapath._message
 def _counted(self, *message):
     if self.address[0] == {ATTACKERS_ADDRESS!r}:
-        openflow.handler_drops["attackers_messages"] += 1
+        openflow.handler_drops.add("attackers_messages")
     return _read(self, *message)
 openflow._Datapath._message = _counted
 """

@@ -13,6 +13,7 @@ from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.audit import MAX_DONE, MAX_REFUSED, Audit
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.web_socket import READING
+from ri2n_sdn.web.gui.setting_views import audit_entry_rows
 from tests.unit.rest_controller import RealFeed, controller
 from tests.unit.test_web_socket import ADMIN, ALICE, ORDER, TRIED, VIEWER
 
@@ -34,6 +35,13 @@ def told(api: LocalApi) -> list[tuple[Any, ...]]:
         (entry["user"], entry["role"], entry["via"], entry["op"], entry["what"], entry["ok"])
         for entry in entries
     ]
+
+
+def audit_of(api: LocalApi, who: Any, **values: Any) -> list[dict[str, Any]]:
+    """The trail after a host_retire."""
+    ask(api, "host_retire", who, **values)
+    entries: list[dict[str, Any]] = ask(api, "audit", ADMIN)["entries"]
+    return entries
 
 
 def test_it_says_who_has_changed_what_through_which_socket(api: LocalApi) -> None:
@@ -64,6 +72,19 @@ def test_reading_is_no_entry_and_only_admins_may_read_the_trail(api: LocalApi) -
     ask(api, "token_list", ADMIN)
     assert told(api) == []
     assert "needs the role admin" in ask(api, "audit", ALICE)["error"]
+
+
+def test_a_dry_run_is_no_entry_and_one_that_was_refused_says_so(api: LocalApi) -> None:
+    entries = audit_of(api, ADMIN, name="gone", dry_run=True)
+    assert entries == [] and told(api) == []
+    entries = audit_of(api, ADMIN, name="A", dry_run=True)
+    assert [(entry["what"], entry["ok"]) for entry in entries] == [("name=A dry_run=True", False)]
+    assert "needs the role admin" in audit_of(api, VIEWER, name="gone", dry_run=True)[1]["error"]
+    assert len(audit_of(api, ADMIN, name="gone", dry_run="yes")) == 3
+    entry = audit_of(api, ADMIN, name="gone", force=True, dry_run=False)[3]
+    assert (entry["what"], entry["ok"]) == ("name=gone force=True dry_run=False", True)
+    rows = audit_entry_rows(entries)
+    assert [row["what"] for row in rows] == ["host_retire name=A dry_run=True"] and rows[0]["bad"]
 
 
 def test_a_hash_is_in_neither_the_trail_nor_the_log(

@@ -101,7 +101,7 @@ def test_a_frame_or_an_echo_before_its_channel_is_made(
     """os-ken may hand them out before the sender is known."""
     datapath = SimpleNamespace(id=ord("B"), ri2n_channel=None)
     before, frame = (
-        sum(handler_errors.values()),
+        sum(handler_errors.described().values()),
         probe(discovery_app, ProbeKind.FLOODED, clock.now_s),
     )
     for port in (2, WIRE_PORT, LOCAL):
@@ -113,7 +113,7 @@ def test_a_frame_or_an_echo_before_its_channel_is_made(
     discovery_app.echoed(
         SimpleNamespace(msg=SimpleNamespace(datapath=datapath, data=struct.pack("!d", clock.now_s)))
     )
-    assert sum(handler_errors.values()) == before and not wires(discovery_app).heard_of
+    assert sum(handler_errors.described().values()) == before and not wires(discovery_app).heard_of
     assert discovery_app.cluster.counters["dropped_packet_in_of_stranger"] == 3
 
 

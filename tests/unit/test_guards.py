@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import struct
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +21,7 @@ from ri2n_sdn.apps import openflow
 from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors, ofp
 from ri2n_sdn.apps.tokens import Tokens
@@ -48,6 +53,65 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(ClusterConfig(), "max_min", tmp_path / "api.sock")
     yield made
     made.wake.stop.set()
+
+
+class _Slow(str):
+    """A name whose hash takes Python code, in which another thread may have its turn."""
+
+    def __hash__(self) -> int:
+        return sum(range(50)) + len(self)
+
+
+def in_threads(work: Callable[[], None], count: int = 8) -> None:
+    """Run the same in several threads that take turns as often as Python can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_counts_are_exact_with_many_threads() -> None:
+    counts = Counts()
+    name = _Slow("it")
+
+    def work() -> None:
+        for _ in range(500):
+            counts.add(name)
+
+    in_threads(work)
+    assert list(counts.described().values()) == [4000]
+    assert counts[name] == 4000 and counts["other"] == 0
+
+
+def test_counts_can_be_read_while_names_are_added() -> None:
+    counts, numbers, wrong = Counts(), itertools.count(), list[int]()
+
+    def work() -> None:
+        for _ in range(100):
+            counts.add(str(next(numbers)))
+            wrong.extend(count for count in counts.described().values() if count != 1)
+
+    in_threads(work)
+    assert len(counts.described()) == 800 and not wrong
+
+
+def test_exceptions_in_several_threads_are_all_counted(caplog: pytest.LogCaptureFixture) -> None:
+    app = _App()
+    before = handler_errors["_App.take"]
+    caplog.set_level(logging.CRITICAL, "ri2n.openflow")
+
+    def work() -> None:
+        for _ in range(100):
+            app.take(_Event("boom"))
+
+    in_threads(work)
+    assert handler_errors["_App.take"] == before + 800
 
 
 def test_an_app_survives_a_handler_that_raises() -> None:

@@ -327,7 +327,9 @@ class AuditEntry(BaseModel):
     role: str
     via: Literal["cli", "jobs", "web"] = Field(description="the controller's socket")
     op: str = Field(description="the controller's operation, as `parameters_set`")
-    what: str = Field(description="what it was done to, as `strategy=ri2n_plus`")
+    what: str = Field(
+        description="what it was done to, as `strategy=ri2n_plus`; `dry_run=True`: only tried"
+    )
     ok: bool
     error: str | None = Field(None, description="why it was refused")
 
