@@ -29,6 +29,8 @@ CYCLE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 OUTAGE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 """The bounds in seconds by which outages of NICs are counted."""
 
+_MAX_GONE = 16
+
 
 @dataclass
 class Lengths:
@@ -124,11 +126,27 @@ class Outages:
                     outage.seconds += now_s - outage.since_s
                     self.lengths.add(now_s - outage.since_s)
                     outage.since_s = None
+        self._forget_gone(fabric)
 
     def forget(self, host: str) -> None:
         """Remove what is known of a host's NICs."""
         for key in [key for key in self.nics if key[0] == host]:
             del self.nics[key]
+
+    def _forget_gone(self, fabric: Fabric) -> None:
+        """Forget NICs that hosts do not have any more, but for the last few of each host.
+
+        A device may come back, and its outages with it. But a host chooses the names of its NICs,
+        and may choose others all the time.
+        """
+        gone: dict[str, list[tuple[str, str]]] = {}
+        for name, nic in self.nics:
+            host = fabric.hosts.get(name)
+            if host is not None and host.connected and all(each.name != nic for each in host.nics):
+                gone.setdefault(name, []).append((name, nic))
+        for keys in gone.values():
+            for key in keys[:-_MAX_GONE]:
+                del self.nics[key]
 
 
 class HelperSums:

@@ -51,7 +51,12 @@ class Own:
 
 def one(value: object) -> Values:
     """The value of a family without labels; nothing when it is no number."""
-    return [((), float(value))] if isinstance(value, int | float) else ()
+    return [((), float(value))] if _is_number(value) else ()  # type: ignore[arg-type]
+
+
+def _is_number(value: object) -> bool:
+    # A float has no place for larger integers.
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 1000)
 
 
 def controller(key: str) -> Callable[[State, Own], Values]:
@@ -132,10 +137,11 @@ def outages(key: str) -> Callable[[State, Own], Values]:
 
 
 def out_since(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
-    """When the NICs went out that are out now."""
+    """When the NICs went out that are out now. Of a NIC that its host has no more, nothing."""
     for host, nics in state.get("outages", {}).items():
+        there = state["hosts"].get(host, {}).get("nics", {})
         for nic, outage in nics.items():
-            if "since_s" in outage:
+            if "since_s" in outage and nic in there:
                 yield (host, nic), float(outage["since_s"])
 
 
@@ -237,7 +243,7 @@ def reservations(state: State, own: Own) -> Values:
 def parameters(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
     """The parameters that are numbers."""
     for name, value in state["controller"].get("parameters", {}).items():
-        if isinstance(value, int | float):
+        if _is_number(value):
             yield (name,), float(value)
 
 

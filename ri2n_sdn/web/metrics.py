@@ -155,6 +155,19 @@ def _metric(family: Family, state: Mapping[str, Any], own: Own) -> Metric:
     else:
         for labels, value in family.values(state, own):
             metric.add_sample(
-                family.full_name, dict(zip(family.labels, labels, strict=True)), value
+                family.full_name,
+                dict(zip(family.labels, map(_sendable, labels), strict=True)),
+                value,
             )
     return metric
+
+
+def _sendable(label: object) -> str:
+    """The value of a label, such that no scraper refuses the whole page because of it.
+
+    Values come from hosts. The controller makes them printable; this is for one that does not.
+    """
+    text = str(label)
+    if text.isprintable():
+        return text
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")

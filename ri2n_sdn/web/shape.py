@@ -37,14 +37,22 @@ def checked(document: object) -> tuple[dict[str, Any], int]:
         if part == "events" and isinstance(entries, list):
             good: Any = [each for each in entries if _event(each)]
         elif part in PARTS and isinstance(entries, dict):
-            fits = _FORMS.get(part, _map)
-            good = {key: each for key, each in entries.items() if each is None or fits(each)}
+            good = {
+                key: each for key, each in entries.items() if each is None or _form(part, key)(each)
+            }
         else:
             dropped += 1
             continue
         dropped += len(entries) - len(good)
         found[part] = good
     return found, dropped
+
+
+def _form(part: str, key: object) -> Callable[[object], bool]:
+    """The form of an entry of a part."""
+    if part == "controller":
+        return _OF_CONTROLLER.get(str(key), _anything)
+    return _FORMS.get(part, _map)
 
 
 def _number(value: object) -> bool:
@@ -97,6 +105,7 @@ _nic = _record(
     alive=_or_none(_flag),
 )
 _host = _record(mac=_text, address=_or_none(_text), connected=_flag, nics=_map)
+_helper = _record(running=_flag, reports=_flag)
 _event_form = _record(seq=_number, time_s=_number, text=_text)
 
 
@@ -105,7 +114,11 @@ def _event(value: object) -> bool:
 
 
 def _whole_host(value: object) -> bool:
-    return _host(value) and all(_nic(nic) for nic in value["nics"].values())  # type: ignore[index]
+    return (
+        _host(value)
+        and _or_none(_helper)(value.get("helper"))  # type: ignore[attr-defined]
+        and all(_nic(nic) for nic in value["nics"].values())  # type: ignore[index]
+    )
 
 
 def _rates(value: object) -> bool:
@@ -141,11 +154,13 @@ _token = _record(
     hash=_digest, role=lambda role: role in ROLES, user=_or_none(_text), expires_s=_or_none(_number)
 )
 
+# Of the controller, each key has a form of its own; the other ones may be anything.
+_OF_CONTROLLER: Mapping[str, Callable[[object], bool]] = {"store": _map, "parameters": _map}
+
 _FORMS: Mapping[str, Callable[[object], bool]] = {
-    "controller": _anything,
     "hosts": _whole_host,
     "networks": _record(nics=_texts, switches=_texts),
-    "cables": _record(ends=_texts, alive=_flag, vlans=_numbers),
+    "cables": _record(ends=_texts, alive=_flag, vlans=_numbers, rate_bps=_number),
     "rates": _rates,
     "bytes": _rates,
     "activity": _activity,

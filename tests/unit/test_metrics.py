@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gzip
+import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,10 +21,12 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+from ri2n_sdn.client import merge
 from ri2n_sdn.web.auth import Auth, Denied
 from ri2n_sdn.web.metric_families import FAMILIES
 from ri2n_sdn.web.metric_values import MAX_NAMES, MAX_USERS
 from ri2n_sdn.web.metrics import accepts, families, mount, page, table
+from ri2n_sdn.web.shape import EMPTY, checked
 from tests.unit.metrics_state import NOW_S, full_state, own
 from tests.unit.web_app import serving
 from tests.unit.web_state import FakeFeed, cluster_state
@@ -137,12 +141,63 @@ def test_both_formats_can_be_read_back(state: dict[str, Any], openmetrics: bool)
     assert text.endswith("# EOF\n") == openmetrics
 
 
+STRANGE: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    10**400,
+    1e308,
+    "x",
+    "\ud800\0\r\u2028",
+    [],
+    [None],
+    {},
+    {"x": {}},
+)
+
+
+def leaves(part: object, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values in a document."""
+    for key, value in part.items() if isinstance(part, dict) else ():
+        yield (*place, key)
+        yield from leaves(value, (*place, key))
+
+
+def test_no_strange_value_of_a_controller_costs_the_whole_page() -> None:
+    """What the web process takes from a line, each value in turn in another form."""
+    whole = full_state()
+    whole = {part: entries for part, entries in whole.items() if part != "events"}
+    places = [place for place in leaves(whole) if len(place) > 1]
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for place in draw.sample(places, 120):
+        broken = copy.deepcopy(whole)
+        part: Any = broken
+        for key in place[:-1]:
+            part = part[key]
+        part[place[-1]] = strange = draw.choice(STRANGE)
+        taken, _ = checked(broken)
+        try:
+            body = page(families(merge(EMPTY, taken), own()), draw.choice((False, True)))
+        except Exception as error:
+            raise AssertionError(f"{place} as {strange!r}") from error
+        assert b"ri2n_up 1.0" in body
+
+
 def test_a_state_that_lacks_parts_still_gives_the_others(state: dict[str, Any]) -> None:
     """Those of an older controller, or of entries that were dropped as malformed."""
     later = ("bytes", "activity", "outages", "lengths", "openflow", "cables", "helpers")
     old = {part: entries for part, entries in state.items() if part not in later}
     assert samples(old)["ri2n_nic_outages_total", "h1", "eth1"] == 0
     assert samples({**old, "controller": {}})["ri2n_hosts",] == 4
+
+
+def test_a_nic_that_was_taken_out_while_it_was_out_is_not_out_for_ever() -> None:
+    removed = full_state()
+    assert ("ri2n_nic_out_since_timestamp_seconds", "h1", "eth1") in samples(removed)
+    del removed["hosts"]["h1"]["nics"]["eth1"]
+    assert ("ri2n_nic_out_since_timestamp_seconds", "h1", "eth1") not in samples(removed)
 
 
 def test_counters_only_grow_while_a_host_is_away_and_back(state: dict[str, Any]) -> None:

@@ -115,6 +115,22 @@ def test_outages_begin_and_end_with_what_probes_say_and_wait_for_hosts_that_are_
     assert list(outages.nics) == [("A", "eth1")], "a NIC that always worked costs nothing"
 
 
+def test_a_host_that_renames_its_nics_all_the_time_costs_no_more_memory() -> None:
+    outages = Outages()
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, dead=[("A", 2)])
+    port = cluster.members["A"].ports[2]
+    for number in range(1000):
+        port.name = f"x{number}"
+        cluster.topology_changed()
+        outages.look(float(number), cluster.fabric())
+    assert len(outages.nics) < 30
+    assert ("A", "x999") in outages.nics and ("A", "x998") in outages.nics, "the last ones are kept"
+    port.name = "x998"
+    cluster.topology_changed()
+    outages.look(1000.0, cluster.fabric())
+    assert outages.nics["A", "x998"].count == 1, "its outage goes on"
+
+
 def test_an_outage_is_seen_by_watchers_and_does_not_change_as_time_goes_by() -> None:
     cluster = cluster_of({name: FakeChannel() for name in "AB"}, dead=[("A", 2)])
     collector = Collector(cluster)
