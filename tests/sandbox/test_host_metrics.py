@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,11 @@ class Host:
             (device / name).write_text(f"{value}\n")
         self.socket = folder / "helper.sock"
 
-    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run the script."""
-        argv = [SCRIPT, "--output", self.file, "--bridge", "br-x"]
+    def run(
+        self, *words: str, check: bool = True, before: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the script; `before` is the command that starts it."""
+        argv = [*before, SCRIPT, "--output", self.file, "--bridge", "br-x"]
         argv += ["--db", f"unix:{self.ovs.folder}/db.sock", "--helper-socket", self.socket]
         argv += ["--state-dir", self.folder / "state"]
         environment = {**os.environ, "RI2N_SYS_NET": str(self.folder / "sys")}
@@ -150,6 +152,54 @@ def test_a_reader_finds_the_file_whole_at_any_time(host: Host) -> None:
     with host.file.open() as reader:
         host.run()
         assert reader.read() == before, "the file was written over"
+
+
+def test_what_a_killed_run_left_is_removed_later(host: Host) -> None:
+    folder = host.file.parent
+    old, new = folder / ".ri2n.aaaaaa", folder / ".ri2n.bbbbbb"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    host.run()
+    assert sorted(path.name for path in folder.iterdir()) == [".ri2n.bbbbbb", "ri2n.prom"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_and_costs_nothing(host: Host) -> None:
+    host.run()
+    before = host.file.read_text()
+    host.file.parent.chmod(0o555)
+    # Root may write everywhere, but for this power.
+    bounded = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    done = host.run(check=False, before=bounded)
+    host.file.parent.chmod(0o755)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{host.file}: cannot be written: Permission denied" in done.stderr
+    assert host.file.read_text() == before and len(list(host.file.parent.iterdir())) == 1
+
+
+def test_a_folder_in_the_place_of_the_file_is_one_line(host: Host) -> None:
+    host.file.mkdir()
+    done = host.run(check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{host.file}: is a folder" in done.stderr and not list(host.file.iterdir())
+
+
+def test_a_series_is_there_once_also_when_its_source_is_there_twice(
+    host: Host, ovs: PrivateOvs
+) -> None:
+    """For a series that a file has twice, node_exporter answers nothing at all, of any kind."""
+    second = ["--id=@a", "create", "Controller", 'target="tcp:127.0.0.1:1"']
+    ovs.vsctl("--", *second, "--", "add", "Bridge", "br-x", "controller", "@a")
+    status = b'{"counters":{"late":1,"late":2}}\n'
+    try:
+        with host.helper(status):
+            host.run()
+    finally:
+        ovs.vsctl("set-controller", "br-x", "tcp:127.0.0.1:1")
+    lines = [line.partition(" ")[0] for line in host.file.read_text().splitlines()]
+    series = [line for line in lines if line != "#"]
+    assert len(series) == len(set(series))
+    assert series.count('ri2n_node_controller_connected{target="tcp:127.0.0.1:1"}') == 1
 
 
 def test_a_folder_that_is_not_there_is_one_line(host: Host) -> None:
