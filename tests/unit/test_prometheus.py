@@ -27,6 +27,9 @@ from tests.unit.metrics_state import full_state
 from tests.unit.monitoring_files import DASHBOARDS, RULES, expressions_of_panels, rules
 from tests.waiting import LONG_S, wait_until
 
+# A host with a name that the controller would not let in.
+HOSTILE = 'x"\\\n\r\0\x1b\ud800\u2028{}=,\'#'
+
 CONFIG = """
 global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
 rule_files: [{rules}]
@@ -41,8 +44,10 @@ def web_process() -> Iterator[int]:
     """Serves /metrics of a state that has something of everything."""
     app = FastAPI()
     now_s = time.time()
+    state = full_state()
+    state["hosts"][HOSTILE] = state["hosts"]["h3"]
     feed = SimpleNamespace(
-        state=full_state(), connected=True, since_s=now_s, heard_s=now_s, counters={"streams": 1}
+        state=state, connected=True, since_s=now_s, heard_s=now_s, counters={"streams": 1}
     )
     auth = SimpleNamespace(who_of_bearer=lambda header, address: None)
     mount(app, cast(Any, feed), cast(Auth, auth))
@@ -144,6 +149,20 @@ def test_prometheus_takes_the_page_without_a_complaint(prometheus: Prometheus) -
         kinds["ri2n_nic_transmit_bytes_total"] == "counter"
     )
     assert kinds["ri2n_cycle_duration_seconds"] == "histogram"
+
+
+def test_a_name_that_a_host_has_chosen_harms_nothing(prometheus: Prometheus) -> None:
+    found = {each["metric"]["host"] for each in prometheus.value("ri2n_host_connected")}
+    assert {"h1", "h2", "h3", "h4"} < found
+    (name,) = found - {"h1", "h2", "h3", "h4"}
+    assert name.startswith('x"\\\n') and name.endswith("{}=,'#")
+
+
+def test_promtool_finds_nothing_to_say_about_the_page() -> None:
+    with web_process() as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+        text = page.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
