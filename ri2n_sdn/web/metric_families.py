@@ -8,7 +8,7 @@ job, or with the square of the number of hosts, such as a pair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ri2n_sdn.web import metric_values as of
@@ -28,6 +28,8 @@ class Family:
     * `values` gives them. For a histogram, it gives `le` as the last label, and two values more,
       with `count` and `sum` in its place.
     * `web`: it is there also while the controller is not.
+    * `charge`: only a controller in charge measures or decides it. One that stands by has no values
+      of it, or those of before.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Family:
     bound: str
     values: Callable[[State, Own], Values]
     web: bool = False
+    charge: bool = False
 
     @property
     def full_name(self) -> str:
@@ -47,7 +50,7 @@ class Family:
 _HOSTS, _NICS, _ONE = "hosts", "NICs", "1"
 _HELPED = "hosts with a helper"
 
-FAMILIES: tuple[Family, ...] = (
+_ALWAYS: tuple[Family, ...] = (
     # The web process and its stream.
     Family(
         *("ri2n_up", "gauge", "Whether the controller is there: 0 or 1.", (), _ONE),
@@ -98,6 +101,7 @@ FAMILIES: tuple[Family, ...] = (
         (),
         _ONE,
         of.controller("settled"),
+        charge=True,
     ),
     Family(
         "ri2n_controller_start_time_seconds",
@@ -151,6 +155,7 @@ FAMILIES: tuple[Family, ...] = (
         (),
         _ONE,
         of.controller("active_pairs"),
+        charge=True,
     ),
     Family(
         "ri2n_openflow_messages",
@@ -245,6 +250,9 @@ FAMILIES: tuple[Family, ...] = (
         _HOSTS,
         of.each_host(lambda host: host["connected"]),
     ),
+)
+
+_MEASURED: tuple[Family, ...] = (
     Family(
         "ri2n_host_active_pairs",
         "gauge",
@@ -450,3 +458,5 @@ FAMILIES: tuple[Family, ...] = (
     Family("ri2n_rights", "gauge", "The users with rights.", (), _ONE, of.size("rights")),
     Family("ri2n_policies", "gauge", "The policies with a name.", (), _ONE, of.size("policies")),
 )
+
+FAMILIES = (*_ALWAYS, *(replace(family, charge=True) for family in _MEASURED))

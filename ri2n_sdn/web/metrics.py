@@ -47,10 +47,12 @@ def families(state: Mapping[str, Any], own: Own) -> Iterator[Metric]:
     """The metrics of a state, as the operation `watch` gives it, and of the web process.
 
     While the controller is away, the state is old: then there are only those of the web process, so
-    that nobody takes old values for new ones.
+    that nobody takes old values for new ones. For the same reason, a controller that stands by does
+    not have those that the one in charge measures.
     """
+    in_charge = state["controller"].get("in_charge") is not False
     for family in FAMILIES:
-        if own.connected or family.web:
+        if (own.connected or family.web) and (in_charge or not family.charge):
             yield _metric(family, state, own)
 
 

@@ -109,6 +109,13 @@ def test_without_a_controller_there_are_no_old_values(state: dict[str, Any]) -> 
     assert ("ri2n_build_info", "controller", "0.1.0") not in found
 
 
+def test_a_controller_that_stands_by_has_no_values_of_before(state: dict[str, Any]) -> None:
+    waits = {**state, "controller": {**state["controller"], "in_charge": False}}
+    found = {key[0] for key in samples(waits)}
+    assert found == {key[0] for key in samples(state) if not key[0].startswith(_MEASURED)}
+    assert {"ri2n_controller_in_charge", "ri2n_host_connected", "ri2n_problems"} < found
+
+
 def test_names_follow_the_conventions() -> None:
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
@@ -141,6 +148,12 @@ def test_both_formats_can_be_read_back(state: dict[str, Any], openmetrics: bool)
     assert text.endswith("# EOF\n") == openmetrics
 
 
+_MEASURED = (
+    *("ri2n_nic_", "ri2n_cable_", "ri2n_network_", "ri2n_helper_", "ri2n_jobs", "ri2n_user_jobs"),
+    *("ri2n_hosts_in_jobs", "ri2n_reservations", "ri2n_rights", "ri2n_policies"),
+    *("ri2n_host_active_pairs", "ri2n_host_reweights", "ri2n_host_slots_moved"),
+    *("ri2n_controller_settled", "ri2n_active_pairs"),
+)
 STRANGE: tuple[Any, ...] = (
     None,
     True,
