@@ -28,7 +28,8 @@ class JobState:
 
     * `declared`: what each host's bridge says, as last read. `faults`: what is wrong there.
     * `agreement`, `assignment`: the jobs and their paths. `of_host`: what follows for the rows,
-      `channels`: for the helpers.
+      `channels`: for the helpers. `decided`: whether that was decided since this controller is in
+      charge, also for hosts that have not been read yet.
     * `states`: of each job, "installed", "waiting" or "refused", and why.
     * `failed`: by host, the orders that it cannot carry out, and why in its own words.
     * `nudges`: hosts that said that their jobs have changed, and when each is read again.
@@ -43,6 +44,7 @@ class JobState:
     assignment: Assignment = field(default_factory=Assignment)
     of_host: Mapping[str, HostJobs] = field(default_factory=dict)
     channels: Channels = field(default_factory=dict)
+    decided: bool = False
     states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     nudges: Nudges = field(default_factory=Nudges)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -24,6 +24,7 @@ from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.errors import BadInput, Ri2nError
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.assign import assign
+from ri2n_sdn.jobs.believed import believed
 from ri2n_sdn.jobs.declaration import (
     Answer,
     Declaration,
@@ -53,9 +54,10 @@ _TICK_S = 0.5
 _FIRST_READ_S, _READ_S = 1.0, 0.1
 # A host's declarations are read again after this time, in case that a message was lost.
 _AGAIN_S = 2.0
-# A host whose declarations cannot be read for this time is planned without them.
+# A host whose declarations cannot be read for this time is planned without its classes.
 _UNREAD_S = 3.0
-# A job whose host has not come back for this time after the controller took over has ended.
+# A host that has declared nothing for this time after the controller took over runs no job of
+# before.
 _GONE_S = 300.0
 # Switches are told the addresses of isolated jobs again after this time. Most forget an address 300
 # s after its last frame.
@@ -68,8 +70,8 @@ _MAX_UNWRITTEN = 1000
 class JobsApp(OSKenApp):
     """One thread, which has nothing to do until a host declares a job or an operator orders one.
 
-    What hosts declare stands in their bridges, so nothing must be restored when a controller
-    starts: it reads the declarations as it reads rows.
+    What hosts declare stands in their bridges, so a controller that starts reads the declarations
+    as it reads rows. A host that has not answered yet is taken to run what the store remembers.
     """
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
@@ -87,6 +89,10 @@ class JobsApp(OSKenApp):
         # What the last decision was made of. It is made again when one of them has changed.
         self._basis: tuple[object, ...] = ()
         self._seen: dict[str, Job] = {}
+        # The jobs that the controller before this one knew, and those of their hosts that have not
+        # said yet what they run.
+        self._remembered: Mapping[str, Job] = {}
+        self._unheard: frozenset[str] = frozenset()
         self._unwritten: tuple[Record, ...] = ()
         self._loaded, self._loaded_s = False, 0.0
         # The walls of hosts whose addresses the switches were told, and when.
@@ -107,6 +113,7 @@ class JobsApp(OSKenApp):
             if cluster.passive is not None:
                 # Another controller changes the book, and writes down what has ended.
                 self._loaded, self._basis, self._unwritten = False, (), ()
+                cluster.jobs.decided = False
                 cluster.jobs.nudges.keep(())
                 return
             # Nothing is decided before all hosts were asked that the controller waited for.
@@ -125,6 +132,7 @@ class JobsApp(OSKenApp):
         with cluster.lock:
             fabric, state = cluster.fabric(), cluster.jobs
             declared = dict(state.declared)
+            self._give_up(now_s)
         self._end_orders(time.time())
         # What one host declares must not end the decisions on all others, let alone the controller.
         with cluster.contain_cluster_fault("jobs cannot be decided on, so paths stay as they are"):
@@ -133,16 +141,25 @@ class JobsApp(OSKenApp):
             self._announce(fabric, state.of_host, now_s)
         self._admit(now_s)
         self._tell()
-        self._keep(time.time())
+        # Before the first decision, jobs that are not known have not ended.
+        if self._basis:
+            if not self._unheard:
+                self._remembered = {}
+            self._keep(time.time())
 
     def _take_over(self, now_s: float) -> None:
         """Go on from what the book has just read."""
         state = self.cluster.jobs
         self._seen = state.book.of_hosts()
         self._loaded, self._loaded_s = True, now_s
-        self._installed_as = {
-            key: (job.hosts, job.policy) for key, job in state.book.installed().items()
-        }
+        installed = state.book.installed()
+        self._installed_as = {key: (job.hosts, job.policy) for key, job in installed.items()}
+        # Who has carried out an order is known only of one that all have.
+        orders = {key: job for key, job in installed.items() if job.source == "order"}
+        self._remembered = {**self._seen, **orders}
+        hosts = {host for job in self._remembered.values() for host in job.hosts}
+        with self.cluster.lock:
+            self._unheard = frozenset(hosts - state.declared.keys())
         if state.book.identity:
             # A controller that starts anew must make the same addresses.
             state.key = blake2b(state.book.identity.encode(), digest_size=32).digest()
@@ -238,6 +255,7 @@ class JobsApp(OSKenApp):
             if member is None or member.channel is not reading.channel:
                 return
             self._read[name] = reading.channel, time.monotonic()
+            self._unheard -= {name}
             self.cluster.counters["declarations_read"] += 1
             self.cluster.counters["dropped_declaration_malformed"] += len(
                 set(faults) - set(state.faults.get(name, ()))
@@ -267,6 +285,11 @@ class JobsApp(OSKenApp):
         """Let hosts be planned whose declarations were read, or cannot be read in time."""
         cluster = self.cluster
         with cluster.lock:
+            if not cluster.jobs.decided:
+                # From now on, it can be found out of each host which frames it accepts.
+                cluster.jobs.decided = True
+                for member in cluster.members.values():
+                    member.dirty = True
             for name in self._met.keys() - cluster.members.keys():
                 del self._met[name]
             for name, member in cluster.members.items():
@@ -292,15 +315,18 @@ class JobsApp(OSKenApp):
             state.book.reservations.values(), list(state.agreement.jobs.values()), now_s
         )
         phases = [(each.id, each.begin_s <= now_s, each.end_s <= now_s) for each in reserved]
-        basis = (fabric, declared, state.book.version, phases)
+        basis = (fabric, declared, self._unheard, state.book.version, phases)
         if self._basis and fabric is self._basis[0] and basis[1:] == self._basis[1:]:
             return
+        book = state.book
         every = [each for declarations in declared.values() for each in declarations]
+        every += believed(self._remembered, self._unheard, every, book.orders, book.moves)
         # With no job now and none before, nothing follows.
         if not every and not reserved and state.agreement == Agreement():
             self._basis = basis
             return
-        agreement = moved(agree(every, state.book.orders, state.agreement), state.book.moves)
+        before = replace(state.agreement, jobs={**self._remembered, **state.agreement.jobs})
+        agreement = moved(agree(every, book.orders, before), book.moves)
         jobs = at((replace(job, id=key) for key, job in agreement.jobs.items()), reserved, now_s)
         # The decision must not depend on itself: it is made from all paths.
         plain = replace(fabric, reserved=None)
@@ -505,12 +531,11 @@ class JobsApp(OSKenApp):
         with cluster.lock:
             jobs = dict(state.agreement.jobs)
             kept = {key: (job, *state.states.get(key, ("", ""))) for key, job in jobs.items()}
-            unheard = self._unheard({host for job in self._seen.values() for host in job.hosts})
         over = []
         for key, job in list(self._seen.items()):
             if key in jobs or key in state.book.orders:
                 continue
-            if not unheard.isdisjoint(job.hosts):
+            if not self._unheard.isdisjoint(job.hosts):
                 kept.setdefault(key, (job, "waiting", "its hosts are away"))
                 continue
             del self._seen[key]
@@ -534,22 +559,19 @@ class JobsApp(OSKenApp):
         with cluster.lock:
             cluster.faults.pop("jobs are not kept", None)
 
-    def _unheard(self, hosts: Iterable[str]) -> set[str]:
-        """The hosts that may still run a job that none declares (cluster.lock is held).
+    def _give_up(self, now_s: float) -> None:
+        """Take it that some hosts run none of the jobs of before (cluster.lock is held).
 
-        These are the hosts that have declared nothing yet since this controller took over: those
-        that are away, and for some time those that cannot be read. A host that was read and then
-        left has said which jobs it has. If its jobs of before were kept as well, a host that comes
-        and goes could have any number of them.
+        These are the hosts that had their time since this controller took over and have declared
+        nothing. A host that is away and known may still run them. One that was read and then left
+        has said which jobs it has: if its jobs of before were kept as well, a host that comes and
+        goes could have any number of them.
         """
-        members, declared = self.cluster.members, self.cluster.jobs.declared
-        fresh = time.monotonic() - self._loaded_s < _GONE_S
-        return {
-            name
-            for name in hosts
-            if name not in declared
-            and (fresh or (name in members and members[name].channel is None))
-        }
+        if now_s - self._loaded_s >= _GONE_S:
+            members = self.cluster.members
+            self._unheard = frozenset(
+                name for name in self._unheard if name in members and members[name].channel is None
+            )
 
     def _fault(self, text: str) -> None:
         with self.cluster.lock:

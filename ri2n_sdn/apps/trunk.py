@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 
 # Before Python 3.11 this is another class than the built-in TimeoutError.
@@ -126,6 +127,9 @@ class TrunkApp(OSKenApp):
             ]
             for member, _ in work:
                 member.busy = True
+            # Hosts that become known meanwhile are planned by a later turn, after `_adopt`.
+            known = {name for name, member in cluster.members.items() if member.jobs_known}
+            decided = cluster.jobs.decided
             self._answering = sum(
                 member.channel is not None and member.channel.mute_s(now_s) < MUTE_S
                 for member in cluster.members.values()
@@ -135,15 +139,18 @@ class TrunkApp(OSKenApp):
             self._read(unread)
             if cluster.started:
                 read = {member.name for member, _ in unread}
-                # The rows of a host depend on its jobs.
-                self._adopt(
-                    [
+                # The rows of a host depend on its jobs. A host that is late with what it declares,
+                # and perhaps mute, still receives frames, and other hosts' rows depend on that.
+                with cluster.lock:
+                    found = [
                         member
-                        for member, _ in work
-                        if member.jobs_known and (member.name in read or not member.adopted)
+                        for name, member in cluster.members.items()
+                        if member.installed is not None
+                        and (decided or name in known)
+                        and (name in read or not member.adopted)
                     ]
-                )
-            changes = self._plan(work)
+                self._adopt(found)
+            changes = self._plan(work, known)
             # All hosts can receive by the new plan before any host sends by it. They go on
             # receiving by the old plan until no host sends by it any more.
             for phase in Phase:
@@ -254,7 +261,7 @@ class TrunkApp(OSKenApp):
                         member.extra_macs, member.guests = extra, guests
                         self.cluster.topology_changed()
 
-    def _adopt(self, members: list[Member]) -> None:
+    def _adopt(self, members: Sequence[Member]) -> None:
         """Take over what an earlier controller left in these hosts.
 
         These are the slot tables that are installed, and whether the hosts accept frames with NIC
@@ -262,6 +269,8 @@ class TrunkApp(OSKenApp):
         moves no flow.
         """
         cluster = self.cluster
+        if not members:
+            return
         with cluster.lock:
             fabric = cluster.fabric()
         for member in members:
@@ -316,10 +325,12 @@ class TrunkApp(OSKenApp):
             member.accepts_wire = accepts
             self.cluster.topology_changed()
 
-    def _plan(self, work: list[tuple[Member, Channel]]) -> list[tuple[Member, Channel, Change]]:
+    def _plan(
+        self, work: list[tuple[Member, Channel]], known: Collection[str]
+    ) -> list[tuple[Member, Channel, Change]]:
         """What to send to each host. All hosts are planned by the same fabric.
 
-        What changes meanwhile makes hosts dirty again.
+        The jobs of the hosts in `known` are known. What changes meanwhile makes hosts dirty again.
         """
         cluster = self.cluster
         with cluster.lock:
@@ -340,7 +351,7 @@ class TrunkApp(OSKenApp):
                 # This is much work where hosts are many. The lock is not held for it, so that no
                 # other thread waits. `busy` keeps other threads from this host; what they would
                 # have changed makes it dirty again.
-                wanted = self._wanted(fabric, member)
+                wanted = self._wanted(fabric, member, known)
                 with cluster.lock:
                     installed = member.installed
                 missing = difference(wanted, installed) if installed is not None else None
@@ -409,7 +420,7 @@ class TrunkApp(OSKenApp):
                 _send_message(channel, message)
         return phase is Phase.SEND or bool(change)
 
-    def _wanted(self, fabric: Fabric, member: Member) -> Wanted:
+    def _wanted(self, fabric: Fabric, member: Member, known: Collection[str]) -> Wanted:
         """A host's plan: full, or for probes alone while the controller does not know enough."""
         cluster = self.cluster
         host = fabric.hosts[member.name]
@@ -422,7 +433,7 @@ class TrunkApp(OSKenApp):
                 for (sender, receiver), slots in cluster.pair_slots.items()
                 if sender == member.name and receiver in fabric.hosts
             }
-        if not started or not wired or not member.jobs_known:
+        if not started or not wired or member.name not in known:
             return plan_probes_only(host)
         return plan_host(fabric, member.name, pairs, cluster.config.slots, of_jobs)
 

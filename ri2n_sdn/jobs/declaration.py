@@ -22,6 +22,7 @@ __all__ = [
     "MAX_FAILURE",
     "MAX_NOTE_BYTES",
     "STATES",
+    "UNKNOWN_CLASS",
     "Answer",
     "Declaration",
     "Failure",
@@ -47,9 +48,16 @@ STATES = ("installed", "waiting", "refused")
 """What the controller answers to a declaration."""
 
 
+UNKNOWN_CLASS = 0
+"""The class of a job at a host that has not said it to this controller yet (jobs.believed)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A job as one host declares it. `number` is its class there, 1..MAX_CLASS."""
+    """A job as one host declares it.
+
+    `number` is its class there, 1..MAX_CLASS, or UNKNOWN_CLASS.
+    """
 
     host: str
     number: int

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ri2n_sdn.jobs.declaration import Declaration
+from ri2n_sdn.jobs.declaration import UNKNOWN_CLASS, Declaration
 from ri2n_sdn.jobs.model import Job
 
 __all__ = ["Agreement", "agree"]
@@ -26,7 +26,8 @@ class Agreement:
     * `jobs`: by id, with the hosts that agree. Where hosts that do not agree declare one id, only
       one of the jobs has it; the id of another becomes `ID@HOST`, with its first host. No declared
       id has an `@`.
-    * `classes`: for each job, the class that each of its hosts gave it.
+    * `classes`: for each job, the class that each of its hosts gave it. A host is left out while
+      its class is unknown.
     * `refused`, `waiting`: by host and id, what keeps the host out of the job, or which hosts the
       job still waits for, in one line.
     """
@@ -79,7 +80,7 @@ def agree(
     for name, of_order in sorted(orders.items()):
         members = tuple(each.host for each in of_order)
         jobs[name] = replace(ordered[name], hosts=members, source="order")
-        classes[name] = {each.host: each.number for each in of_order}
+        classes[name] = _classes(of_order)
         line = _waits(name, set(ordered[name].hosts) - set(members))
         waiting.update({(host, name): line for host in members if line})
     for name, declared in sorted(by_id.items()):
@@ -89,7 +90,7 @@ def agree(
             members = tuple(each.host for each in group)
             key = name if group is first else f"{name}@{members[0]}"
             jobs[key] = replace(_joined(group), id=key)
-            classes[key] = {each.host: each.number for each in group}
+            classes[key] = _classes(group)
             line = _waits(name, {host for each in group for host in each.job.hosts} - {*members})
             waiting.update({(host, name): line for host in members if line})
     return Agreement(jobs, classes, refused, waiting)
@@ -115,10 +116,16 @@ def _once_per_host(
             refused[host, name] = f"{host} declares job {name} with class {ids[host, name]} already"
             classes[host, number] = name
         else:
-            classes[host, number] = name
+            if number != UNKNOWN_CLASS:
+                classes[host, number] = name
             ids[host, name] = number
             kept.append(each)
     return kept
+
+
+def _classes(declared: Iterable[Declaration]) -> dict[str, int]:
+    """The class of a job at each of its hosts, where it is known."""
+    return {each.host: each.number for each in declared if each.number != UNKNOWN_CLASS}
 
 
 def _fault_of_order(declared: Declaration, order: Job | None) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.jobs.model import Job, Policy
 
-__all__ = ["Move", "move_of", "moved"]
+__all__ = ["Move", "move_of", "moved", "moved_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,16 @@ def move_of(job: Job, moves: Mapping[str, Move]) -> Move | None:
     return move
 
 
+def moved_job(job: Job, moves: Mapping[str, Move]) -> Job:
+    """The job with the policy to which it was moved; the same job when it was not."""
+    move = move_of(job, moves)
+    if move is None:
+        return job
+    return replace(job, policy=replace(move.policy, max_rate_bps=job.policy.max_rate_bps))
+
+
 def moved(agreement: Agreement, moves: Mapping[str, Move]) -> Agreement:
     """The agreement of hosts with the policies to which jobs were moved."""
-    jobs = {}
-    for key, job in agreement.jobs.items():
-        move = move_of(job, moves)
-        if move is not None:
-            policy = replace(move.policy, max_rate_bps=job.policy.max_rate_bps)
-            jobs[key] = replace(job, policy=policy)
-    return replace(agreement, jobs={**agreement.jobs, **jobs}) if jobs else agreement
+    jobs = {key: moved_job(job, moves) for key, job in agreement.jobs.items()}
+    same = all(jobs[key] is job for key, job in agreement.jobs.items())
+    return agreement if same else replace(agreement, jobs=jobs)

@@ -96,7 +96,7 @@ def plan_jobs(
     """What each host's rows must hold, without the messages for its scripts.
 
     Hosts without a job that needs rows are left out. A refused job needs none: its packets go as
-    everybody's.
+    everybody's. A host whose class of a job is unknown gets no rows for the class.
     """
     tables: dict[str, list[ClassTable]] = {}
     enclosures: dict[str, Enclosure] = {}
@@ -111,6 +111,8 @@ def plan_jobs(
                 secret = job_secret(cluster_key, key)
                 members = frozenset(name for name in job.hosts if name in fabric.hosts)
                 enclosures[host] = Enclosure(key, secret, members, job.policy.services)
+            if host not in numbers:
+                continue
             own = tables_of(fabric, assignment, key, job, host)
             tables.setdefault(host, []).extend(
                 ClassTable(

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.problem_texts import problem_texts
 from tests.waiting import wait_until
 
@@ -423,9 +424,36 @@ def test_an_order_reaches_its_hosts_and_ends(sandbox: Sandbox) -> None:
     assert sandbox.ask("job_history")["jobs"][0]["why"].endswith("ended it")
 
 
+# The controller gets what the hosts with these datapath IDs declare when a file is there, not
+# before. All else that they answer comes at once.
+LATE = """
+import threading, time
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+import ri2n_sdn.apps.jobs as jobs
+begin = jobs.Reading.begin
+def late(channel, believed):
+    reading = begin(channel, believed)
+    if channel.datapath.id not in {ids} or Path({file!r}).exists():
+        return reading
+    held = Future()
+    def answer():
+        while not Path({file!r}).exists():
+            time.sleep(0.01)
+        held.set_result(reading.declared.result())
+    threading.Thread(target=answer, daemon=True).start()
+    return replace(reading, declared=held)
+jobs.Reading = SimpleNamespace(begin=late)
+"""
+
+
+@pytest.mark.parametrize("late", ["", "BD"], ids=["all answer", "two answer late"])
 def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
-    sandbox: Sandbox, site: Site
+    sandbox: Sandbox, site: Site, late: str, tmp_path: Path
 ) -> None:
+    """Nobody waits for a host that answers late, and others get no row on account of it."""
     for host in "AB":
         declare(sandbox, host, job("kept", 1, "AB", "exclusive"))
     for host in "CD":
@@ -442,9 +470,46 @@ def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
     # Open vSwitch adds what it has sent to the counters of rows now and then. A controller that
     # begins meanwhile sees them grow, and takes the pair for active.
     sandbox.ovs.appctl("revalidator/purge")
-    sandbox.start_controller(strategy="max_min", extra=site.options)
+    answer = tmp_path / "answer"
+    ids = [sandbox.number[host] for host in late]
+    before = LATE.format(ids=ids, file=str(answer)) if late else ""
+    sandbox.start_controller(strategy="max_min", before=before, extra=site.options)
+    if late:
+        await_decided_without(sandbox, late)
+        answer.touch()
     sandbox.wait_settled()
     await_installed(sandbox, "kept", "walls")
     counters = sandbox.ask("status")["counters"]
     assert (counters.get("flow_mods", 0), counters.get("group_mods", 0)) == (0, 0), counters
     assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1)) == used
+
+
+def await_decided_without(sandbox: Sandbox, late: str) -> None:
+    """Wait until the controller has decided on jobs, though it does not know those of some hosts.
+
+    All other hosts were read again afterwards, so their rows have been planned.
+    """
+
+    def asked() -> dict[str, Any]:
+        try:
+            return sandbox.ask("status")
+        except NotAvailable:
+            return {}
+
+    def all_connected() -> bool:
+        hosts = asked().get("hosts", ())
+        return len(hosts) == len(HOSTS) and all(host["connected"] for host in hosts)
+
+    wait_until(lambda: asked(), "the controller does not answer")
+    sandbox.hurry()
+    wait_until(all_connected, lambda: str(asked()))
+    wait_until(lambda: state(sandbox, "kept"), lambda: str(sandbox.ask("job_list")))
+    read = [host for host in HOSTS if host not in late]
+    before = sandbox.ask("status")["counters"]["declarations_read"]
+    for _ in range(3):
+        for host in read:
+            nudge(sandbox, host)
+    wait_until(
+        lambda: sandbox.ask("status")["counters"]["declarations_read"] >= before + len(read),
+        lambda: str(sandbox.ask("status")["counters"]),
+    )

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.assign import Assignment, assign
-from ri2n_sdn.jobs.declaration import Declaration
+from ri2n_sdn.jobs.declaration import UNKNOWN_CLASS, Declaration
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, PathTable, Policy
 from ri2n_sdn.pipeline.helper_texts import channels_to, links_to
 from ri2n_sdn.pipeline.job_plan import Channels, job_secret, number_channels, plan_jobs
+from ri2n_sdn.pipeline.jobs import NO_JOBS
 from tests.unit.bridge_model import Cluster
 
 KEY = bytes(range(32))
@@ -48,6 +49,17 @@ def test_each_host_gets_the_class_that_it_gave_the_job() -> None:
         "B": [9],
     }
     assert set(plan["A"].tables[0].paths) == {"B"}, "C is not in the job"
+
+
+def test_a_host_whose_class_is_unknown_gets_walls_alone_and_the_others_what_they_need() -> None:
+    fabric = Cluster(THREE).fabric
+    for kind in ("exclusive", "isolated"):
+        job = declared("a", "AB", Policy(kind))
+        whole = plan_jobs(*decided(fabric, job), KEY)
+        job[1] = replace(job[1], number=UNKNOWN_CLASS)
+        plan = plan_jobs(*decided(fabric, job), KEY)
+        assert plan["A"] == whole["A"] and whole["B"] != NO_JOBS
+        assert plan.get("B", NO_JOBS) == replace(whole["B"], tables=())
 
 
 def test_named_paths_hold_towards_every_host() -> None:

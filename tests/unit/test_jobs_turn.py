@@ -235,7 +235,8 @@ def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
     app = app_of(store, A=Host(), B=silent)
     turn(app)
-    assert store.state().jobs["b"].state == "waiting" and not app.cluster.jobs.book.history
+    assert jobs_of(app.cluster) == {"b"}
+    assert store.state().jobs["b"].state == "installed" and not app.cluster.jobs.book.history
     silent.late = False
     silent.answer_all()
     turn(app)
@@ -245,6 +246,93 @@ def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPa
     turn(app)
     (record,) = app.cluster.jobs.book.history
     assert record.id == "b" and not store.state().jobs
+
+
+def kept_jobs() -> tuple[FakeStore, list[Declaration]]:
+    """A store that knows two jobs, and what their hosts declare: the first one also of `B`."""
+    store = FakeStore()
+    one = Job("one", "alice", 7, ("A", "B"), Policy("exclusive"), 10.0)
+    walls = Job("walls", "bob", 8, ("C", "D"), Policy("isolated"), 11.0)
+    JobBook(store).keep({job.id: (job, "installed", "") for job in (one, walls)})
+    return store, [
+        Declaration(host, number, job)
+        for number, job in ((1, one), (2, walls))
+        for host in job.hosts
+    ]
+
+
+@pytest.mark.parametrize("late", ["B", "D", "BD", "AC", "ABCD"])
+def test_a_host_that_answers_late_after_a_start_changes_nothing_for_others(
+    late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were taken away would be needed again as soon as the host answers."""
+    monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
+    store, declarations = kept_jobs()
+    by_host = {each.host: Host(each) for each in declarations}
+    at_once = app_of(store, **by_host)
+    turn(at_once)
+    store, _ = kept_jobs()
+    hosts = {each.host: Host(each) for each in declarations}
+    app = app_of(store, **hosts)
+    heard, members = set(hosts) - set(late), app.cluster.members
+    for name, host in hosts.items():
+        host.late, members[name].jobs_known = name in late, False
+    turn(app)
+    assert {name: app.cluster.jobs.rules(name) for name in heard} == {
+        name: at_once.cluster.jobs.rules(name) for name in heard
+    }
+    assert {name: members[name].jobs_known for name in hosts} == {
+        name: name in heard for name in hosts
+    }, "a host is planned when its classes are known"
+    for name in heard:
+        members[name].dirty = False
+    for name in late:
+        hosts[name].late = False
+        hosts[name].answer_all()
+    turn(app)
+    assert app.cluster.jobs.of_host == at_once.cluster.jobs.of_host
+    assert not any(members[name].dirty for name in heard)
+    assert all(member.jobs_known for member in members.values())
+    assert {row.state for row in store.state().jobs.values()} == {"installed"}
+    assert not app.cluster.jobs.book.history
+
+
+def test_only_its_own_answer_or_a_long_time_ends_the_jobs_of_a_late_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
+    store, declarations = kept_jobs()
+    hosts = {each.host: Host(each) for each in declarations}
+    hosts["B"].late = hosts["D"].late = True
+    app = app_of(store, **hosts)
+    turn(app)
+    hosts["A"].declared = ()
+    nudge(app, "A")
+    turn(app)
+    jobs = app.cluster.jobs.agreement.jobs
+    assert {key: job.hosts for key, job in jobs.items()} == {"one": ("B",), "walls": ("C", "D")}
+    hosts["B"].declared, hosts["B"].late = (), False
+    hosts["B"].answer_all()
+    turn(app)
+    assert jobs_of(app.cluster) == {"walls"}
+    app._loaded_s -= 2 * jobs_module._GONE_S
+    turn(app)
+    assert app.cluster.jobs.agreement.jobs["walls"].hosts == ("C",)
+    app.cluster.members["D"].channel = None
+    turn(app)
+    assert app.cluster.jobs.agreement.jobs["walls"].hosts == ("C",), "it was given up"
+
+
+def test_a_first_decision_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, declarations = kept_jobs()
+    app = app_of(store, **{each.host: Host(each) for each in declarations})
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs_module, "agree", lambda *_: 1 / 0)
+        turn(app)
+    assert app.cluster.faults
+    assert set(store.state().jobs) == {"one", "walls"} and not app.cluster.jobs.book.history
+    turn(app)
+    assert not app.cluster.faults and jobs_of(app.cluster) == {"one", "walls"}
 
 
 def test_more_messages_before_the_next_read_wake_nobody_and_the_last_one_is_read() -> None:
