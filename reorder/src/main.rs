@@ -6,7 +6,7 @@ use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::coalesce::{self, Coalescer};
 use ri2n_reorder::options::{self, NoOptions, Options, Strategy};
 use ri2n_reorder::run::devices::{Devices, Facts};
-use ri2n_reorder::run::log::{say, show, Level};
+use ri2n_reorder::run::log::{self, say, Format, Level};
 use ri2n_reorder::run::status::StatusSocket;
 use ri2n_reorder::run::Loop;
 use ri2n_reorder::seq::Seq;
@@ -18,9 +18,9 @@ use ri2n_reorder::wire::{Mac, ETHERNET, NO_LIMIT};
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     if arguments.next().as_deref() == Some(watchdog::GUARD) {
-        watchdog::guard(arguments)
-            .into_iter()
-            .for_each(|done| say(Level::Error, format_args!("{done}")));
+        let json = arguments.next().as_deref() == Some(Format::Json.word());
+        log::show(Level::Error, if json { Format::Json } else { Format::Text });
+        watchdog::guard(arguments).into_iter().for_each(|done| say!(Level::Error, "{done}"));
         return ExitCode::SUCCESS;
     }
     let options = match Options::parse(std::env::args_os()) {
@@ -30,18 +30,21 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(NoOptions::Wrong(text)) => {
-            say(Level::Error, format_args!("{text}"));
+            say!(Level::Error, "{text}");
             return ExitCode::from(2);
         }
     };
-    show(options.log_level);
-    match start(&options) {
+    log::show(options.log_level, options.log_format);
+    log::take_panics();
+    let end = match start(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(Level::Error, format_args!("{error}"));
+            say!(Level::Error, "{error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    log::tell_all();
+    end
 }
 
 fn start(options: &Options) -> Result<(), Unavailable> {
@@ -51,15 +54,12 @@ fn start(options: &Options) -> Result<(), Unavailable> {
     let mut watchdog = Watchdog::new();
     watchdog.tell_manager();
     if options.watchdog_ms > 0 {
-        let started = watchdog.start_guard(options.watchdog_ms);
+        let started = watchdog.start_guard(options.watchdog_ms, options.log_format.word());
         started.map_err(|error| Unavailable::because("watchdog", &error))?;
     }
     if options.realtime {
         if let Err(error) = sys::priority::take_real_time() {
-            say(
-                Level::Warn,
-                format_args!("no real-time priority: {}; going on without", sys::reason(&error)),
-            );
+            say!(Level::Warn, "no real-time priority: {}; going on without", sys::reason(&error));
         }
     }
     let now = sys::now();
@@ -77,7 +77,7 @@ fn start(options: &Options) -> Result<(), Unavailable> {
     };
     let mut main_loop = Loop::new(devices, engine, Coalescer::new(merge), signals, status)?;
     main_loop.watched_by(watchdog);
-    say(Level::Info, format_args!("ready, plain side {}", options.plain));
+    say!(Level::Info, "ready, plain side {}", options.plain);
     main_loop.run()
 }
 

@@ -73,6 +73,9 @@ struct Arguments {
     /// How much goes to standard error
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
+    /// How a line on standard error looks
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, Eq, PartialEq)]
@@ -106,6 +109,25 @@ pub enum LogLevel {
     Info,
     /// Links, rates, sessions.
     Debug,
+}
+
+/// How a line on standard error looks.
+#[derive(ValueEnum, Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object, for programs that collect logs.
+    Json,
+}
+
+impl LogFormat {
+    /// The word that the option takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
 }
 
 /// A NIC, as named on the command line.
@@ -167,6 +189,8 @@ pub struct Options {
     pub realtime: bool,
     /// How much goes to standard error.
     pub log_level: LogLevel,
+    /// How a line on standard error looks.
+    pub log_format: LogFormat,
 }
 
 /// Why there are no options.
@@ -228,6 +252,7 @@ impl Arguments {
             watchdog_ms: self.watchdog_ms.into(),
             realtime: self.realtime,
             log_level: self.log_level,
+            log_format: self.log_format,
         })
     }
 }

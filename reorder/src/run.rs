@@ -23,7 +23,6 @@ use crate::sys::watchdog::Watchdog;
 use crate::sys::{self, Unavailable};
 use crate::Nanos;
 use devices::{Devices, Wire};
-use log::Level;
 use outlets::Outlets;
 use status::StatusSocket;
 
@@ -243,6 +242,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
     fn count_nics(&mut self, now: Nanos) -> Result<(), Unavailable> {
         let busy = self.last_frame != 0 && now.saturating_sub(self.last_frame) < COUNT_IDLE;
         self.next_count = now + if busy { COUNT_BUSY } else { COUNT_IDLE };
+        log::tell_late(now);
         let wanted = self.driver.nics();
         let mut found = Vec::with_capacity(wanted.len());
         let read = self.nics.rx_bytes(|name, bytes| {
@@ -280,7 +280,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         {
             match signal {
                 Signal::Stop => go_on = false,
-                Signal::Show => log::say(Level::Error, format_args!("{}", self.status())),
+                Signal::Show => log::write_state(&self.status()),
             }
         }
         Ok(go_on)

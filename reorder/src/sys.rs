@@ -13,6 +13,7 @@ pub mod watchdog;
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use crate::Nanos;
 
@@ -55,6 +56,28 @@ pub fn reason(error: &io::Error) -> String {
 pub fn now() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+}
+
+/// A time since 1970 as a calendar has it in UTC, to the millisecond: `2026-01-31T09:30:00.125Z`.
+pub fn utc(unix: Duration) -> String {
+    let seconds = libc::time_t::try_from(unix.as_secs()).unwrap_or(0);
+    // SAFETY: a `tm` of zeros is valid. gmtime_r reads the number and writes the `tm`, and keeps
+    // neither.
+    let tm = unsafe {
+        let mut tm = std::mem::zeroed::<libc::tm>();
+        libc::gmtime_r(&seconds, &mut tm);
+        tm
+    };
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+        tm.tm_year + 1900,
+        tm.tm_mon + 1,
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+        unix.subsec_millis()
+    )
 }
 
 /// A random number.

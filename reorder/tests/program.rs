@@ -48,6 +48,32 @@ fn a_missing_device_gives_one_line_and_exit_code_1() {
     assert!(line(&output).contains("there is no interface"), "{output:?}");
 }
 
+/// The only line that the program wrote, as the JSON object that it is.
+fn event(output: &Output) -> serde_json::Value {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(text.is_ascii() && text.trim_end().lines().count() == 1, "{text}");
+    serde_json::from_str(&text).expect(&text)
+}
+
+#[test]
+fn the_log_is_json_where_that_is_wanted_and_no_name_breaks_its_line() {
+    let mut command = program("--log-format json --plain");
+    let output = command.arg("no\"\u{9d}\u{2028}tap").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(!line(&output).contains('\u{2028}'), "a wrong option is a plain line: {output:?}");
+    let output = program("--log-format json").args(["--wire", "no\"\u{202e}tap"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let event = event(&output);
+    let said = event["message"].as_str().unwrap();
+    assert!(said.starts_with("there is no interface no\"\\u202etap"), "{event}");
+    assert_eq!((&event["level"], &event["logger"]), (&"error".into(), &"ri2n.reorder".into()));
+    assert!(event["time"].as_str().unwrap().ends_with('Z'), "{event}");
+    assert!(event["where"].as_str().unwrap().starts_with("main.rs:"), "{event}");
+    let output = program("--log-format xml").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(line(&output).contains("[possible values: text, json]"), "{output:?}");
+}
+
 /// Ends the process if the test fails before the process has ended.
 struct Helper(Child);
 
@@ -124,6 +150,40 @@ fn a_helper_lives_and_ends() {
         let (code, text) = end(helper);
         assert_eq!(code, Some(1));
         assert!(text.contains("TAP plain is gone"), "{text}");
+    });
+}
+
+#[test]
+fn the_state_and_the_guards_last_words_are_json_too() {
+    in_namespace("the_state_and_the_guards_last_words_are_json_too", || {
+        make_tap("plain");
+        make_tap("wire");
+        let socket = Socket(std::env::temp_dir().join(format!("ri2n-json-{}", std::process::id())));
+        let socket = socket.0.to_str().unwrap();
+        let options = format!("--plain plain --wire wire --status {socket} --log-format json");
+        let helper = Helper(program(&options).spawn().unwrap());
+        status(socket);
+        run("kill", &format!("-USR1 {}", helper.0.id()));
+        run("kill", &format!("-TERM {}", helper.0.id()));
+        let (code, text) = end(helper);
+        assert_eq!(code, Some(0), "{text}");
+        let events: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        assert_eq!(events[0]["message"], "ready, plain side plain");
+        assert_eq!(events[0]["template"], "ready, plain side {}");
+        assert_eq!((events.len(), events[1]["state"]["io"].is_object()), (2, true), "{text}");
+
+        let helper = Helper(program(&format!("{options} --watchdog-ms 1000")).spawn().unwrap());
+        status(socket);
+        run("kill", &format!("-STOP {}", helper.0.id()));
+        let mut helper = helper;
+        let ended = wait_for("the watchdog", || helper.0.try_wait().unwrap());
+        assert_eq!(ended.signal(), Some(9));
+        let mut text = String::new();
+        helper.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(last["message"], "it did not move for 1000 ms: killed by its watchdog");
+        assert_eq!(last["level"], "error");
     });
 }
 

@@ -43,7 +43,7 @@ fn everything_can_be_set() {
     let options = parse(
         "--plain p --wire w --mac 02:00:00:00:00:0A --mtu-wire 9000 --overhead 0 --udp-unordered \
          --max-memory 1.5M --gro off --repair-ms 0 --hbspan-ms 250 --status /run/s \
-         --log-level debug --watchdog-ms 500 --realtime",
+         --log-level debug --log-format json --watchdog-ms 500 --realtime",
     );
     let expected = Options {
         mode: Mode::Bridge { wire: "w".into() },
@@ -60,6 +60,7 @@ fn everything_can_be_set() {
         watchdog_ms: 500,
         realtime: true,
         log_level: LogLevel::Debug,
+        log_format: LogFormat::Json,
     };
     assert_eq!(options.unwrap(), expected);
 }

@@ -99,7 +99,7 @@ fn own_nic(interfaces: &Interfaces, port: u8, nic: &Nic) -> Result<OwnNic, Unava
         ))
     })?;
     if !interfaces.is_up(&name) {
-        say(Level::Warn, format_args!("NIC {name} is down, or has no carrier"));
+        say!(Level::Warn, "NIC {name} is down, or has no carrier");
     }
     Ok(OwnNic { port, name, mac, rate_bps })
 }

@@ -165,6 +165,8 @@ struct NicOut {
     queue: VecDeque<Vec<u8>>,
     count: Counters,
     waits: bool,
+    /// Why the NIC could not be opened again; empty where it could. It is said once.
+    closed: String,
 }
 
 impl NicOut {
@@ -363,7 +365,7 @@ impl<M: Merge> Outlets<M> {
                     || nic.mac.and_then(|mac| interfaces.with_mac(mac).ok()).unwrap_or_default();
                 let others = || alike().into_iter().find(|name| !taken.contains(name));
                 if let Some(name) = interfaces.name(nic.socket.index()).ok().or_else(others) {
-                    say(Level::Warn, format_args!("NIC {} is called {name} now", nic.name));
+                    say!(Level::Warn, "NIC {} is called {name} now", nic.name);
                     nic.name.clone_from(&name);
                     renamed.push((port, name));
                 }
@@ -371,11 +373,16 @@ impl<M: Merge> Outlets<M> {
             if interfaces.index(&nic.name).is_ok_and(|index| index != nic.socket.index()) {
                 match PacketSocket::open(&nic.name, ETHERTYPE) {
                     Ok(socket) => {
-                        say(Level::Warn, format_args!("NIC {} was made anew: using it", nic.name));
+                        say!(Level::Warn, "NIC {} was made anew: using it", nic.name);
                         nic.socket = socket;
+                        nic.closed.clear();
                         opened.push(port);
                     }
-                    Err(error) => say(Level::Warn, format_args!("{error}")),
+                    Err(error) if nic.closed != error.0 => {
+                        say!(Level::Warn, "NIC {} was made anew: {error}", nic.name);
+                        nic.closed = error.0;
+                    }
+                    Err(_) => {}
                 }
             }
         }
@@ -435,7 +442,15 @@ impl<M: Merge> Sink for Outlets<M> {
 
 fn nic_out(name: String, socket: PacketSocket) -> NicOut {
     let mac = Interfaces::open().and_then(|interfaces| interfaces.mac(&name)).ok();
-    NicOut { name, mac, socket, queue: VecDeque::new(), count: Counters::default(), waits: false }
+    NicOut {
+        name,
+        mac,
+        socket,
+        queue: VecDeque::new(),
+        count: Counters::default(),
+        waits: false,
+        closed: String::new(),
+    }
 }
 
 /// The bytes of a tag of priority 0.

@@ -63,10 +63,11 @@ impl Watchdog {
         }
     }
 
-    /// Starts a guard, which kills this process when it does not move for `limit_ms`.
-    pub fn start_guard(&mut self, limit_ms: u64) -> io::Result<()> {
+    /// Starts a guard, which kills this process when it does not move for `limit_ms`. The guard's
+    /// command line begins with [`GUARD`] and `format`, the form of its log.
+    pub fn start_guard(&mut self, limit_ms: u64, format: &str) -> io::Result<()> {
         let mut guard = Command::new("/proc/self/exe")
-            .args([GUARD, &std::process::id().to_string(), &limit_ms.to_string()])
+            .args([GUARD, format, &std::process::id().to_string(), &limit_ms.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
