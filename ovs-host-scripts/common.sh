@@ -14,16 +14,160 @@ readonly COOKIE_MASK=0x5249000000000000/0xffff000000000000
 # shellcheck disable=SC2034
 readonly FIRST_GUEST_PORT=2001 MAX_EXTRA_MACS=256
 
+# ---- messages: each is one line
+#
+# The terminal may be gone, because the NICs that carry the ssh session are being moved. So it is
+# never an error when a message cannot be printed.
+
+LOG_FORMAT=${RI2N_LOG_FORMAT:-text} # what options say; it counts from begin_log on
+LOG_AS=text LOG_FD=2
+# So many bytes of a message are kept, and so many messages are remembered.
+readonly MAX_MESSAGE=8192 MAX_SAID=100
+# Where this is a number: for so many seconds, a message that comes again is held back.
+HOLD_S=''
+# The messages that were written less than HOLD_S ago. No text is ever an index: bash would carry
+# out what stands in it.
+SAID=() SAID_LEVEL=() SAID_UNTIL_S=() SAID_AGAIN=()
+SAID_NEXT=0
+SAID_OTHERS=0 # messages that were held back because too many are remembered
+
 # A user's mistake: print one line and exit with status 2.
 die() {
-    printf '%s: %s\n' "$PROGRAM" "$*" >&2
+    message error "$*"
     exit 2
 }
 
-# The terminal may be gone, because the NICs that carry the ssh session are being moved. So it is
-# never an error when a message cannot be printed.
-say() { printf '%s\n' "$*" 2>/dev/null || true; }
-warn() { printf '%s: warning: %s\n' "$PROGRAM" "$*" >&2 2>/dev/null || true; }
+# Something of the system does not work: one line, status 1.
+fail() {
+    message error "$*"
+    exit 1
+}
+
+say() { message info "$*"; }
+warn() { message warning "$*"; }
+complain() { message error "$*"; }
+
+# Output that somebody has asked for, of any number of lines. It is no message.
+show() { printf '%s\n' "$*" 2>/dev/null || true; }
+
+# From here on, messages have the form that the options say. In JSON they go to standard error, and
+# what other programs write there becomes messages, too. With RI2N_LOG_RELAYED, whoever runs this
+# script makes messages of its lines.
+begin_log() {
+    [[ $LOG_FORMAT =~ ^(text|json)$ ]] || die "log-format $LOG_FORMAT: must be text or json"
+    [[ $LOG_FORMAT == json && -z ${RI2N_LOG_RELAYED-} ]] || return 0
+    exec 4>&2 || return 0
+    LOG_FD=4 LOG_AS=json
+    exec 2> >(relay_all)
+}
+
+# It ends when nobody is left who could write a line.
+relay_all() {
+    local line
+    trap '' HUP INT TERM PIPE
+    while IFS= read -r line || [[ -n $line ]]; do
+        relay "$line"
+        tell_held_back
+    done
+    tell_held_back all
+}
+
+# relay LINE: a line of another program as a message. Our own scripts say how bad it is.
+relay() {
+    local level=warning
+    if [[ $1 == "$BRIDGE: "* ]]; then
+        level=info
+    elif [[ $1 =~ ^(host|job)-[a-z]+:\  && $1 != *': warning: '* ]]; then
+        level=error
+    fi
+    event "$level" "$1" ''
+}
+
+# message LEVEL TEXT: LEVEL is info, warning or error. To be called by functions such as `say`,
+# because it tells the place where these were called.
+message() { event "$1" "$2" "${BASH_SOURCE[2]##*/}:${BASH_LINENO[1]}"; }
+
+event() { # event LEVEL TEXT PLACE: nothing is written of what is held back
+    if [[ -n $HOLD_S ]] && held_back "$1" "$2"; then return 0; fi
+    write_event "$1" "$2" "$3" ''
+}
+
+# An event without a place is a line of another program, or tells of other lines.
+write_event() { # write_event LEVEL TEXT PLACE LEFT-OUT
+    local text time_us=${EPOCHREALTIME/[.,]/} stamp TZ=UTC0
+    printable "$2"
+    text=$PRINTABLE
+    if [[ $LOG_AS == json ]]; then
+        text=${text//\\/\\\\}
+        text="\"message\": \"${text//\"/\\\"}\"${3:+, \"where\": \"$3\"}${4:+, \"left_out\": $4}"
+        printf -v stamp '%(%Y-%m-%dT%H:%M:%S)T' "${time_us%??????}"
+        stamp=$stamp.${time_us: -6:3}Z
+        { printf '{"time": "%s", "level": "%s", "logger": "ri2n.%s", %s}\n' \
+            "$stamp" "$1" "$PROGRAM" "$text" >&"$LOG_FD"; } 2>/dev/null || true
+    elif [[ $1 == info && -n $3 ]]; then
+        printf '%s\n' "$text" 2>/dev/null || true
+    else
+        [[ $1 != warning || -z $3 ]] || text="warning: $text"
+        printf '%s\n' "${3:+$PROGRAM: }$text" >&2 2>/dev/null || true
+    fi
+}
+
+# printable TEXT: set PRINTABLE to the text on one line, of bounded length. Where it has characters
+# that end a line, change a terminal or turn the direction of writing, all bytes that are not
+# printable ASCII are written as escapes; in JSON always.
+printable() {
+    local LC_ALL=C byte code
+    local strange=$'[[:cntrl:]]|\xc2[\x80-\x9f]|\xe2\x80[\x8b-\xae]|\xe2\x81[\xa0-\xaf]'
+    PRINTABLE=${1:0:MAX_MESSAGE}
+    ((${#1} <= MAX_MESSAGE)) || PRINTABLE+="... ($((${#1} - MAX_MESSAGE)) bytes more)"
+    [[ $LOG_AS == json || $PRINTABLE =~ $strange ]] || return 0
+    PRINTABLE=${PRINTABLE//$'\n'/'\n'}
+    while [[ $PRINTABLE =~ [^\ -~] ]]; do # at most once for each byte that there is
+        byte=${BASH_REMATCH[0]}
+        printf -v code %d "'$byte"
+        printf -v code '\\x%02x' $((code & 255))
+        PRINTABLE=${PRINTABLE//"$byte"/"$code"}
+    done
+}
+
+# What does not work is tried again and again, and fails in the same way. The first such message is
+# written. Those that follow within HOLD_S seconds are counted, and tell_held_back says how many.
+# Where more different messages come than are remembered, the others are counted as well.
+held_back() { # held_back LEVEL TEXT: fails where the message is to be written
+    local place text=${2:0:MAX_MESSAGE}
+    for place in "${!SAID[@]}"; do
+        [[ ${SAID[place]} == "$text" ]] || continue
+        SAID_AGAIN[place]=$((SAID_AGAIN[place] + 1))
+        return 0
+    done
+    if ((${#SAID[@]} >= MAX_SAID)); then
+        SAID_OTHERS=$((SAID_OTHERS + 1))
+        return 0
+    fi
+    SAID[SAID_NEXT]=$text SAID_LEVEL[SAID_NEXT]=$1 SAID_AGAIN[SAID_NEXT]=0
+    SAID_UNTIL_S[SAID_NEXT]=$((EPOCHSECONDS + HOLD_S))
+    SAID_NEXT=$((SAID_NEXT + 1))
+    return 1
+}
+
+# tell_held_back [all]: say how often the messages came again whose time is over, and forget them;
+# with `all`, of all messages. Call it once a second, and at the end.
+tell_held_back() {
+    local place left_s
+    for place in "${!SAID[@]}"; do
+        # Where the clock was set back, the time is over, too.
+        left_s=$((SAID_UNTIL_S[place] - EPOCHSECONDS))
+        [[ ${1-} == all ]] || ((left_s <= 0 || left_s > HOLD_S)) || continue
+        ((SAID_AGAIN[place] == 0)) ||
+            write_event "${SAID_LEVEL[place]}" \
+                "${SAID_AGAIN[place]} more like this: ${SAID[place]}" '' "${SAID_AGAIN[place]}"
+        unset "SAID[$place]" "SAID_LEVEL[$place]" "SAID_UNTIL_S[$place]" "SAID_AGAIN[$place]"
+    done
+    ((SAID_OTHERS > 0 && ${#SAID[@]} < MAX_SAID)) || return 0
+    write_event warning "$SAID_OTHERS other messages were left out: too many came at once" '' \
+        "$SAID_OTHERS"
+    SAID_OTHERS=0
+}
 
 # Every change goes through `run`; with --dry-run it prints the change instead.
 run() {
@@ -31,17 +175,17 @@ run() {
     if [[ $DRY_RUN == yes ]]; then describe "$@"; else "$@"; fi
 }
 
-# Print a change as the command that an administrator would type.
+# Show a change as the command that an administrator would type.
 describe() {
     local line
     case $1 in
-    write_sysctl) say "sysctl -w ${2//\//.}=$3" ;;
-    write_file) say "echo '$3' > $2" ;;
+    write_sysctl) show "sysctl -w ${2//\//.}=$3" ;;
+    write_file) show "echo '$3' > $2" ;;
     load_flows)
-        say "ovs-ofctl -O OpenFlow15 --bundle add-flows $BRIDGE - <<END"$'\n'"$2"$'\n'END
+        show "ovs-ofctl -O OpenFlow15 --bundle add-flows $BRIDGE - <<END"$'\n'"$2"$'\n'END
         ;;
-    vsctl | vsctl_quietly) shift && printf -v line '%q ' ovs-vsctl "$@" && say "${line% }" ;;
-    *) printf -v line '%q ' "$@" && say "${line% }" ;;
+    vsctl | vsctl_quietly) shift && printf -v line '%q ' ovs-vsctl "$@" && show "${line% }" ;;
+    *) printf -v line '%q ' "$@" && show "${line% }" ;;
     esac
 }
 

@@ -38,10 +38,12 @@ check_taps() {
     done
 }
 
-# The options of the helper that depend on this host. The netdev datapath takes only single frames
-# with complete checksums.
+# The options of the helper that depend on this host and on host-up's options. The netdev datapath
+# takes only single frames with complete checksums.
 helper_options() { # helper_options MTU-OF-THE-NICS
-    echo "--gro $([[ $DATAPATH == system ]] && echo on || echo off) --mtu-wire $1"
+    local log=''
+    [[ $LOG_FORMAT != json ]] || log=' --log-format json'
+    echo "--gro $([[ $DATAPATH == system ]] && echo on || echo off) --mtu-wire $1$log"
 }
 
 # Write the file that the service reads. It also marks the TAPs as ours, so it is written before the

@@ -75,6 +75,6 @@ heed_refusal() {
     local status text
     [[ $ANSWER == 'no '* ]] || return 0
     read -r _ status text <<<"$ANSWER"
-    printf '%s: %s\n' "$PROGRAM" "$text" >&2
+    complain "$text"
     exit "$status"
 }

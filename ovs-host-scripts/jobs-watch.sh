@@ -40,8 +40,8 @@ repair_jobs() {
     # It may have finished since the files were read.
     load_jobs
     ! are_right || return 0
-    echo "jobs: marks or declarations are not as they should be: made again"
-    if job_script job-begin --repair; then
+    say "jobs: marks or declarations are not as they should be: made again"
+    if relayed job-begin --repair; then
         REPAIR_PAUSE_S=1
     else
         REPAIR_NOT_BEFORE_S=$((EPOCHSECONDS + REPAIR_PAUSE_S))
@@ -103,8 +103,8 @@ carry_out_orders() { # carry_out_orders ROWS
         json_value source "${JOB_TEXT[$id]}"
         [[ $VALUE == order ]] || continue
         has_canary || return 0
-        echo "jobs: the order of job $id has gone"
-        job_script job-end --id "$id" --if-known || true
+        say "jobs: the order of job $id has gone"
+        relayed job-end --id "$id" --if-known || true
         unset "ORDER_TEXT[$id]"
     done
 }
@@ -129,7 +129,7 @@ carry_out() {
         fi
         change=(--change)
     fi
-    echo "jobs: the controller orders job $id"
+    say "jobs: the controller orders job $id"
     if said=$(job_script job-begin --order "${ORDER_ARGUMENTS[@]}" ${change[@]+"${change[@]}"} \
         2>&1); then
         ORDER_TEXT[$id]=$2 ORDER_PAUSE_S[$id]=1
@@ -141,7 +141,7 @@ carry_out() {
         ORDER_PAUSE_S[$id]=$((2 * ${ORDER_PAUSE_S[$id]:-1}))
         ((ORDER_PAUSE_S[$id] <= MOST_PAUSE_S)) || ORDER_PAUSE_S[$id]=$MOST_PAUSE_S
     fi
-    [[ -z $said ]] || printf '%s\n' "$said" >&2
+    relay_text "$said"
     # No more is remembered than a host can have orders.
     if ((${#ORDER_PAUSE_S[@]} > 1000)); then ORDER_PAUSE_S=() ORDER_NOT_BEFORE_S=(); fi
 }
@@ -198,6 +198,19 @@ tell_failed() {
         } | ofctl --timeout=2 bundle "$BRIDGE" - >/dev/null 2>&1 || return 0
     fi
     FAILED_TOLD=$wanted
+}
+
+# As job_script, with its lines as messages.
+relayed() {
+    local said status=0
+    said=$(job_script "$@" 2>&1) || status=$?
+    relay_text "$said"
+    return "$status"
+}
+
+relay_text() {
+    local line
+    while IFS= read -r line; do [[ -z $line ]] || relay "$line"; done <<<"$1"
 }
 
 # The scripts check everything that an order says.

@@ -153,12 +153,6 @@ take_lock() {
 
 unlock_jobs() { exec 8<&-; }
 
-# Something of the system does not work: one line, status 1.
-fail() {
-    printf '%s: %s\n' "$PROGRAM" "$*" >&2
-    exit 1
-}
-
 # Read all files. The class of an unfinished job is left to nobody until all of that job has gone.
 load_jobs() {
     local file id

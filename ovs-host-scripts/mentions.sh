@@ -15,10 +15,10 @@ list_mentions() {
     for nic in "$@"; do
         mapfile -t places < <(mentions_of "$nic")
         [[ ${#places[@]} -gt 0 ]] || continue
-        say "# $nic is named here; what is about the host's traffic must name $BRIDGE instead:"
-        for place in "${places[@]:0:MENTIONS_SHOWN}"; do say "#   $place"; done
+        show "# $nic is named here; what is about the host's traffic must name $BRIDGE instead:"
+        for place in "${places[@]:0:MENTIONS_SHOWN}"; do show "#   $place"; done
         ((${#places[@]} <= MENTIONS_SHOWN)) ||
-            say "#   and $((${#places[@]} - MENTIONS_SHOWN)) more"
+            show "#   and $((${#places[@]} - MENTIONS_SHOWN)) more"
     done
 }
 

@@ -152,7 +152,7 @@ arm_confirm() {
     run write_file "$token" "$$ $(date +%s) $CONFIRM"
     CHANGES=$((${CHANGES:-1} - 1))
     if [[ $DRY_RUN == yes ]]; then
-        say "# in $CONFIRM s, unless confirmed: host-down --bridge $BRIDGE"
+        show "# in $CONFIRM s, unless confirmed: host-down --bridge $BRIDGE"
         return 0
     fi
     local mine
@@ -165,7 +165,7 @@ arm_confirm() {
         until "${@:3}" >"$1" 2>&1; do sleep 2; done
     ' ri2n-undo "$STATE_ROOT/$BRIDGE.undo.log" "$CONFIRM" \
         "$HERE/host-down" --if-pending "$mine" --bridge "$BRIDGE" \
-        ${DB:+--db "$DB"} --state-dir "$STATE_ROOT" </dev/null >/dev/null 2>&1 9<&- &
+        ${DB:+--db "$DB"} --state-dir "$STATE_ROOT" </dev/null >/dev/null 2>&1 4>&- 9<&- &
     WATCHER=$!
     disown
     if [[ -d /run/systemd/system ]] && ! systemctl -q is-enabled ri2n-unconfirmed 2>/dev/null; then

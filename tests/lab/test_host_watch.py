@@ -5,10 +5,12 @@ Else it leaves a host alone.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,13 @@ FAKES = {
         echo . >>"$HERE/looks"; cat "$HERE/links"
     """,
     "systemctl": '[[ $* == "is-failed --quiet ri2n-host" && -e $HERE/boot-failed ]]',
-    "host-up": 'echo "$*" >>"$HERE/runs"; [[ ! -e $HERE/refuse ]]',
+    "host-up": """
+        echo "$*" >>"$HERE/runs"
+        [[ -e $HERE/refuse ]] || { echo "br-x: up"; exit 0; }
+        printf 'ovs-vsctl: \\033[2J"\\377\\n' >&2
+        echo "host-up: --nic eth1: there is no such NIC" >&2
+        exit 2
+    """,
 }
 
 
@@ -77,12 +85,20 @@ class Watched:
                 (self.state / f"guest.{name}").write_text(f"{index}\n")
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            [self.folder / "host-watch", "--config", self.config],
-            env={"PATH": f"{self.folder}:/usr/bin:/bin"},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [self.folder / "host-watch", "--config", self.config],
+                env={"PATH": f"{self.folder}:/usr/bin:/bin"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def events(self) -> list[dict[str, Any]]:
+        """The messages; each line of the log is one, once it has its end."""
+        lines = (self.folder / "log").read_bytes().split(b"\n")[:-1]
+        return [json.loads(line) for line in lines]
 
     def count(self, name: str) -> int:
         path = self.folder / name
@@ -164,3 +180,35 @@ def test_what_was_refused_is_tried_again(host: Watched, wait_until: WaitUntil) -
     looks, runs = host.count("looks"), host.count("runs")
     wait_until(lambda: host.count("looks") >= looks + 3, "it does not look", 60)
     assert host.count("runs") <= runs + 1, "it goes on after the first success"
+
+
+def test_its_messages_are_json_and_those_that_come_again_are_held_back(
+    host: Watched, wait_until: WaitUntil
+) -> None:
+    with host.config.open("a") as config:
+        config.write("log-format json\n")
+    (host.folder / "refuse").touch()
+    host.taken(eth0=3, box1=9)
+    host.start()
+    wait_until(lambda: host.count("runs") >= 3, "it gives up", 60)
+    assert host.process is not None
+    host.process.terminate()
+    host.process.wait()
+    runs = host.count("runs")
+    wait_until(lambda: len(host.events()) >= 6, host.events, 60)
+    events = host.events()
+    assert {event["logger"] for event in events} == {"ri2n.host-watch"}
+    devices = "devices: eth0 3 02:00:00:00:00:03; eth1 4 02:00:00:00:00:04; "
+    devices += "box1 9 02:00:00:00:00:09"
+    first = [
+        ("info", devices),
+        ("warning", r'ovs-vsctl: \x1b[2J"\xff'),
+        ("error", "host-up: --nic eth1: there is no such NIC"),
+    ]
+    assert [(event["level"], event["message"]) for event in events[:3]] == first
+    # At its end it says how often each came, also where host-up was ended with it.
+    again = [event["left_out"] for event in events[3:]]
+    assert [event["message"] for event in events[3:]] == [
+        f"{count} more like this: {text}" for count, (_, text) in zip(again, first, strict=True)
+    ]
+    assert runs - 2 <= min(again) and max(again) <= runs
