@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -151,6 +152,29 @@ def test_dry_run_changes_nothing_and_tells_it(host: Host) -> None:
     host.up()
     before = host.snapshot()
     assert "ovs-vsctl del-br br-ri2n" in host.script("host-down", "--dry-run").stdout
+    assert host.snapshot() == before
+
+
+def test_with_json_all_that_is_said_is_an_event_and_a_dry_run_is_none(host: Host) -> None:
+    before = host.snapshot()
+
+    def events(script: str, *arguments: str) -> list[tuple[str, str]]:
+        done = host.script(script, *arguments, "--log-format", "json")
+        assert done.stdout == "", done
+        said = [json.loads(line) for line in done.stderr.splitlines()]
+        assert {event["logger"] for event in said} == {f"ri2n.{script}"}
+        return [(event["level"], event["message"]) for event in said]
+
+    up = [*host.up_arguments, "--skip-missing", "--nic", "eth9"]
+    said = events("host-up", *up)
+    assert ("warning", "--nic eth9: there is no such NIC: going on without it") in said
+    assert said[-1][0] == "info" and said[-1][1].startswith("br-ri2n: up as A with eth0 eth1")
+    assert (host.state / "br-ri2n" / "log").read_text() == "RI2N_LOG_FORMAT=json\n"
+    done = host.script("host-down", "--dry-run", "--log-format", "json")
+    assert "ovs-vsctl del-br br-ri2n" in done.stdout and done.stderr == ""
+    host.up()
+    assert not (host.state / "br-ri2n" / "log").exists(), "the last host-up chose text"
+    assert events("host-down") == [("info", "br-ri2n: removed, the NICs are as before")]
     assert host.snapshot() == before
 
 
