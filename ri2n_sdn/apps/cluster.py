@@ -158,9 +158,10 @@ class Cluster:
     what each bridge holds is in its `Member`. What was measured: `measured`. Who is in charge:
     `passive` says why not this controller; `rivals`, `was_in_charge`. What survives this process:
     `memory`; what an earlier one knew: `remembered`. Which apps have work: `wake`. What operators
-    are told: `counters`, `events`, `faults`. `helpers_to_greet` are hosts whose helper may be a new
-    process. `syn_acks` are servers' answers to requests for connections that may be placed, by the
-    switch's datapath ID
+    are told: `counters`, `events`, `faults`, and `certificate_ends_s`, the Unix time at which the
+    first of the controller's certificates ends (None without TLS). `helpers_to_greet` are hosts
+    whose helper may be a new process. `syn_acks` are servers' answers to requests for connections
+    that may be placed, by the switch's datapath ID
     (apps.placement).
     """
 
@@ -188,6 +189,7 @@ class Cluster:
     was_in_charge: bool = False
     started: bool = False
     failed: bool = False
+    certificate_ends_s: float | None = None
     loop: WeightLoop = field(init=False)
     fat_tree: FatTree | None = None
     vlan_check: RunningCheck | None = None

@@ -32,6 +32,7 @@ from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.apps.vlans import VlanApp
 from ri2n_sdn.apps.web_child import WebChild, web_user
+from ri2n_sdn.certificates import first_end_s
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.logs import LogLines, end_log, log_lines
 from ri2n_sdn.service import notify
@@ -80,6 +81,8 @@ def run(options: ControllerOptions) -> int:
             logging.getLogger(noisy).setLevel(logging.WARNING)
         cluster = _cluster(options, load_cluster_config(options.config_path))
         tls = _tls(options)
+        if tls is not None:
+            cluster.certificate_ends_s = first_end_s(options.tls_cert, options.tls_ca)
         memory = open_memory(options.memory, options.name)
         try:
             cluster.memory = memory

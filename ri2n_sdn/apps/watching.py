@@ -160,6 +160,11 @@ class Collector:
         return {
             "in_charge": cluster.passive is None,
             **({"waits_because": cluster.passive} if cluster.passive is not None else {}),
+            **(
+                {"certificate_ends_s": cluster.certificate_ends_s}
+                if cluster.certificate_ends_s is not None
+                else {}
+            ),
             "settled": cluster.settled(),
             "strategy": cluster.loop.strategy_name,
             "parameters": self._parameters(),

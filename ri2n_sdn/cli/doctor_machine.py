@@ -15,8 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ri2n_sdn import __version__
+from ri2n_sdn.certificates import certificate_times
 from ri2n_sdn.cli.examined import ANSWER_S, Examined, Row, number_in
-from ri2n_sdn.cli.machine import certificate_times, clock_is_synchronised, meminfo
+from ri2n_sdn.cli.machine import clock_is_synchronised, meminfo
 
 __all__ = ["MIN_OVS", "certificate", "clock", "disk", "kernel", "key", "memory", "versions"]
 

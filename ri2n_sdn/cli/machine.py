@@ -1,19 +1,15 @@
-"""What this machine knows of a process, a port, a certificate and its clock."""
+"""What this machine knows of a process, a port and its clock."""
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
 __all__ = [
     "Process",
-    "certificate_times",
     "clock_is_synchronised",
     "last_option",
     "listening",
@@ -146,59 +142,3 @@ def clock_is_synchronised() -> bool | None:
     except (OSError, AttributeError):
         return None
     return None if state < 0 else state != _TIME_ERROR
-
-
-def certificate_times(path: Path) -> tuple[datetime, datetime]:
-    """From when, and until when, all certificates of a PEM file are valid.
-
-    Raises OSError when it cannot be read, ValueError when there is no certificate in it.
-    """
-    blocks = re.findall(
-        r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----",
-        path.read_text(encoding="ascii", errors="replace"),
-        re.S,
-    )
-    if not blocks:
-        raise ValueError("there is no certificate in it")
-    times = [_validity(base64.b64decode("".join(block.split()))) for block in blocks]
-    return max(begin for begin, _ in times), min(end for _, end in times)
-
-
-def _validity(data: bytes) -> tuple[datetime, datetime]:
-    """The two times of a certificate (RFC 5280, section 4.1).
-
-    A certificate is SEQUENCE { tbs, ...}, and tbs is SEQUENCE { [0] version, serial number,
-    algorithm, issuer, SEQUENCE { notBefore, notAfter }, ... }, where the version may be missing.
-    """
-    try:
-        tbs = _parts(_parts(data)[0][1])[0][1]
-        parts = _parts(tbs)
-        if parts[0][0] == 0xA0:
-            parts = parts[1:]
-        begin, end = _parts(parts[3][1])[:2]
-        return _time(*begin), _time(*end)
-    except (IndexError, struct.error, UnicodeDecodeError):
-        raise ValueError("its certificate cannot be read") from None
-
-
-def _parts(data: bytes) -> list[tuple[int, bytes]]:
-    """The (tag, content) of what stands one after the other in DER."""
-    found, at = [], 0
-    while at < len(data):
-        tag, length = data[at], data[at + 1]
-        at += 2
-        if length & 0x80:
-            size = length & 0x7F
-            length, at = int.from_bytes(data[at : at + size], "big"), at + size
-        if at + length > len(data):
-            raise IndexError
-        found.append((tag, data[at : at + length]))
-        at += length
-    return found
-
-
-def _time(tag: int, content: bytes) -> datetime:
-    text = content.decode("ascii")
-    if tag == 0x17:  # UTCTime: two digits of the year, from 1950 to 2049
-        text = ("20" if int(text[:2]) < 50 else "19") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from ri2n_sdn import __version__
+from ri2n_sdn.certificates import first_end_s
 from ri2n_sdn.web import metrics, rest
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
@@ -42,7 +43,7 @@ def build(feed: Feed, settings: WebSettings) -> FastAPI:
     app.add_middleware(Guard, settings=settings)
     auth = Auth(feed, settings)
     rest.mount(app, feed, auth, settings)
-    metrics.mount(app, feed, auth)
+    metrics.mount(app, feed, auth, first_end_s(settings.tls_cert))
     if settings.gui:
         from ri2n_sdn.web import gui
 

@@ -89,6 +89,15 @@ _ALWAYS: tuple[Family, ...] = (
         *("ri2n_build", "info", "The versions of the processes.", ("component", "version"), "2"),
         *(of.builds, True),
     ),
+    Family(
+        "ri2n_certificate_end_timestamp_seconds",
+        "gauge",
+        "When the first of a process's certificates ends, as Unix time. Nothing without TLS.",
+        ("component",),
+        "2",
+        of.certificates,
+        True,
+    ),
     # The controller.
     Family(
         *("ri2n_controller_in_charge", "gauge", "Whether it is in charge: 0 or 1.", (), _ONE),

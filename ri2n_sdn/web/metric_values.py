@@ -38,7 +38,8 @@ class Own:
     """What the web process knows of itself and of its connection to the controller.
 
     `now_s`, `since_s` and `heard_s` are Unix times: now, of the last change of `connected`, and of
-    the last line of the controller (None: there was none, or it is not known).
+    the last line of the controller (None: there was none, or it is not known). So is
+    `certificate_ends_s`, when its own certificate ends (None: it has none).
     """
 
     now_s: float
@@ -47,6 +48,7 @@ class Own:
     heard_s: float | None
     version: str
     counters: Mapping[str, int] = field(default_factory=dict)
+    certificate_ends_s: float | None = None
 
 
 def one(value: object) -> Values:
@@ -263,6 +265,15 @@ def builds(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
     yield ("web", own.version), 1.0
     if own.connected and isinstance(state["controller"].get("version"), str):
         yield ("controller", state["controller"]["version"]), 1.0
+
+
+def certificates(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
+    """When the certificates of both processes end."""
+    if own.certificate_ends_s is not None:
+        yield ("web",), own.certificate_ends_s
+    ends_s = state["controller"].get("certificate_ends_s")
+    if own.connected and _is_number(ends_s):
+        yield ("controller",), float(ends_s)
 
 
 def host_infos(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -79,9 +79,12 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def mount(app: FastAPI, feed: _Feed, auth: Auth) -> None:
-    """Serve `/metrics` to everybody who may see something."""
-    scrapes = _Scrapes(feed)
+def mount(app: FastAPI, feed: _Feed, auth: Auth, certificate_ends_s: float | None = None) -> None:
+    """Serve `/metrics` to everybody who may see something.
+
+    `certificate_ends_s` is when the certificate of the web process ends; None when it has none.
+    """
+    scrapes = _Scrapes(feed, certificate_ends_s)
 
     async def metrics(request: Request) -> Response:
         address = request.client.host if request.client is not None else ""
@@ -116,8 +119,8 @@ _REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
 class _Scrapes:
     """Makes pages in a thread, one at a time, so that no browser waits for a scrape."""
 
-    def __init__(self, feed: _Feed) -> None:
-        self._feed = feed
+    def __init__(self, feed: _Feed, certificate_ends_s: float | None) -> None:
+        self._feed, self._certificate_ends_s = feed, certificate_ends_s
         self._turn = asyncio.Lock()
         self._process = ProcessCollector(registry=None)
         self._made: dict[bool, tuple[float, bytes]] = {}
@@ -136,6 +139,7 @@ class _Scrapes:
                 feed.heard_s,
                 __version__,
                 dict(feed.counters),
+                self._certificate_ends_s,
             )
             # The state is never changed in place, so another thread may read it.
             body = await asyncio.to_thread(self._page, feed.state, own, openmetrics)

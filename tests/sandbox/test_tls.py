@@ -10,9 +10,12 @@ import subprocess
 from pathlib import Path
 
 from ri2n_lab.cluster.sandbox import Sandbox
+from ri2n_sdn.certificates import certificate_times
 from ri2n_sdn.errors import NotAvailable
 from tests.problem_texts import problem_texts
 from tests.waiting import LONG_S, wait_until
+
+from .test_watch import watch
 
 
 def openssl(*argv: str) -> None:
@@ -126,4 +129,7 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
             "set-ssl", str(tmp_path / "host.key"), str(tmp_path / "host.pem"), files[2]
         )
         wait_until(lambda: connected(sandbox) == {"A", "B"}, sandbox.log)
+        with watch(sandbox) as watching:
+            ends_s = watching.state["controller"]["certificate_ends_s"]
+        assert ends_s == min(certificate_times(Path(file))[1].timestamp() for file in files[1:])
         assert "Traceback" not in sandbox.log()

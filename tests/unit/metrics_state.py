@@ -54,6 +54,7 @@ def own(**changed: Any) -> Own:
     known: dict[str, Any] = {
         **{"now_s": NOW_S, "connected": True, "since_s": NOW_S - 60, "heard_s": NOW_S - 0.25},
         **{"version": "0.1.0", "counters": {"streams": 1, "lines_dropped": 0}},
+        **{"certificate_ends_s": NOW_S + 86400},
     }
     return Own(**(known | changed))
 
@@ -66,6 +67,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     names = list(cluster.members)
     cluster.note("something has happened")
     cluster.wiring.deaths = 1
+    cluster.certificate_ends_s = NOW_S + 2 * 86400
     cluster.counters.update(
         cycles=100, flow_mods=12, group_mods=3, probes_sent=700, loop_errors_telemetry=1
     )

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from ri2n_sdn import __version__
+from ri2n_sdn.certificates import certificate_times, first_end_s
 from ri2n_sdn.cli import doctor, doctor_machine
 from ri2n_sdn.cli.doctor_controller import examine_controller
 from ri2n_sdn.cli.examined import Examined
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.cli.machine import (
     Process,
-    certificate_times,
     listening,
     meminfo,
     option_values,
@@ -248,6 +248,9 @@ def test_tls_files(seen: Examined, tls: Path, tmp_path: Path) -> None:
     loose.chmod(0o644)
     assert "all users can read" in found(cert, loose)[1]
     assert "2049" not in str(certificate_times(cert))
+    ends_s = certificate_times(cert)[1].timestamp()
+    assert first_end_s(tls / "b.pem", None, both, broken, tmp_path / "gone") == ends_s
+    assert first_end_s(None, broken) is None
 
 
 def test_disk_memory_and_clock(seen: Examined, monkeypatch: pytest.MonkeyPatch) -> None:

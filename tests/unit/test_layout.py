@@ -71,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
 BESIDE = {
     "ri2n_sdn.errors",
     "ri2n_sdn.addresses",
+    "ri2n_sdn.certificates",
     "ri2n_sdn.client",
     "ri2n_sdn.logs",
     "ri2n_sdn.service",

@@ -92,6 +92,8 @@ def test_values_are_those_of_the_state(state: dict[str, Any]) -> None:
         ("ri2n_jobs_failing",): 1,
         ("ri2n_reservations", "later"): 1,
         ("ri2n_build_info", "web", "0.1.0"): 1,
+        ("ri2n_certificate_end_timestamp_seconds", "web"): NOW_S + 86400,
+        ("ri2n_certificate_end_timestamp_seconds", "controller"): NOW_S + 2 * 86400,
     }
     assert {key: found.get(key) for key in expected} == expected
     assert found["ri2n_nic_outage_seconds_total", "h2", "eth1"] == pytest.approx(7.5, abs=0.5)
