@@ -13,7 +13,7 @@ from ri2n_sdn.apps import trunk as trunk_module
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.fabric.model import Fabric
-from ri2n_sdn.pipeline.diff import Installed, Phase, apply, difference, part
+from ri2n_sdn.pipeline.diff import Installed, Phase, apply, difference, is_full, part
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.pipeline.plan import plan_host
@@ -213,6 +213,45 @@ def test_what_a_host_holds_tells_whether_it_can_be_sent_frames_with_nic_addresse
     member.accepts_wire = accepted
     trunk.app._adopt([member])
     assert member.accepts_wire == (accepted if accepts is None else accepts)
+
+
+@pytest.mark.parametrize("mute", [False, True])
+@pytest.mark.parametrize("decided", [False, True])
+def test_what_a_host_accepts_is_known_while_it_is_late_with_its_jobs(
+    model: bridge_model.Cluster, decided: bool, mute: bool
+) -> None:
+    """Without that, all others would lose the rows towards it until it answers."""
+    trunk = Trunk(model)
+    late = trunk.cluster.members["B"]
+    late.accepts_wire = late.adopted = late.jobs_known = False
+    trunk.switches["B"].mute_for_s = 60.0 if mute else 0.0
+    trunk.cluster.jobs.decided = decided
+    trunk.turn()
+    assert late.accepts_wire is late.adopted is decided
+    assert not [entry for entry in trunk.log if "row" in entry[1]]
+
+
+def test_a_host_whose_jobs_become_known_in_a_turn_is_planned_by_the_next_one(
+    model: bridge_model.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier controller left in its bridge is taken over first."""
+    trunk = Trunk(model)
+    member = trunk.cluster.members["A"]
+    member.adopted = member.jobs_known = False
+    trunk.fabric = other(model)
+    plan = trunk.app._plan
+
+    def become_known(*arguments: Any) -> Any:
+        member.jobs_known = member.dirty = True
+        trunk.cluster.wake.trunk.set()
+        return plan(*arguments)
+
+    monkeypatch.setattr(trunk.app, "_plan", become_known)
+    trunk.turn()
+    assert member.wanted is not None and not is_full(member.wanted) and not member.adopted
+    member.dirty = True
+    trunk.turn()
+    assert is_full(member.wanted) and member.adopted
 
 
 def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> None:
