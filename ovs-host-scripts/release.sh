@@ -37,11 +37,25 @@ await_link() { # await_link NIC
     until has_link "$1" || ((SECONDS >= end_s)); do sleep 0.1; done
 }
 
+# The kernel answers ARP for all addresses of the host on each NIC that is up. Peers would then send
+# to a NIC that has left the bridge, beside all others, until its cable is pulled. So such a NIC
+# answers for its own addresses alone, until the bridge has it again or is gone.
+quieten_leaving() {
+    local nic conf saved
+    for nic in ${LEAVING[@]+"${LEAVING[@]}"}; do
+        conf=net/ipv4/conf/$nic/arp_ignore saved=$STATE/quiet.$nic
+        [[ -e /proc/sys/$conf && $(<"/proc/sys/$conf") == 0 ]] || continue
+        [[ -e $saved ]] || run write_file "$saved" 0
+        run write_sysctl "$conf" 1
+    done
+}
+
 # The last step. The NICs get back what they had, but for their addresses and routes: those are on
 # the bridge. host-down gives them to the NIC that has the place now, so that the host then has its
 # addresses, whichever of its NICs were replaced meanwhile.
 give_back_nics() {
     local nic saved
+    for nic in "${NICS[@]}"; do unquieten "$nic"; done
     for nic in ${RELEASED[@]+"${RELEASED[@]}"}; do
         saved=$STATE/nic.$nic
         [[ -d $saved ]] || continue

@@ -40,6 +40,14 @@ restore_nic() {
     announce "$nic"
 }
 
+# A NIC that left the bridge answers for its own addresses alone (release.sh). That ends.
+unquieten() { # unquieten NIC
+    local conf=net/ipv4/conf/$1/arp_ignore saved=$STATE/quiet.$1
+    [[ -e $saved ]] || return 0
+    [[ ! -e /proc/sys/$conf ]] || must write_sysctl "$conf" "$(<"$saved")"
+    run rm -f "$saved"
+}
+
 # Everybody has learned the bridge's MAC for the host's addresses. Announce the NIC's MAC to them.
 announce() { # announce NIC
     local conf before saved=$STATE/nic.$1
@@ -84,6 +92,9 @@ undo() {
         [[ -d $saved && $saved != *.new ]] || continue
         nic=${saved##*/nic.}
         restore_nic "$nic"
+    done
+    for saved in "$STATE"/quiet.*; do
+        [[ ! -e $saved ]] || unquieten "${saved##*/quiet.}"
     done
     [[ $LEFT == no ]] || return 1
     # All files go at once, because a later run would take half a state for all of it.

@@ -113,6 +113,10 @@ class Nics(Host):
         return {path.name: path.read_text() for path in self.config.parent.glob("host.conf*")}
 
 
+def arp_ignore(host: Host, nic: str) -> str:
+    return host.run("cat", f"/proc/sys/net/ipv4/conf/{nic}/arp_ignore").stdout.strip()
+
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     with Lab.create(parse_topology(SITE)) as lab:
@@ -166,6 +170,7 @@ def test_a_connection_goes_on_while_nics_come_and_go(
         kill_controller(host.lab)
 
 
+@pytest.mark.long
 def test_a_retired_nic_is_as_before_and_its_number_is_kept(host: Nics) -> None:
     before = host.link("eth1")
     assert before == ("1400", True, "0")
@@ -175,6 +180,12 @@ def test_a_retired_nic_is_as_before_and_its_number_is_kept(host: Nics) -> None:
     assert "eth1: is no longer NIC 2 of this host" in said.stdout
     assert "take eth1 out, then: ri2n check-config" in said.stdout.splitlines()[-1]
     assert host.link("eth1") == before
+    # It is up, and the kernel would answer there for addresses that are on the bridge.
+    assert arp_ignore(host, "eth1") == "1"
+    host.lab.exec("B", ["ip", "neigh", "flush", "all"])
+    assert host.answers("B", HOST)
+    own = host.run("cat", "/sys/class/net/br-ri2n/address").stdout.strip()
+    assert own in host.lab.exec("B", ["ip", "neigh", "show", "to", host.lab.address(HOST)]).stdout
     assert host.run("ip", "-o", "addr", "show", "dev", "eth1", "scope", "global").stdout == ""
     assert host.config.read_text() == text.replace("nic eth1", "nic -")
     assert host.folder_of()["host.conf.before"] == text
@@ -185,8 +196,10 @@ def test_a_retired_nic_is_as_before_and_its_number_is_kept(host: Nics) -> None:
     assert host.nic("add", "eth1").returncode == 0 and host.config.read_text() == text
     assert host.ports == {"eth0": "1", "eth1": "2", "eth2": "3"}
     assert "nothing to do" in host.nic("add", "eth1").stdout
+    assert arp_ignore(host, "eth1") == "0"
+    host.nic("retire", "eth1")
     host.script("host-down")
-    assert host.link("eth1") == before
+    assert host.link("eth1") == before and arp_ignore(host, "eth1") == "0"
 
 
 @pytest.mark.long
@@ -284,7 +297,7 @@ def test_the_only_way_of_a_job_stays(host: Nics) -> None:
     host.run(*job, "20002", "--id", "two", "--paths", "eth2,net1")
     before = {**host.folder_of()}
     done = host.nic("retire", "eth1", check=False)
-    assert (done.returncode, "eth1: is the only way of job one; end" in done.stderr) == (2, True)
+    assert (done.returncode, "eth1: is the only way for job one; give" in done.stderr) == (2, True)
     assert host.folder_of() == before
     # As the controller would for a job of class 2, of which all paths begin at port 3.
     group, row = "group_id=2147483650,type=select", "table=10,priority=130,reg6=2"
@@ -292,7 +305,7 @@ def test_the_only_way_of_a_job_stays(host: Nics) -> None:
     host.lab.ofctl(HOST, "add-group", "br-ri2n", f"{group},{buckets},{buckets}")
     host.lab.ofctl(HOST, "add-flow", "br-ri2n", f"{row},actions=group:2147483650")
     done = host.nic("retire", "eth2", check=False)
-    assert (done.returncode, "eth2: is the only way of job two" in done.stderr) == (2, True)
+    assert (done.returncode, "eth2: is the only way for job two" in done.stderr) == (2, True)
     more = f"{buckets},bucket=watch_port:1,actions=output:1"
     host.lab.ofctl(HOST, "mod-group", "br-ri2n", f"{group},{more}")
     host.nic("retire", "eth2")
