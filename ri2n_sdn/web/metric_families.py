@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ri2n_sdn.web import metric_values as of
-from ri2n_sdn.web.metric_values import MAX_NAMES, MAX_USERS, Own, Values
+from ri2n_sdn.web.metric_values import MAX_NAMES, MAX_NICS, MAX_USERS, Own, Values
 
 __all__ = ["FAMILIES", "Family"]
 
@@ -47,7 +47,7 @@ class Family:
         return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
 
 
-_HOSTS, _NICS, _ONE = "hosts", "NICs", "1"
+_HOSTS, _NICS, _ONE = "hosts", f"NICs, {MAX_NICS} of a host at most", "1"
 _HELPED = "hosts with a helper"
 
 _ALWAYS: tuple[Family, ...] = (

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-__all__ = ["MAX_NAMES", "MAX_USERS", "Own", "Values"]
+__all__ = ["MAX_NAMES", "MAX_NICS", "MAX_USERS", "Own", "Values"]
 
 MAX_USERS = 100
 """So many users have series of their own; what others have is under the user `(others)`."""
 MAX_NAMES = 256
 """So many events, handlers and the like have series of their own."""
+
+MAX_NICS = 64
+"""So many NICs of a host have series of their own. A host may say that it has a thousand."""
 
 State = Mapping[str, Any]
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -88,12 +92,17 @@ def each_nic(of: Callable[[Mapping[str, Any]], object]) -> Callable[[State, Own]
 
     def values(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
         for name, host in state["hosts"].items():
-            for nic, facts in host["nics"].items():
+            for nic, facts in _first(host["nics"]).items():
                 value = of(facts)
                 if value is not None:
                     yield (name, nic), float(value)  # type: ignore[arg-type]
 
     return values
+
+
+def _first(nics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The NICs of a host that have series of their own."""
+    return nics if len(nics) <= MAX_NICS else dict(islice(nics.items(), MAX_NICS))
 
 
 def entries(part: str, key: str) -> Callable[[State, Own], Values]:
@@ -113,7 +122,7 @@ def byte_counts(index: int) -> Callable[[State, Own], Values]:
     return lambda state, own: (
         ((host, nic), float(counts[index]))
         for host, nics in state.get("bytes", {}).items()
-        for nic, counts in nics.items()
+        for nic, counts in _first(nics).items()
     )
 
 
@@ -122,7 +131,7 @@ def weights(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
     for host, activity in state.get("activity", {}).items():
         slots = activity.get("slots", {})
         every = sum(slots.values())
-        for nic in state["hosts"].get(host, {}).get("nics", {}) if every else ():
+        for nic in _first(state["hosts"].get(host, {}).get("nics", {})) if every else ():
             yield (host, nic), slots.get(nic, 0) / every
 
 
@@ -132,7 +141,7 @@ def outages(key: str) -> Callable[[State, Own], Values]:
     def values(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
         for name, host in state["hosts"].items():
             known = state.get("outages", {}).get(name, {})
-            for nic in host["nics"]:
+            for nic in _first(host["nics"]):
                 yield (name, nic), float(known.get(nic, {}).get(key, 0))
 
     return values
@@ -141,7 +150,7 @@ def outages(key: str) -> Callable[[State, Own], Values]:
 def out_since(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
     """When the NICs went out that are out now. Of a NIC that its host has no more, nothing."""
     for host, nics in state.get("outages", {}).items():
-        there = state["hosts"].get(host, {}).get("nics", {})
+        there = _first(state["hosts"].get(host, {}).get("nics", {}))
         for nic, outage in nics.items():
             if "since_s" in outage and nic in there:
                 yield (host, nic), float(outage["since_s"])
@@ -285,7 +294,7 @@ def host_infos(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]
 def nic_infos(state: State, own: Own) -> Iterator[tuple[tuple[str, ...], float]]:
     """What NICs are."""
     for name, host in state["hosts"].items():
-        for nic, facts in host["nics"].items():
+        for nic, facts in _first(host["nics"]).items():
             more = (facts.get(key) or "" for key in ("network", "switch", "mac"))
             yield (name, nic, *more), 1.0
 

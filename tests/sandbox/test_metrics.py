@@ -104,3 +104,19 @@ def test_a_controller_that_starts_anew_begins_at_0(sandbox: Sandbox, web: WebPro
     found = scraped(web)
     assert found["ri2n_controller_start_time_seconds",] > started_s
     assert found["ri2n_nic_outages_total", "B", "B-e1"] == 0
+
+
+def test_a_nic_that_is_gone_has_no_values_while_its_host_has(
+    sandbox: Sandbox, web: WebProcess
+) -> None:
+    """So no value of it is 0: the alert RI2NNicGone asks for what was there before."""
+    again = sandbox.link_commands("B", 2, "n1")[1:]
+    sandbox.ovs.vsctl("del-port", "B", "B-e1", "--", "del-port", "n1-B-1")
+    try:
+        wait_until(lambda: ("ri2n_nic_alive", "B", "B-e1") not in scraped(web), web.log)
+        found = scraped(web)
+        assert not [key for key in found if key[1:] == ("B", "B-e1")]
+        assert found["ri2n_host_connected", "B"] == found["ri2n_nic_alive", "B", "B-e0"] == 1
+    finally:
+        sandbox.ovs.vsctl(*again)
+    wait_until(lambda: scraped(web).get(("ri2n_nic_alive", "B", "B-e1")) == 1, web.log)
