@@ -202,6 +202,17 @@ def test_a_series_is_there_once_also_when_its_source_is_there_twice(
     assert series.count('ri2n_node_controller_connected{target="tcp:127.0.0.1:1"}') == 1
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_name_that_is_no_text_costs_nothing_else(
+    host: Host, locale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host.folder / "state" / "br-x" / 'nic.e\udcff\n"').mkdir()
+    monkeypatch.setenv("LC_ALL", locale)
+    host.run()
+    found = {key[1] for key in host.written() if key[0] == "ri2n_node_nic_present"}
+    assert found == {"eth0", "eth1", 'e??"'}
+
+
 def test_a_folder_that_is_not_there_is_one_line(host: Host) -> None:
     done = host.run("--output", "/nonexistent/ri2n.prom", check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
