@@ -28,7 +28,7 @@ from tests.unit.monitoring_files import DASHBOARDS, RULES, expressions_of_panels
 from tests.waiting import LONG_S, wait_until
 
 # A host with a name that the controller would not let in.
-HOSTILE = 'x"\\\n\r\0\x1b\ud800\u2028{}=,\'#'
+HOSTILE = "x\"\\\n\r\0\x1b\ud800\u2028{}=,'#"
 
 CONFIG = """
 global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
