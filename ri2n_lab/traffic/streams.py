@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -92,11 +93,13 @@ class Stream:
         size: int = 200,
         port: int = 5600,
         ipv6: bool = False,
+        source_ports: Sequence[int] = (),
     ) -> None:
         """Start the receiver, then the sender.
 
-        `pps` is packets per second of all flows together, `size` the UDP payload in bytes. Raises
-        NotAvailable when the receiver does not start.
+        `pps` is packets per second of all flows together, `size` the UDP payload in bytes. With
+        `source_ports`, each flow has one of these ports in place of a free one, and `flows` does
+        not count. Raises NotAvailable when the receiver does not start.
         """
         module = [sys.executable, "-m", "ri2n_lab.traffic.streams"]
         self._seconds = seconds
@@ -115,6 +118,7 @@ class Stream:
         address = lab.address6(destination) if ipv6 else lab.address(destination)
         options = {"pps": pps, "seconds": seconds, "flows": flows, "size": size, "port": port}
         words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        words += ["--source-ports", *map(str, source_ports)] if source_ports else []
         self._sender = lab.popen(source, [*module, "send", address, *words], **pipes)
 
     def result(self, timeout_s: float | None = None) -> StreamResult:
@@ -133,19 +137,28 @@ def send(
     seconds: float = 5.0,
     flows: int = 1,
     size: int = 200,
+    source_ports: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Send `pps` packets per second for `seconds`, then end markers, and return what was sent.
 
     The flows take turns. The sender keeps an absolute schedule. When it is behind, it sends at
     twice the rate until it has caught up: a burst of all late packets could be more than a queue
     holds, and the sender itself would then cause the losses.
+
+    Linux hashes what a connected socket sends by a random number of that socket. The sockets of
+    `source_ports` are not connected, so their hashes depend on addresses and ports alone: a flow
+    with the same ports takes the same path again.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sockets = [socket.socket(family, socket.SOCK_DGRAM) for _ in range(flows)]
+    sockets = [socket.socket(family, socket.SOCK_DGRAM) for _ in source_ports or range(flows)]
     try:
-        for flow_socket in sockets:
-            flow_socket.connect((address, port))
-        return _send_all(sockets, pps, seconds, size)
+        for number, flow_socket in enumerate(sockets):
+            if source_ports:
+                flow_socket.bind(("", source_ports[number]))
+            else:
+                flow_socket.connect((address, port))
+        target = (address, port) if source_ports else None
+        return _send_all(sockets, target, pps, seconds, size)
     finally:
         for flow_socket in sockets:
             flow_socket.close()
@@ -263,6 +276,9 @@ def main(argv: list[str] | None = None) -> int:
     sender.add_argument("--seconds", type=float, default=5.0)
     sender.add_argument("--flows", type=int, default=1)
     sender.add_argument(
+        "--source-ports", type=int, nargs="+", default=[], help="one per flow, in place of --flows"
+    )
+    sender.add_argument(
         "--size", type=int, default=200, help=f"UDP payload in bytes, at least {MIN_SIZE}"
     )
     options = parser.parse_args(argv)
@@ -282,14 +298,27 @@ def main(argv: list[str] | None = None) -> int:
             seconds=options.seconds,
             flows=options.flows,
             size=options.size,
+            source_ports=options.source_ports,
         )
     print(json.dumps(result), flush=True)
     return 0
 
 
 def _send_all(
-    sockets: list[socket.socket], pps: float, seconds: float, size: int
+    sockets: list[socket.socket],
+    target: tuple[str, int] | None,
+    pps: float,
+    seconds: float,
+    size: int,
 ) -> dict[str, Any]:
+    """Send by these sockets to `target`; None when they are connected."""
+
+    def send_by(flow: int, data: bytes) -> None:
+        if target is None:
+            sockets[flow].send(data)
+        else:
+            sockets[flow].sendto(data, target)
+
     run = int.from_bytes(os.urandom(4), "big")
     flows, total = len(sockets), int(pps * seconds)
     padding = bytes(size - HEADER.size)
@@ -310,7 +339,7 @@ def _send_all(
         flow, sequence = index % flows, index // flows
         times_ns.append(now_ns)
         try:
-            sockets[flow].send(HEADER.pack(DATA, run, flow, sequence, now_ns) + padding)
+            send_by(flow, HEADER.pack(DATA, run, flow, sequence, now_ns) + padding)
         except OSError:
             errors += 1
     end = END_COUNTS.pack(
@@ -318,7 +347,7 @@ def _send_all(
     )
     for index in range(END_REPEATS):
         with suppress(OSError):
-            sockets[index % flows].send(HEADER.pack(END, run, 0, 0, time.monotonic_ns()) + end)
+            send_by(index % flows, HEADER.pack(END, run, 0, 0, time.monotonic_ns()) + end)
         time.sleep(END_INTERVAL_S)
     first_ns = times_ns[0] if total else start_ns
     return {

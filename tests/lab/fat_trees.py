@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from ri2n_lab.cluster import Lab
+from ri2n_lab.traffic.streams import Stream
+from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["until_sent", "vbft"]
+__all__ = ["ports_by_vlan", "until_sent", "vbft"]
 
 RATE_BPS = 100_000_000
+_FIRST_PORT, _PORTS = 20_000, 64
+_SEEN = re.compile(r"(?:vlan (\d+), .*?)?\S+\.(\d+) > \S+\.5600: UDP")
+
+
+def ports_by_vlan(
+    lab: Lab, source: str, target: str, wait_until: Callable[..., None]
+) -> dict[int | None, list[int]]:
+    """UDP source ports of flows from `source` to `target`, by the VLAN in which they leave.
+
+    None stands for frames without a tag. The hash of a flow says which VLAN that is. Nobody can
+    predict it on a kernel datapath, so a packet of each flow is sent, and looked at.
+
+    The packets are so few that they do not make the pair active: its slot table stays, and a stream
+    that loads both VLANs alike afterwards gives no reason to change it either.
+    """
+    wait_until(lambda: not _is_active(lab, source, target), "the pair stays active", timeout_s=20)
+    ports = range(_FIRST_PORT, _FIRST_PORT + _PORTS)
+    said, errors = lab.run_dir / "ports.txt", lab.run_dir / "ports.log"
+    argv = ["tcpdump", "-i", "nic0", "-Q", "out", "-e", "-n", "-l", "--immediate-mode"]
+    with said.open("w") as out, errors.open("w") as log:
+        capture = lab.popen(source, argv, stdout=out, stderr=log)
+    found: dict[int, int | None] = {}
+
+    def all_seen() -> bool:
+        for vlan, port in _SEEN.findall(said.read_text()):
+            found[int(port)] = int(vlan) if vlan else None
+        return found.keys() == set(ports)
+
+    try:
+        wait_until(lambda: "listening on" in errors.read_text(), lambda: errors.read_text())
+        Stream(
+            lab, source, target, pps=40, seconds=_PORTS / 40, size=48, source_ports=ports
+        ).result()
+        wait_until(all_seen, lambda: f"{found}\n{said.read_text()[-2000:]}")
+        assert not _is_active(lab, source, target)
+    finally:
+        capture.terminate()
+        capture.wait()
+    by_vlan: dict[int | None, list[int]] = {}
+    for port, vlan in found.items():
+        by_vlan.setdefault(vlan, []).append(port)
+    return by_vlan
 
 
 def until_sent(lab: Lab, host: str, frames: float, wait_until: Callable[..., None]) -> None:
@@ -24,6 +69,12 @@ def until_sent(lab: Lab, host: str, frames: float, wait_until: Callable[..., Non
         lambda: sent() >= start + frames,
         lambda: f"{host} has sent {sent() - start} of {frames} frames",
     )
+
+
+def _is_active(lab: Lab, source: str, target: str) -> bool:
+    """Whether a pair has a slot table of its own, since it sends or has sent."""
+    pairs = call(lab.controller_socket, "status")["pairs"]
+    return any(p["active"] for p in pairs if (p["src"], p["dst"]) == (source, target))
 
 
 def vbft(leaves: int, uppers: int, per_leaf: int, *, plain: bool = False, **vlans: Any) -> Topology:

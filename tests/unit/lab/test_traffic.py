@@ -133,6 +133,20 @@ def test_a_stream_over_loopback() -> None:
     assert result["received"] > 0
 
 
+def test_each_flow_has_the_source_port_that_was_named() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(60)
+        ports = [free_port() for _ in range(3)]
+        port = receiver.getsockname()[1]
+        report = send("127.0.0.1", port=port, pps=1000, seconds=0.006, size=60, source_ports=ports)
+        assert (report["sent"], report["flows"], report["errors"]) == (6, 3, 0)
+        seen = [receiver.recvfrom(100) for _ in range(6)]
+    flows = [traffic.HEADER.unpack_from(data)[2] for data, _ in seen]
+    assert flows == [0, 1, 2, 0, 1, 2]
+    assert [address[1] for _, address in seen] == [ports[flow] for flow in flows]
+
+
 def test_a_receiver_ends_when_packets_and_end_marker_stay_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
