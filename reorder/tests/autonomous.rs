@@ -1,11 +1,7 @@
 //! Whole engines without a controller, on a network in memory.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::autonomous::{alike, friends, strangers};
-use common::{figure4, mac, shares, World, LINK_BPS, MS, S};
+use crate::common::autonomous::{alike, friends, strangers};
+use crate::common::{figure4, mac, shares, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 

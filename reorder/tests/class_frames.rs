@@ -1,11 +1,7 @@
 //! One engine, and frames of jobs' channels as anybody might send them: what is not allowed costs a
 //! counter, and what the bridge gives and takes has the right tags.
 
-#![allow(clippy::unwrap_used)]
-
-mod host;
-
-use host::*;
+use crate::host::*;
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::offload::vnet::{Gso, VnetHdr};

@@ -1,12 +1,8 @@
 //! Jobs' classes between helpers, in a simulated cluster: a channel uses only its links, keeps its
 //! rates, and is not disturbed by others.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::jobs::channel;
-use common::{world, Fault, World, LINK_BPS, MS, S};
+use crate::common::jobs::channel;
+use crate::common::{self, world, Fault, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::PeerChannel;

@@ -1,21 +1,19 @@
 //! The fuzz targets, compiled here as they are, and run over every input of their corpora.
 //!
-//! To fuzz, their crate needs a nightly compiler and libFuzzer. Here, a macro of the same name
-//! stands in for that. So a target that does not compile, or an input that it refuses, fails in an
-//! ordinary `cargo test`.
+//! To fuzz, their crate needs a nightly compiler and libFuzzer. Here, `all.rs` stands in for that,
+//! with a macro of the same name. So a target that does not compile, or an input that it refuses,
+//! fails in an ordinary `cargo test`.
 
 #![allow(unused_attributes)] // `no_main` is for the fuzz crate
 
 use std::path::{Path, PathBuf};
 
-extern crate self as libfuzzer_sys;
-
 #[path = "../fuzz/fuzz_targets/coalesce.rs"]
-mod coalesce;
+pub mod coalesce;
 #[path = "../fuzz/fuzz_targets/control.rs"]
 mod control;
 #[path = "../fuzz/fuzz_targets/engine.rs"]
-mod engine;
+pub mod engine;
 #[path = "../fuzz/fuzz_targets/segment.rs"]
 mod segment;
 #[path = "../fuzz/fuzz_targets/wire.rs"]

@@ -1,11 +1,9 @@
 //! TAPs and packet sockets on real devices, in a network namespace of the test's own.
 
-mod namespace;
-
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 
-use namespace::{in_namespace, ip, make_tap, make_veth, wait_for};
+use crate::namespace::{in_namespace, ip, make_tap, make_veth, wait_for};
 use ri2n_reorder::sys::interface::Interfaces;
 use ri2n_reorder::sys::packet::{PacketSocket, Received, BATCH};
 use ri2n_reorder::sys::tap::Tap;
@@ -58,7 +56,7 @@ fn read_tagged(tap: &Tap) -> (Option<[u8; 4]>, Vec<u8>) {
 
 #[test]
 fn a_taps_frames_have_their_tag_apart() {
-    in_namespace("a_taps_frames_have_their_tag_apart", || {
+    in_namespace(|| {
         make_tap("wire");
         let tap = Tap::open("wire", false, false).unwrap();
         wait_for("the TAP's carrier", || Interfaces::open().unwrap().is_up("wire").then_some(()));
@@ -118,7 +116,7 @@ fn a_taps_frames_have_their_tag_apart() {
 
 #[test]
 fn a_name_without_a_free_tap_is_refused_in_one_line() {
-    in_namespace("a_name_without_a_free_tap_is_refused_in_one_line", || {
+    in_namespace(|| {
         make_tap("mine");
         make_veth("veth0", "veth1");
         let opened = Tap::open("mine", true, true).unwrap();
@@ -143,7 +141,7 @@ fn a_name_without_a_free_tap_is_refused_in_one_line() {
 
 #[test]
 fn offloads_are_taken_and_given_back() {
-    in_namespace("offloads_are_taken_and_given_back", || {
+    in_namespace(|| {
         make_tap("plain");
         ip("addr add 10.9.0.1/24 dev plain");
         ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev plain nud permanent");
@@ -194,7 +192,7 @@ fn offloads_are_taken_and_given_back() {
 
 #[test]
 fn packet_sockets_carry_batches_in_order() {
-    in_namespace("packet_sockets_carry_batches_in_order", || {
+    in_namespace(|| {
         make_veth("veth0", "veth1");
         let (one, other) = (
             PacketSocket::open("veth0", ETHERTYPE).unwrap(),
@@ -256,7 +254,7 @@ fn packet_sockets_carry_batches_in_order() {
 
 #[test]
 fn interfaces_are_changed_and_counted() {
-    in_namespace("interfaces_are_changed_and_counted", || {
+    in_namespace(|| {
         make_veth("veth0", "veth1");
         let mut interfaces = Interfaces::open().unwrap();
         interfaces.set_mac("veth0", [2, 0, 0, 0, 0, 9]).unwrap();

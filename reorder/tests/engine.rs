@@ -1,10 +1,6 @@
 //! Whole engines on a network in memory: order, repair, rates, faults, sessions.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::{figure4, mac, shares, world, Fault, World, LINK_BPS, MS, S};
+use crate::common::{figure4, mac, shares, world, Fault, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::seq::Seq;

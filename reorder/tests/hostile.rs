@@ -1,11 +1,7 @@
 //! One engine among strangers: controllers that are confused, frames that lie, and peers that die.
 //! Memory stays bounded, and few frames are sent.
 
-#![allow(clippy::unwrap_used)]
-
-mod host;
-
-use host::*;
+use crate::host::*;
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::{Engine, Settings};
 use ri2n_reorder::seq::Seq;

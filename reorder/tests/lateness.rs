@@ -1,12 +1,8 @@
 //! Late is not dead: hosts whose CPUs are busy find no link dead and lose nothing. They still find
 //! links that are dead.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::autonomous::{alike, friends};
-use common::{world, Fault, World, LINK_BPS, MS, S};
+use crate::common::autonomous::{alike, friends};
+use crate::common::{world, Fault, World, LINK_BPS, MS, S};
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::Nanos;
 

@@ -1,12 +1,10 @@
 //! The main loop between real devices, with an engine that only passes frames on.
 
-mod namespace;
-
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
-use namespace::{in_namespace, ip, make_tap, make_veth, quiet, run, wait_for};
+use crate::namespace::{in_namespace, ip, make_tap, make_veth, quiet, run, wait_for};
 use ri2n_reorder::driver::{Driver, Out, Sink};
 use ri2n_reorder::offload::vnet::VnetHdr;
 use ri2n_reorder::options::Options;
@@ -133,7 +131,7 @@ fn turn_until(loops: &mut [&mut Running], socket: &PacketSocket, wanted: usize) 
 
 #[test]
 fn under_a_bridge_ports_are_tags() {
-    in_namespace("under_a_bridge_ports_are_tags", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         make_tap("peer");
@@ -193,7 +191,7 @@ fn under_a_bridge_ports_are_tags() {
 
 #[test]
 fn without_credit_the_host_waits_in_its_tap() {
-    in_namespace("without_credit_the_host_waits_in_its_tap", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         let mut helper = start("--plain plain --wire wire --gro off", &[], Out::Slots);
@@ -221,7 +219,7 @@ fn without_credit_the_host_waits_in_its_tap() {
 
 #[test]
 fn two_helpers_without_a_bridge() {
-    in_namespace("two_helpers_without_a_bridge", || {
+    in_namespace(|| {
         make_veth("a0", "b0");
         make_veth("a1", "b1");
         let line = |host: &str| {
@@ -273,7 +271,7 @@ fn two_helpers_without_a_bridge() {
 
 #[test]
 fn a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on() {
-    in_namespace("a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on", || {
+    in_namespace(|| {
         make_veth("a0", "b0");
         let mut a = start("--autonomous --wire a0=1G --plain a", &[(0, "a0")], Out::Nic(0));
         quiet("a");
@@ -322,7 +320,7 @@ fn a_nic_that_is_renamed_or_made_anew_under_another_name_is_used_on() {
 
 #[test]
 fn what_a_slow_nic_cannot_take_is_bounded_and_counted() {
-    in_namespace("what_a_slow_nic_cannot_take_is_bounded_and_counted", || {
+    in_namespace(|| {
         make_veth("a0", "b0");
         run("tc", "qdisc add dev a0 root tbf rate 8kbit burst 3000 limit 100000000");
         let mut a = start("--autonomous --wire a0=1G --plain a", &[], Out::Link(0, 0));

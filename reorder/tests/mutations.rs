@@ -1,15 +1,11 @@
 //! Pairs of engines that get damaged, forged and repeated frames among the real ones. Whatever
 //! those lead to, the pair carries everything again within 200 ms.
 //!
-//! For ten million of them: `cargo test --release --test mutations -- --include-ignored`.
+//! For ten million of them: `cargo test --release --test all mutations:: -- --include-ignored`.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::autonomous::{alike, friends, nic_mac};
-use common::jobs::channel;
-use common::{mac, World, LINK_BPS, MS, S};
+use crate::common::autonomous::{alike, friends, nic_mac};
+use crate::common::jobs::channel;
+use crate::common::{self, mac, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::{self, Heartbeat, Mac, Tag, BOUNCED_PCP};

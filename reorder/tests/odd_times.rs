@@ -1,12 +1,8 @@
 //! Clocks that jump, sequences that wrap, control that changes links under traffic, too little
 //! memory, and forgeries.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::autonomous::{alike, friends, nic_mac};
-use common::{figure4, mac, world, Fault, World, LINK_BPS, MS, S};
+use crate::common::autonomous::{alike, friends, nic_mac};
+use crate::common::{figure4, mac, world, Fault, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::{Mode, Settings};
 use ri2n_reorder::seq::Seq;

@@ -1,13 +1,11 @@
 //! The program itself: options, exit codes, signals, the status socket.
 
-mod namespace;
-
 use std::io::Read;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 
-use namespace::{in_namespace, ip, make_tap, run, wait_for};
+use crate::namespace::{in_namespace, ip, make_tap, run, wait_for};
 use ri2n_reorder::sys::interface::Interfaces;
 
 fn program(arguments: &str) -> Command {
@@ -117,7 +115,7 @@ fn end(mut helper: Helper) -> (Option<i32>, String) {
 
 #[test]
 fn a_helper_lives_and_ends() {
-    in_namespace("a_helper_lives_and_ends", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         let socket =
@@ -189,7 +187,7 @@ fn the_state_and_the_guards_last_words_are_json_too() {
 
 #[test]
 fn a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier() {
-    in_namespace("a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         let socket =
@@ -224,7 +222,7 @@ fn a_helper_that_hangs_is_ended_and_its_taps_lose_their_carrier() {
 
 #[test]
 fn a_service_manager_is_told_that_it_lives() {
-    in_namespace("a_service_manager_is_told_that_it_lives", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         let path =
@@ -253,7 +251,7 @@ fn a_service_manager_is_told_that_it_lives() {
 
 #[test]
 fn real_time_priority_is_taken_or_one_line_says_that_it_is_not() {
-    in_namespace("real_time_priority_is_taken_or_one_line_says_that_it_is_not", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         let socket =

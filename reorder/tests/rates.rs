@@ -1,9 +1,7 @@
 //! The inner loop in a simulated network: figure 4 of the paper, demands that change, and a host
 //! without a helper.
 
-mod network;
-
-use network::{Network, MS};
+use crate::network::{Network, MS};
 
 /// The name, the links that each client has, and their shares in links.
 type Topology = (&'static str, &'static [&'static [u8]], &'static [f64]);

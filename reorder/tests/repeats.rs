@@ -1,11 +1,7 @@
 //! Frames that are sent again: over which link, for whom, and until when. Also how a peer hears
 //! that more is to come.
 
-#![allow(clippy::unwrap_used)]
-
-mod host;
-
-use host::*;
+use crate::host::*;
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::{self, Data, Message};

@@ -1,11 +1,7 @@
 //! A peer's helper ends, and another one begins. In between, frames go by the slot table, at once
 //! and in order.
 
-#![allow(clippy::unwrap_used)]
-
-mod host;
-
-use host::*;
+use crate::host::*;
 
 const NEW_SESSION: u32 = REMOTE_SESSION + 1;
 

@@ -1,12 +1,13 @@
 //! Scripts for a whole engine: the fuzz target's corpus, and random ones.
 
-mod script;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+// The fuzz target has it, and no file is compiled twice.
+use crate::corpus::engine::script;
 
 /// What the corpus must lead to. Otherwise it tests less than it seems to.
 const REACHED: [&str; 21] = [

@@ -1,18 +1,15 @@
 //! Memory stays flat, over a long time with every kind of trouble, and whatever strangers send.
 //!
-//! For ten simulated minutes: `cargo test --release --test soak -- --include-ignored`.
+//! For ten simulated minutes: `cargo test --release --test all soak:: -- --include-ignored`.
 
-#![allow(clippy::unwrap_used)]
 // Only an allocator knows what is allocated, and its trait is unsafe.
 #![allow(unsafe_code)]
-
-mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::autonomous::{alike, friends};
-use common::{mac, Fault, Random, World, LINK_BPS, MS, S};
+use crate::common::autonomous::{alike, friends};
+use crate::common::{self, mac, Fault, Random, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::seq::Seq;

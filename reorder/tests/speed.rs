@@ -1,4 +1,4 @@
-//! How fast the pure parts are. Run with `cargo test --release --test speed -- --ignored
+//! How fast the pure parts are. Run with `cargo test --release --test all speed:: -- --ignored
 //! --nocapture`.
 
 use std::hint::black_box;

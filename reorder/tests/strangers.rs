@@ -1,12 +1,8 @@
 //! Whoever greets in the names of thousands of hosts takes little from those that are there, and
 //! keeps nobody out.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::autonomous::{alike, friends, strangers};
-use common::{mac, Random, World, LINK_BPS, MS, S};
+use crate::common::autonomous::{alike, friends, strangers};
+use crate::common::{mac, Random, World, LINK_BPS, MS, S};
 use ri2n_reorder::driver::Driver;
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::{Heartbeat, Mac};

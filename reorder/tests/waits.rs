@@ -1,11 +1,7 @@
 //! How long a missing frame is waited for: by the difference of the links' ways, and by the round
 //! trip of a request.
 
-#![allow(clippy::unwrap_used)]
-
-mod host;
-
-use host::*;
+use crate::host::*;
 use ri2n_reorder::seq::Seq;
 use ri2n_reorder::wire::Echo;
 

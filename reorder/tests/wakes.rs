@@ -1,11 +1,7 @@
 //! How often a helper wakes: about once for each frame, whatever its NICs are, and whatever links
 //! share them.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::{world, World, MS, S};
+use crate::common::{world, World, MS, S};
 use ri2n_reorder::engine::Mode;
 use ri2n_reorder::wire::NO_LIMIT;
 

@@ -12,7 +12,7 @@ use ri2n_reorder::offload::segment::segments;
 
 #[allow(dead_code)]
 #[path = "../../tests/offload/packets.rs"]
-mod packets;
+pub mod packets;
 
 use packets::{pattern, slow_sum, Packet, ACK};
 

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../tests/script/mod.rs"]
-mod script;
+pub mod script;
 
 fuzz_target!(|bytes: &[u8]| {
     script::run(bytes);

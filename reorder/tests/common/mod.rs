@@ -1,8 +1,6 @@
 //! A cluster in memory: engines, shaped links, switches with finite buffers, and faults. Time is
 //! simulated, and chance follows a seed.
 
-#![allow(dead_code, clippy::unwrap_used)]
-
 pub mod autonomous;
 mod controller;
 mod figure4;
@@ -22,7 +20,6 @@ use ri2n_reorder::Nanos;
 
 pub const MS: Nanos = 1_000_000;
 pub const S: Nanos = 1_000_000_000;
-#[allow(unused_imports)]
 pub use figure4::{figure4, shares};
 pub use parts::{Fault, Random, Received, Source};
 use stalls::Input;

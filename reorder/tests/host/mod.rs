@@ -1,7 +1,5 @@
 //! One engine, its time, and the peers that a test plays. Everything that the engine sent is kept.
 
-#![allow(dead_code, clippy::unwrap_used)] // each test binary uses some of it
-
 use ri2n_reorder::driver::{Driver, Out, Sink};
 use ri2n_reorder::engine::{Engine, Mode, Settings};
 use ri2n_reorder::offload::vnet::VnetHdr;

@@ -1,7 +1,5 @@
 //! A network namespace of its own for a test, which runs itself again inside, and devices in it.
 
-#![allow(dead_code)] // each test binary uses some of it
-
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,10 +11,14 @@ const INSIDE: &str = "RI2N_TEST_NAMESPACE";
 /// be very busy.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Runs `body` of the test called `name` in a namespace of its own, as root. Without root, or where
+/// Runs `body`, a closure in a test, in a namespace of its own, as root. Without root, or where
 /// namespaces are not allowed, it says so on standard error (past the test runner, which would hide
 /// it), and nothing is tested.
-pub fn in_namespace(name: &str, body: impl FnOnce()) {
+pub fn in_namespace<F: FnOnce()>(body: F) {
+    // The closure's type is called by the names of the crate, its modules, the test and itself.
+    let path = std::any::type_name::<F>();
+    let inside_crate = path.split_once("::").map(|(_, rest)| rest);
+    let (name, _) = inside_crate.and_then(|rest| rest.rsplit_once("::")).expect(path);
     if std::env::var(INSIDE).is_ok_and(|inside| inside == name) {
         body();
         return;
@@ -42,7 +44,7 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(output.status.success(), "in a namespace of its own:\n{text}");
-    assert!(text.contains("1 passed"), "the test's name is wrong: {name}\n{text}");
+    assert!(text.contains("1 passed"), "no test is called {name}\n{text}");
 }
 
 /// Runs `ip` with these words, which must succeed.

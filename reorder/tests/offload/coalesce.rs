@@ -4,7 +4,7 @@ use ri2n_reorder::offload::checksum::update;
 use ri2n_reorder::offload::coalesce::{Coalescer, Settings, MAX_FLOWS, MAX_TCP, MAX_UDP};
 use ri2n_reorder::offload::vnet::{Gso, VnetHdr};
 
-use crate::packets::{pattern, Packet, CWR, ECE, FIN, PSH, SYN};
+use super::packets::{pattern, Packet, CWR, ECE, FIN, PSH, SYN};
 
 type Edit = fn(&mut Packet);
 type Handed = Vec<(VnetHdr, Vec<u8>)>;

@@ -7,7 +7,7 @@ use ri2n_reorder::offload::coalesce::{Coalescer, Settings};
 use ri2n_reorder::offload::packet::Layout;
 use ri2n_reorder::offload::segment::segments;
 
-use crate::packets::{slow_sum, Packet, ACK, CWR, ECE, FIN, PSH};
+use super::packets::{slow_sum, Packet, ACK, CWR, ECE, FIN, PSH};
 
 /// What may happen between two packets of a flow.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use ri2n_reorder::offload::segment::{finish, segments, segments_in, MAX_SEGMENTS
 use ri2n_reorder::offload::vnet::{Gso, VnetHdr};
 use ri2n_reorder::offload::{OffloadError, SPARE};
 
-use crate::packets::{pattern, Packet, ACK, CWR, ECE, FIN, PSH};
+use super::packets::{pattern, Packet, ACK, CWR, ECE, FIN, PSH};
 
 fn cut(hdr: &VnetHdr, frame: &[u8], max_frame: usize) -> Result<Vec<Vec<u8>>, OffloadError> {
     let mut frames = vec![];
