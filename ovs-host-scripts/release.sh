@@ -21,10 +21,13 @@ find_released() {
         RELEASED+=("$nic")
         HEIR_OF[$nic]=${NICS[0]}
         number=$(ovs_get interface "$nic" ofport_request)
-        [[ -n $number ]] || continue
-        LEAVING+=("$nic")
+        [[ -z $number ]] || LEAVING+=("$nic")
+        saved=$(cat "$STATE/nic.$nic/heir" 2>/dev/null || true)
         for heir in "${NICS[@]}"; do
-            [[ ${PORT_OF[$heir]} != "$number" ]] || HEIR_OF[$nic]=$heir
+            if [[ -n $number && ${PORT_OF[$heir]} == "$number" || -z $number && $heir == "$saved" ]]
+            then
+                HEIR_OF[$nic]=$heir
+            fi
         done
     done < <(sort -u <<<"$names")
 }
@@ -40,9 +43,12 @@ await_link() { # await_link NIC
 # The kernel answers ARP for all addresses of the host on each NIC that is up. Peers would then send
 # to a NIC that has left the bridge, beside all others, until its cable is pulled. So such a NIC
 # answers for its own addresses alone, until the bridge has it again or is gone.
-quieten_leaving() {
+#
+# Once it has left, nothing but the file `heir` tells whose place it had.
+prepare_leaving() {
     local nic conf saved
     for nic in ${LEAVING[@]+"${LEAVING[@]}"}; do
+        [[ ! -d $STATE/nic.$nic ]] || run write_file "$STATE/nic.$nic/heir" "${HEIR_OF[$nic]}"
         conf=net/ipv4/conf/$nic/arp_ignore saved=$STATE/quiet.$nic
         [[ -e /proc/sys/$conf && $(<"/proc/sys/$conf") == 0 ]] || continue
         [[ -e $saved ]] || run write_file "$saved" 0
@@ -55,7 +61,10 @@ quieten_leaving() {
 # addresses, whichever of its NICs were replaced meanwhile.
 give_back_nics() {
     local nic saved
-    for nic in "${NICS[@]}"; do unquieten "$nic"; done
+    for nic in "${NICS[@]}"; do
+        unquieten "$nic"
+        [[ ! -e $STATE/nic.$nic/heir ]] || run rm -f "$STATE/nic.$nic/heir"
+    done
     for nic in ${RELEASED[@]+"${RELEASED[@]}"}; do
         saved=$STATE/nic.$nic
         [[ -d $saved ]] || continue
