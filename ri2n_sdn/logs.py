@@ -208,17 +208,21 @@ class LogLines(logging.Handler):
 
 
 @contextlib.contextmanager
-def log_lines(level: str, style: str) -> Iterator[LogLines]:
+def log_lines(level: str, style: str, others: str = "debug") -> Iterator[LogLines]:
     """Let all loggers of this process write to stderr, from `level` on; see LOG_FORMATS.
 
+    Those of other packages write from `others` on, where that is the higher level.
     Threads that fail and warnings are lines of the log too. At the end, what the rate limit has
     left out is said, and everything is as it was before.
     """
     handler = LogLines(style)
     root = logging.getLogger()
-    before, level_before, hook = root.handlers[:], root.level, threading.excepthook
+    ours = logging.getLogger("ri2n")
+    before, hook = root.handlers[:], threading.excepthook
+    levels = root.level, ours.level
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(max(level, others, key=LOG_LEVELS.index).upper())
+    ours.setLevel(level.upper())
     logging.captureWarnings(True)
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
@@ -234,7 +238,8 @@ def log_lines(level: str, style: str) -> Iterator[LogLines]:
     finally:
         end_log(handler)
         root.handlers[:], threading.excepthook = before, hook
-        root.setLevel(level_before)
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
         logging.captureWarnings(False)
 
 

@@ -133,10 +133,10 @@ class ConnectionApp(OSKenApp):
             self.cluster.counters["switch_errors"] += 1
             if member is not None:
                 _LOG.warning(
-                    "%s refused a message: %s, %s",
-                    member.name,
-                    reason,
-                    bytes(message.data or b"")[:24].hex(),
+                    "%s refused a message (%s, %s): its rows are read and repaired; if it goes on,"
+                    " see the log of ovs-vswitchd there",
+                    *(member.name, reason, bytes(message.data or b"")[:24].hex()),
+                    extra={"fields": {"host": member.name}},
                 )
                 member.installed = None
                 member.dirty = True
@@ -157,7 +157,7 @@ class ConnectionApp(OSKenApp):
         with self.cluster.lock:
             channel: Channel | None = ev.msg.datapath.ri2n_channel
             member = self._member_of(channel) if channel is not None else None
-            described = _port(ev.msg.desc)
+            described = _port(ev.msg.desc, member.name) if member is not None else None
             if member is None or described is None:
                 return
             deleted = ev.msg.reason == ofp.OFPPR_DELETE
@@ -228,7 +228,7 @@ class ConnectionApp(OSKenApp):
         # The copy is made in one step: the reading thread may change the ports meanwhile.
         described = channel.datapath.ports.copy()
         for raw in described.values():
-            port = _port(raw)
+            port = _port(raw, channel.address)
             if port is not None and _is_tap(port):
                 taps[port.number] = port.up
             elif port is not None:
@@ -526,15 +526,16 @@ def _is_tap(port: Port) -> bool:
     return port.number in (PLAIN_PORT, WIRE_PORT) or port.name in ("ri2n-plain", "ri2n-wire")
 
 
-def _port(raw: Any) -> Port | None:
-    """A NIC or a TAP of the bridge; None for other ports.
+def _port(raw: Any, whose: str) -> Port | None:
+    """A NIC or a TAP of the bridge; None for other ports. `whose` names the host in the log.
 
-    Those are LOCAL, reserved ports, ports of guests, and ports whose number is too high.
+    Others are LOCAL, reserved ports, ports of guests, and ports whose number is too high.
     """
     if raw.port_no > MAX_NIC_PORT or raw.port_no == 0:
         if MAX_NIC_PORT < raw.port_no <= 0xFFFF and raw.port_no not in GUEST_PORTS:
             _LOG.warning(
-                "port %d of a bridge is not used: its number is above %d", raw.port_no, MAX_NIC_PORT
+                "%s: port %d of its bridge is not used: NICs have numbers up to %d",
+                *(whose, raw.port_no, MAX_NIC_PORT),
             )
         return None
     speed_bps = 0

@@ -123,7 +123,7 @@ def _serve(
 
     web = None
     if options.web_listen is not None:
-        web = WebChild(options.socket_path, options.web_listen, user)
+        web = WebChild(options.socket_path, options.web_listen, user, options.log_format)
         web.start()
     hung_up = threading.Event()
 

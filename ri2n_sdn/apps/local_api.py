@@ -233,7 +233,9 @@ class LocalApi:
         except (ValueError, RecursionError):
             return {"ok": False, "error": "not a JSON object on one line"}
         except Exception as error:
-            _LOG.exception("a request failed")
+            # The operation is one that there is; its arguments may hold a hash.
+            name = request.get("op") if isinstance(request, dict) else None
+            _LOG.exception("the operation %s failed, which is a mistake in the program", name)
             return {"ok": False, "error": f"internal error: {type(error).__name__}"}
 
     def _operations(

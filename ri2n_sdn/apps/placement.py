@@ -108,8 +108,8 @@ class PlacementApp(OSKenApp):
                 # Whatever a reply holds, it is this host's fault alone.
                 _LOG.warning(
                     "%s: its placed connections cannot be read: %s",
-                    name,
-                    printable(str(error) or type(error).__name__),
+                    *(name, printable(str(error) or type(error).__name__)),
+                    extra={"fields": {"host": name}},
                 )
                 continue
             self._read[name] = channel, time.monotonic()

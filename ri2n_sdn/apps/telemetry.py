@@ -240,12 +240,12 @@ class TelemetryApp(OSKenApp):
         member, cluster = poll.member, self.cluster
         if member.wanted is None:
             return {}
-        canary = _entries(poll.canary, codec.read_flow_counters)
+        canary = _entries(member.name, poll.canary, codec.read_flow_counters)
         untouched = member.installed is not None and not member.dirty and not member.busy
         if canary is not None and not canary and untouched:
             self._emptied(member)
         for future in poll.flows:
-            for row in _entries(future, codec.read_flow_counters) or ():
+            for row in _entries(member.name, future, codec.read_flow_counters) or ():
                 flow = member.wanted.flows.get(row.cookie)
                 if flow is None or flow.counts is None:
                     continue
@@ -305,7 +305,7 @@ class TelemetryApp(OSKenApp):
         """
         groups = {
             group.group_id: group
-            for group in _entries(poll.groups, codec.read_group_counters) or ()
+            for group in _entries(poll.member.name, poll.groups, codec.read_group_counters) or ()
         }
         result = {}
         for pair, slots in self.cluster.pair_slots.items():
@@ -425,13 +425,17 @@ class TelemetryApp(OSKenApp):
 
 
 def _entries(
-    future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]
+    name: str, future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]
 ) -> list[Any] | None:
-    """All entries of a reply; None when there is none yet, or when it is malformed."""
+    """All entries of a host's reply; None when there is none yet, or when it is malformed."""
     if future is None or not future.done() or future.exception() is not None:
         return None
     try:
         return [entry for part in future.result() for raw in part.body for entry in read(raw.data)]
     except ValueError as error:
-        _LOG.warning("a malformed reply was dropped: %s", error)
+        _LOG.warning(
+            "%s: its counters cannot be read, and are left out: %s",
+            *(name, error),
+            extra={"fields": {"host": name}},
+        )
         return None

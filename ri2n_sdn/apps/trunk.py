@@ -236,7 +236,11 @@ class TrunkApp(OSKenApp):
                 addresses = _bodies(reading.startup, read_addresses)
             except Exception as error:
                 # Whatever a reply holds, it is this host's fault alone.
-                _LOG.warning("%s: its rows cannot be read: %s", member.name, error)
+                _LOG.warning(
+                    "%s: its rows cannot be read, and are asked for again: %s",
+                    *(member.name, error),
+                    extra={"fields": {"host": member.name}},
+                )
                 member.retry_s = time.monotonic() + RETRY_S
                 continue
             with self.cluster.lock:

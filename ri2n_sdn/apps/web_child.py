@@ -56,8 +56,12 @@ class WebChild:
     all is done in a thread of its own.
     """
 
-    def __init__(self, socket_path: Path, listen: str, user: WebUser | None) -> None:
+    def __init__(
+        self, socket_path: Path, listen: str, user: WebUser | None, log_format: str = "text"
+    ) -> None:
+        """`log_format` is that of the controller, because both write to one place."""
         self._socket_path, self._listen, self._user = socket_path, listen, user
+        self._log_format = log_format
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,7 +156,7 @@ class WebChild:
         return [
             *(sys.executable, "-m", "ri2n_sdn.cli.main", "web"),
             *("--socket", str(self._socket_path.absolute()), "--listen", self._listen),
-            *("--ends-with", str(descriptor)),
+            *("--ends-with", str(descriptor), "--log-format", self._log_format),
         ]
 
     def _as_user(self) -> dict[str, Any]:

@@ -20,6 +20,10 @@ _PEM_END = re.compile(r"-----END [^\n]{0,40}?PRIVATE KEY-----")
 # No key is longer.
 _PEM_LINES = 100
 _SET = re.compile(rf"""({_SECRET}[\w-]{{0,40}}["']?[ \t]*[:=][ \t]*)[^\n]+""", re.IGNORECASE)
+# As HTTP has it. A flow's cookie, which is no secret, is a number after an equals sign.
+_COOKIE = re.compile(
+    r"""(\b(?:set-)?cookie["']?[ \t]*:(?![ \t"']*0x)[ \t]*)[^\n]+""", re.IGNORECASE
+)
 _SAID = re.compile(r"\b(bearer|token)([ \t]+)\S+", re.IGNORECASE)
 _BLOCK = re.compile(
     rf"""^([ \t]*)(?:- )?["']?[\w-]{{0,40}}{_SECRET}[\w-]{{0,40}}["']?[ \t]*:""", re.IGNORECASE
@@ -67,6 +71,7 @@ def redact_text(text: str, macs: Collection[str] = ()) -> str:
         text = _without_end_of_key(text)
     text = "\n".join(_without_blocks(text.split("\n")))
     text = _SET.sub(rf"\g<1>{TAKEN_OUT}", text)
+    text = _COOKIE.sub(rf"\g<1>{TAKEN_OUT}", text)
     text = _SAID.sub(rf"\g<1>\g<2>{TAKEN_OUT}", text)
     for secret in (_HEX, _RANDOM, _BODY):
         text = secret.sub(TAKEN_OUT, text)

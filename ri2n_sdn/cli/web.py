@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -100,10 +101,15 @@ def web(
     log = contextlib.ExitStack()
 
     def begins() -> None:
-        log.enter_context(log_lines(log_level, log_format))
+        # Below this level, the packages that serve HTTP and WebSockets write what browsers send,
+        # with cookies, tokens and what is typed at the login.
+        log.enter_context(log_lines(log_level, log_format, others="warning"))
 
     def ready(settings: WebSettings) -> None:
-        note(f"ri2n web: {settings.url} (controller: {path})")
+        if log_format == "json":  # nothing but events is written then
+            logging.getLogger("ri2n.web").info("%s (controller: %s)", settings.url, path)
+        else:
+            note(f"ri2n web: {settings.url} (controller: {path})")
 
     settings = WebSettings(
         controller_socket=path,

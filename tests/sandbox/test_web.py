@@ -75,6 +75,38 @@ def test_changes_of_the_controller_are_seen_at_once(sandbox: Sandbox, web: WebPr
     wait_until(lambda: alive("B-e1"), "a NIC that has come back is not seen")
 
 
+def test_what_browsers_send_is_in_no_log(sandbox: Sandbox) -> None:
+    """Not even at the lowest level, whatever place a client sends its secrets to."""
+    token = token_of(sandbox, "teller", "viewer")
+    secrets = (token, "c00kie-of-a-login", "k3y-in-a-query", "n0-token", "t1cket")
+    heads = [
+        "GET /api/v1/hosts?token=k3y-in-a-query HTTP/1.1",
+        "POST /api/v1/policies HTTP/1.1",
+        "GET /n0-token/t1cket?k3y-in-a-query HTTP/1.1",
+        "GET /api/v1/t1cket HTTP/9.9",
+        "GET /_nicegui_ws/socket.io/?client_id=t1cket&EIO=4&transport=websocket HTTP/1.1",
+    ]
+    with web_process(sandbox.socket, "--log-level", "debug") as web:
+        wait_until(lambda: connected(web), web.log)
+        port = int(web.url.rstrip("/").rpartition(":")[2])
+        for head in heads:
+            lines = [head, "Host: 127.0.0.1", f"Authorization: Bearer {token}"]
+            lines.append("Cookie: session=c00kie-of-a-login")
+            if "websocket" in head:
+                lines += ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+                lines += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""]
+            else:
+                lines += ["Content-Length: 12", "Content-Type: application/json"]
+                lines += ["", '["n0-token"]']
+            with socket.create_connection(("127.0.0.1", port), LONG_S) as stream:
+                stream.sendall("\r\n".join(lines).encode())
+                assert stream.recv(12).startswith(b"HTTP/1.1 "), head
+        assert web.get("/api/v1/hosts", token).status == 200
+        log = web.log()
+    assert ri2n("token", "rm", "teller", "--socket", str(sandbox.socket)).returncode == 0
+    assert not [secret for secret in secrets if secret in log], log
+
+
 def test_a_token_works_at_once_and_ends_at_once(sandbox: Sandbox, web: WebProcess) -> None:
     def code(token: str | None) -> int:
         return web.get("/metrics", token).status

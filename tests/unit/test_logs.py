@@ -219,6 +219,28 @@ def test_many_threads_write_whole_lines(log: Log) -> None:
     assert "120 more like this" in "".join(log.lines())
 
 
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        ("debug", ["ri2n.x debug", "ri2n.x error", "uvicorn error"]),
+        ("error", ["ri2n.x error", "uvicorn error"]),
+    ],
+)
+def test_other_packages_say_no_more_than_they_may(
+    level: str, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, before = logging.getLogger("ri2n"), logging.getLogger("ri2n").level
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with log_lines(level, "json", others="warning"):
+        for name in ("ri2n.x", "uvicorn"):
+            logging.getLogger(name).debug("cookie: 1")
+            logging.getLogger(name).error("broken")
+    assert ours.level == before
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [f"{each['logger']} {each['level']}" for each in said] == shown
+
+
 def test_a_thread_that_fails_is_a_line_and_afterwards_all_is_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

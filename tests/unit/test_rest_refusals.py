@@ -154,9 +154,11 @@ def test_a_controller_that_is_away_is_503() -> None:
     run(ask())
 
 
-def test_a_controller_whose_words_make_no_sense_is_503() -> None:
+def test_a_controller_whose_words_make_no_sense_is_503(caplog: pytest.LogCaptureFixture) -> None:
     async def ask() -> None:
-        feed = FakeFeed(answers={"job_history": {"jobs": [{"id": 5}]}, "token_list": {"x": 1}})
+        feed = FakeFeed(
+            answers={"job_history": {"jobs": [{"id": ["hidden"]}]}, "token_list": {"x": 1}}
+        )
         async with serving(feed) as client:
             for path in ("ended-jobs", "tokens"):
                 answer = await client.get(f"/api/v1/{path}", headers=bearer("admin"))
@@ -164,3 +166,7 @@ def test_a_controller_whose_words_make_no_sense_is_503() -> None:
                 assert "makes no sense" in answer.json()["detail"]
 
     run(ask())
+    # The log names the places, and repeats nothing that stands there.
+    said = [record.getMessage() for record in caplog.records if record.name == "ri2n.rest"]
+    assert len(said) == 1 and "/api/v1/ended-jobs" in said[0] and "(response." in said[0]
+    assert "hidden" not in caplog.text

@@ -160,6 +160,18 @@ def test_each_address_of_a_job_is_taken_out(key: bytes, before: str) -> None:
     assert mac not in text
 
 
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("< Cookie: session=abc; id=1\nnext", "< Cookie: (taken out)\nnext"),
+        ('{"set-cookie": "abc"}', '{"set-cookie": (taken out)'),
+        ("cookie=0x5249, cookie: 0x5249, table=0", "cookie=0x5249, cookie: 0x5249, table=0"),
+    ],
+)
+def test_cookies_of_browsers_are_taken_out_and_those_of_flows_stay(text: str, left: str) -> None:
+    assert redact_text(text) == left
+
+
 def test_the_end_of_a_key_is_taken_out_where_its_begin_is_missing() -> None:
     text = redact_text(
         f"host: abcDEF0\nhost: xyz=\nhost: -----END RSA PRIVATE KEY-----\nseen {HASH}"
@@ -167,7 +179,9 @@ def test_the_end_of_a_key_is_taken_out_where_its_begin_is_missing() -> None:
     assert text == "(taken out)\nseen (taken out)"
 
 
-@pytest.mark.parametrize("unit", ["a", "-----BEGIN ", "token", "a:", "0f", "-----END ", "Aa0"])
+@pytest.mark.parametrize(
+    "unit", ["a", "-----BEGIN ", "token", "cookie:", "a:", "0f", "-----END ", "Aa0"]
+)
 def test_a_long_line_of_a_stranger_takes_no_long_time(unit: str) -> None:
     # With a time that grows with the square of the length, this would take minutes.
     redact_text(unit * (100_000 // len(unit)))

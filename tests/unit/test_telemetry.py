@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import cluster as cluster_module
-from ri2n_sdn.apps import problems, telemetry
+from ri2n_sdn.apps import codec, problems, telemetry
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.openflow import parser
@@ -506,3 +507,12 @@ def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(
         line.startswith("A: its description of itself makes no sense: KeyError")
         for line in problem_texts(world.cluster)
     )
+
+
+def test_the_log_says_whose_counters_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    reply: Future[list[Any]] = Future()
+    reply.set_result([SimpleNamespace(body=[SimpleNamespace(data=b"\0" * 7)])])
+    assert telemetry._entries("node7", reply, codec.read_flow_counters) is None
+    (record,) = caplog.records
+    assert record.getMessage().startswith("node7: its counters cannot be read")
+    assert record.__dict__["fields"] == {"host": "node7"}

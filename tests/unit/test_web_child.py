@@ -138,10 +138,10 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
 
 
 def test_the_command_is_the_one_of_users(tmp_path: Path) -> None:
-    made = WebChild(tmp_path / "controller.sock", "127.0.0.1:8420", None)
+    made = WebChild(tmp_path / "controller.sock", "127.0.0.1:8420", None, "json")
     assert made._command(7)[1:] == [
         *("-m", "ri2n_sdn.cli.main", "web", "--socket", str(tmp_path / "controller.sock")),
-        *("--listen", "127.0.0.1:8420", "--ends-with", "7"),
+        *("--listen", "127.0.0.1:8420", "--ends-with", "7", "--log-format", "json"),
     ]
 
 

@@ -29,7 +29,7 @@ __all__ = [
     "who_of_login",
 ]
 
-LOG = logging.getLogger(__name__)
+LOG = logging.getLogger("ri2n.gui")
 
 LOGIN = "login"
 """The key of a login in what is kept of a browser, and of its number in the signed cookie."""

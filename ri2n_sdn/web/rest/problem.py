@@ -157,7 +157,13 @@ def add_handlers(app: FastAPI) -> None:
         return answer(503, str(error), _later(503))
 
     async def of_stranger(request: Request, error: Exception) -> JSONResponse:
-        _LOG.error("%s: the controller's answer makes no sense", request.url.path)
+        assert isinstance(error, ResponseValidationError)
+        # The places alone: what stands there may be a secret.
+        places = sorted({_where(each.get("loc", ())) for each in error.errors()})[:3]
+        _LOG.error(
+            "%s: the controller's answer makes no sense (%s); is it of another version?",
+            *(ascii(request.url.path)[1:-1], ", ".join(places)),
+        )
         return answer(503, "the controller's answer makes no sense; see the log", _later(503))
 
     async def of_anything(request: Request, error: Exception) -> JSONResponse:
