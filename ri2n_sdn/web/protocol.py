@@ -8,10 +8,11 @@ from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from ri2n_sdn.addresses import crowd_of, is_loopback
 
-__all__ = ["MAX_CONNECTIONS", "MAX_OF_ONE", "LimitedProtocol"]
+__all__ = ["MAX_CONNECTIONS", "MAX_OF_ONE", "LimitedProtocol", "LimitedWebSocket"]
 
 MAX_CONNECTIONS = 1000
 """So many connections at once; more are closed at once."""
@@ -99,7 +100,45 @@ class LimitedProtocol(H11Protocol):
         self._end_head()
         self._end_stall()
         if self._crowd is not None:
-            _CROWDS[self._crowd] -= 1
-            if not _CROWDS[self._crowd]:
-                del _CROWDS[self._crowd]
+            _one_less(self._crowd)
             self._crowd = None
+
+
+class LimitedWebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's protocol of WebSockets, which by itself may wait for ever to be opened.
+
+    A request with a body gets no answer there, and its connection would stay for nothing. The
+    connection counts as one of its address, as before.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._crowd: str | None = None
+        self._open_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over a connection, which must be open after HEAD_S."""
+        super().connection_made(transport)
+        self._crowd = crowd_of(self.client[0] if self.client is not None else "")
+        _CROWDS[self._crowd] += 1
+        self._open_timer = self.loop.call_later(HEAD_S, self._end_unless_open)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        if self._open_timer is not None:
+            self._open_timer.cancel()
+        if self._crowd is not None:
+            _one_less(self._crowd)
+            self._crowd = None
+        super().connection_lost(exc)
+
+    def _end_unless_open(self) -> None:
+        if not self.handshake_complete:
+            self.transport.abort()
+
+
+def _one_less(crowd: str) -> None:
+    """Count one connection less of the addresses of a crowd."""
+    _CROWDS[crowd] -= 1
+    if not _CROWDS[crowd]:
+        del _CROWDS[crowd]

@@ -141,12 +141,12 @@ def _end_with(descriptor: int, end: Callable[[], object]) -> None:
 def _config(app: FastAPI, settings: WebSettings) -> uvicorn.Config:
     import uvicorn
 
-    from ri2n_sdn.web.protocol import MAX_CONNECTIONS, LimitedProtocol
+    from ri2n_sdn.web.protocol import MAX_CONNECTIONS, LimitedProtocol, LimitedWebSocket
 
     made = uvicorn.Config(
         app,
         http=LimitedProtocol,
-        ws="websockets-sansio",
+        ws=LimitedWebSocket,
         ws_max_size=MAX_MESSAGE_BYTES,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         limit_concurrency=MAX_CONNECTIONS + 1,

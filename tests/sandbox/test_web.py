@@ -182,6 +182,10 @@ def test_slow_and_endless_clients_are_cut_off(tmp_path: Path) -> None:
         assert answer(b"GET / HTTP/1.1\r\nX: ", again=b"x") == b""
         assert b" 400 " in answer(b"GET / HTTP/1.1\r\nX: " + 40_000 * b"x")
         assert b" 400 " in answer(b"nonsense\r\n\r\n")
+        upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        with_body = upgrade + b"Content-Length: 2\r\n\r\n{}"
+        assert answer(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + with_body) == b""
         assert b" 408 " in answer(head + b"Content-Length: 1000\r\n\r\n", again=b"x")
         assert b" 413 " in answer(head + b"Content-Length: 1000000\r\n\r\n")
         chunked = head + b"Transfer-Encoding: chunked\r\n\r\n"
