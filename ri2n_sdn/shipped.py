@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.topology import Topology, load_topology
+
+if TYPE_CHECKING:
+    from ri2n_sdn.fabric.topology import Topology
 
 __all__ = ["find_topology", "find_topology_file", "host_script"]
 
@@ -22,6 +25,8 @@ def find_topology(text: str) -> Topology:
     Shipped topologies have names such as `fig4/d`, `d` (of figure 4) and `mixed`. Raises BadInput
     when there is no such topology, or its file is wrong.
     """
+    from ri2n_sdn.fabric.topology import load_topology
+
     return load_topology(find_topology_file(text))
 
 

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from ri2n_sdn.cli.common import JsonOption, note, print_json
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.topology import load_topology
 
 __all__ = ["app", "check_config", "kind_of"]
 
@@ -35,6 +33,7 @@ def check_config(
     kind = kind_of(file)
     warnings: list[str] = []
     if kind == "topology":
+        from ri2n_sdn.fabric.topology import load_topology
         from ri2n_sdn.vlan.build import topology_trees
 
         topology = load_topology(file)
@@ -75,6 +74,8 @@ def kind_of(file: Path) -> str:
 
     A file that cannot be read counts as a topology: the reader of topologies names the error.
     """
+    import yaml
+
     try:
         data: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json
@@ -18,11 +17,14 @@ from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
 from ri2n_sdn.cli.vlan_live import check, record, release, use
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.switches import TABLES, VlanSpec
-from ri2n_sdn.fabric.topology import Topology, load_topology
+from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.shipped import find_topology_file
-from ri2n_sdn.vlan.large import Generated, load_generated
-from ri2n_sdn.vlan.plan import NetworkPlan, Plan, make_plan
+
+if TYPE_CHECKING:
+    from ri2n_sdn.fabric.switches import VlanSpec
+    from ri2n_sdn.fabric.topology import Topology
+    from ri2n_sdn.vlan.large import Generated
+    from ri2n_sdn.vlan.plan import NetworkPlan, Plan
 
 __all__ = ["app", "load_plannable", "plan"]
 
@@ -95,6 +97,11 @@ def plan(
 
 def load_plannable(path: Path) -> Topology | Generated:
     """Read a topology, or generate what a file with `generate:` describes. Raises BadInput."""
+    import yaml
+
+    from ri2n_sdn.fabric.topology import load_topology
+    from ri2n_sdn.vlan.large import load_generated
+
     try:
         data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
@@ -106,6 +113,8 @@ def load_plannable(path: Path) -> Topology | Generated:
 
 
 def _plan(path: Path, source: Topology | Generated, spec: VlanSpec) -> Plan:
+    from ri2n_sdn.vlan.plan import make_plan
+
     try:
         return make_plan(source, spec)
     except ValueError as error:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, print_json
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.rates.arrays import FloatArray, IntArray
-from ri2n_sdn.rates.one_path import fair_rates
 from ri2n_sdn.shipped import find_topology
-from ri2n_sdn.vlan.assign import Assignment
-from ri2n_sdn.vlan.assign import assign as assign_pairs
-from ri2n_sdn.vlan.build import topology_trees
-from ri2n_sdn.vlan.matrix import PairList, read_pairs
-from ri2n_sdn.vlan.tables import candidates as table_candidates
-from ri2n_sdn.vlan.tables import cyclic
-from ri2n_sdn.vlan.trees import Trees
+
+if TYPE_CHECKING:
+    from ri2n_sdn.fabric.topology import Topology
+    from ri2n_sdn.rates.arrays import FloatArray, IntArray
+    from ri2n_sdn.vlan.assign import Assignment
+    from ri2n_sdn.vlan.matrix import PairList
+    from ri2n_sdn.vlan.trees import Trees
 
 __all__ = ["assign"]
 
@@ -52,6 +48,10 @@ def assign(
 
     The choice makes the fullest link between switches as empty as possible.
     """
+    from ri2n_sdn.vlan.assign import assign as assign_pairs
+    from ri2n_sdn.vlan.build import topology_trees
+    from ri2n_sdn.vlan.matrix import read_pairs
+
     if table not in TABLES:
         raise BadInput(f"--table: unknown {table!r}; choose from {', '.join(TABLES)}")
     wired = find_topology(topology)
@@ -138,6 +138,12 @@ def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
     A pair uses the first network in which both its hosts have a NIC. Raises BadInput for a pair
     without a common network.
     """
+    import numpy as np
+
+    from ri2n_sdn.rates.one_path import fair_rates
+    from ri2n_sdn.vlan.tables import candidates as table_candidates
+    from ri2n_sdn.vlan.tables import cyclic
+
     graph = topology.graph
     nics: dict[str, dict[str, tuple[int, int]]] = {host: {} for host in topology.hosts}
     number = {host: place for place, host in enumerate(topology.hosts, start=1)}

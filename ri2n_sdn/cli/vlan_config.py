@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 from ri2n_sdn.vlan.configs import VENDORS, file_name, vendor_named, write
-from ri2n_sdn.vlan.switch_ports import SwitchPorts, switch_ports
+
+if TYPE_CHECKING:
+    from ri2n_sdn.vlan.switch_ports import SwitchPorts
 
 __all__ = ["switch_config", "write_files"]
 
@@ -34,6 +36,7 @@ def switch_config(
 ) -> None:
     """Write the VLANs, ports and descriptions of every switch as the vendor's configuration."""
     from ri2n_sdn.vlan.build import build_trees
+    from ri2n_sdn.vlan.switch_ports import switch_ports
 
     # An unknown vendor is reported before the work.
     vendor_named(vendor)

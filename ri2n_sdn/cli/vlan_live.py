@@ -12,14 +12,12 @@ from socket import AF_UNIX
 from socket import socket as Socket
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print_json
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
 
 __all__ = ["check", "record", "release", "use"]
 
@@ -100,6 +98,10 @@ def record(
     """Record what every pair of hosts sends, for the table `profile` or for ri2n vlan assign."""
     if bool(command) == (seconds is not None):
         raise BadInput("--seconds: give either --seconds or a command to wait for")
+    import numpy as np
+
+    from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
+
     path = controller_socket(socket, lab)
     before, began_s = call(path, "traffic"), time.monotonic()
     code = 0

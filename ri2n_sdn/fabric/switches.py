@@ -15,7 +15,6 @@ from ri2n_sdn.fabric.yamlfile import StrictModel
 
 __all__ = [
     "FIRST_VLAN",
-    "TABLES",
     "Cable",
     "LinkSpec",
     "SwitchGraph",
@@ -26,9 +25,6 @@ __all__ = [
 ]
 
 FIRST_VLAN = 101
-
-TABLES = ("cyclic", "spread", "adaptive", "profile")
-"""The names of path tables (ri2n_sdn.vlan)."""
 
 VlanId = Annotated[int, Field(ge=1, le=4094)]
 

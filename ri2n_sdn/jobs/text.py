@@ -7,8 +7,6 @@ import math
 import re
 from collections.abc import Iterable
 
-import numpy as np
-
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.model import KINDS, PathTable, Service
 
@@ -214,6 +212,8 @@ def parse_time(text: str, now_s: float, where: str = "--begin") -> float:
 
 
 def _date(text: str, where: str) -> float:
+    import numpy as np
+
     found = _DATE.match(text) if text.isascii() else None
     try:
         if not found:
@@ -240,6 +240,8 @@ def time_text(time_s: float | None) -> str:
     """
     if time_s is None:
         return "its end"
+    import numpy as np
+
     whole = math.ceil(min(max(time_s, 0.0), MAX_TIME_S))
     return f"{np.datetime64(whole, 's')}Z"
 

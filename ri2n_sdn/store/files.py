@@ -11,9 +11,10 @@ import subprocess
 from pathlib import Path
 
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.store.link import SCHEMA
 
-__all__ = ["check_file", "prepare_file", "schema_version"]
+__all__ = ["SCHEMA", "check_file", "prepare_file", "schema_version"]
+
+SCHEMA = Path(__file__).with_name("ri2n.ovsschema")
 
 _HEADER = re.compile(rb"OVSDB JSON ([0-9]{1,9}) ([0-9a-f]{40})\n")
 _MARK = b"\nOVSDB JSON "

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.store.files import SCHEMA
 from ri2n_sdn.store.idl import Datum, DbSchema, Error, Idl, SchemaHelper, Stream, Transaction
 from ri2n_sdn.store.rows import Change, ClusterRow, HistoryRow, Put, Row, State
 from ri2n_sdn.store.tables import TABLES, Table, table_of
@@ -34,8 +35,6 @@ __all__ = [
 
 MAX_HISTORY = 10_000
 """The most rows of history that are kept; the oldest go first."""
-
-SCHEMA = Path(__file__).with_name("ri2n.ovsschema")
 
 _LOG = logging.getLogger("ri2n.store")
 _TARGET = re.compile(r"unix:(/[^,]+)|(tcp|ssl):(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})\Z")

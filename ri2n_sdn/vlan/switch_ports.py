@@ -6,11 +6,11 @@ Configurations are written from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.vlan.trees import Trees
+if TYPE_CHECKING:
+    from ri2n_sdn.fabric.topology import Topology
+    from ri2n_sdn.vlan.trees import Trees
 
 __all__ = ["SwitchPort", "SwitchPorts", "switch_ports"]
 
@@ -80,6 +80,8 @@ def switch_ports(topology: Topology, trees: Trees) -> tuple[SwitchPorts, ...]:
     ValueError when the trees are those of other switches, or when their first set leaves out a
     switch with hosts.
     """
+    import numpy as np
+
     graph = topology.graph
     if trees.graph.names != graph.names or not np.array_equal(trees.graph.ends, graph.ends):
         raise ValueError("the trees are not over the topology's switches")

@@ -23,7 +23,7 @@ from ri2n_lab.cli import bench_vbft
 from ri2n_lab.traffic.bulk import BIN_S, PhaseResult, Schedule, run_schedule
 from ri2n_lab.traffic.flooding import parse_flooded
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.switches import TABLES
+from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.fabric.topology import Topology
 from tests.unit.bench_options import option
 from tests.unit.test_bench_report import table_after
