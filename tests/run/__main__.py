@@ -237,7 +237,10 @@ class _Run:
 
     def _arguments(self, tier: Tier) -> list[str]:
         mark = marks(tier, self.options.all, self.mark)
-        return [*(["-m", mark] if mark else []), *self.pytest_args]
+        # Tests of the tier unit alone use hypothesis. Its plugin would import all of it at the end
+        # of each pytest, and each guest has one.
+        without = [] if tier.name == "unit" else ["-p", "no:hypothesispytest"]
+        return [*without, *(["-m", mark] if mark else []), *self.pytest_args]
 
     def _collect(self, tier: Tier, paths: Sequence[str]) -> tuple[str, int]:
         """What pytest would run, one test per line, and whether some files could not be read.

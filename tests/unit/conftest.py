@@ -1,4 +1,4 @@
-"""For all tests: hypothesis measures no time, since a machine may be busy."""
+"""For the unit tier: hypothesis measures no time, since a machine may be busy."""
 
 from __future__ import annotations
 
