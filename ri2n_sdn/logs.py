@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
@@ -32,9 +32,14 @@ TELL_S = 10.0
 # There are some hundred templates in the code. More come only from code that puts values in its
 # templates; then the ones that were used longest ago are forgotten.
 MAX_TEMPLATES = 500
+# So many templates of one place in the code have limits of their own, and all others of it share
+# one. Libraries put what a peer has sent into their templates, and a peer can send new text without
+# end.
+MAX_OF_PLACE = 20
 
 _MAX_FIELDS = 8
-_Key = tuple[str, str, str, int]
+_Place = tuple[str, str, int]
+_Key = tuple[_Place, str | None]
 
 
 class _Budget:
@@ -77,6 +82,7 @@ class LogLines(logging.Handler):
             raise ValueError(style)
         self._style, self._stream, self._clock = style, stream, clock
         self._budgets: OrderedDict[_Key, _Budget] = OrderedDict()
+        self._of_place: Counter[_Place] = Counter()
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -126,15 +132,29 @@ class LogLines(logging.Handler):
             self.release()
 
     def _budget(self, record: logging.LogRecord, now_s: float) -> _Budget:
-        """The budget of a record's template, at its place in the code: some templates are "%s"."""
-        key = (record.name, str(record.msg)[:MAX_TEXT], record.pathname, record.lineno)
+        """The budget of a record's template, at its place in the code: some templates are "%s".
+
+        Where a place has very many templates, they share one, which has None in place of a text.
+        """
+        place = (record.name, record.pathname, record.lineno)
+        key: _Key = (place, str(record.msg)[:MAX_TEXT])
+        if key not in self._budgets and self._of_place[place] >= MAX_OF_PLACE:
+            key = (place, None)
         budget = self._budgets.get(key)
         if budget is None:
             while len(self._budgets) >= MAX_TEMPLATES:
-                self._tell(self._budgets.popitem(last=False)[1])
+                self._forget_oldest()
             budget = self._budgets[key] = _Budget(record, now_s)
+            self._of_place[place] += 1
         self._budgets.move_to_end(key)
         return budget
+
+    def _forget_oldest(self) -> None:
+        (place, _), budget = self._budgets.popitem(last=False)
+        self._tell(budget)
+        self._of_place[place] -= 1
+        if not self._of_place[place]:
+            del self._of_place[place]
 
     def _tell(self, budget: _Budget) -> None:
         if not budget.left_out:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn import logs
-from ri2n_sdn.logs import MAX_BURST, MAX_TEMPLATES, MAX_TEXT, LogLines, log_lines
+from ri2n_sdn.logs import MAX_BURST, MAX_OF_PLACE, MAX_TEMPLATES, MAX_TEXT, LogLines, log_lines
 from tests.waiting import wait_until
 
 
@@ -190,10 +190,23 @@ def test_what_was_left_out_is_told_though_nobody_says_more(
 
 
 def test_templates_without_end_take_bounded_memory(log: Log) -> None:
+    """Each from another place in the code."""
     for number in range(3 * MAX_TEMPLATES):
-        log.logger.info(f"a text that was put together: {number}")
-    assert len(log.handler._budgets) == MAX_TEMPLATES
+        log.logger.handle(logging.LogRecord("x", logging.INFO, "file", number, "it", None, None))
+    assert len(log.handler._budgets) == len(log.handler._of_place) == MAX_TEMPLATES
     assert len(log.lines()) == 3 * MAX_TEMPLATES
+
+
+def test_texts_without_end_of_one_place_are_few_lines(log: Log) -> None:
+    """As of a library that puts what a peer has sent into its templates."""
+    for number in range(3 * MAX_TEMPLATES):
+        log.logger.info(f"not found: {number}")
+    log.logger.info("another place")
+    assert len(log.handler._budgets) == MAX_OF_PLACE + 2
+    assert len(log.lines()) == MAX_OF_PLACE + MAX_BURST + 1
+    log.handler.close()
+    left = 3 * MAX_TEMPLATES - MAX_OF_PLACE - MAX_BURST
+    assert f"{left} more like this: not found: " in log.lines()[-1]
 
 
 def test_a_stream_that_cannot_be_written_raises_nothing() -> None:
