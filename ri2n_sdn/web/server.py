@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.service import notify, watchdog_s
+from ri2n_sdn.web.listening import listen
 from ri2n_sdn.web.session_files import session_files
 from ri2n_sdn.web.settings import WebSettings
 
@@ -36,7 +37,6 @@ MAX_MESSAGE_BYTES = 1 << 20
 """A WebSocket's message, from a page of the GUI, has at most so many bytes."""
 
 MAX_HEAD_BYTES = 32 << 10
-_BACKLOG = 128
 _FILES = 4096
 
 
@@ -57,7 +57,7 @@ def serve(
     """
     settings.check()
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(_listen(settings))
+        listening = stack.enter_context(listen(settings))
         settings = replace(settings, port=listening.getsockname()[1])
         begins()
         _allow_files()
@@ -141,7 +141,7 @@ def _end_with(descriptor: int, end: Callable[[], object]) -> None:
 def _config(app: FastAPI, settings: WebSettings) -> uvicorn.Config:
     import uvicorn
 
-    from ri2n_sdn.web.protocol import MAX_CONNECTIONS, LimitedProtocol, LimitedWebSocket
+    from ri2n_sdn.web.protocol import LimitedProtocol, LimitedWebSocket
 
     made = uvicorn.Config(
         app,
@@ -149,7 +149,6 @@ def _config(app: FastAPI, settings: WebSettings) -> uvicorn.Config:
         ws=LimitedWebSocket,
         ws_max_size=MAX_MESSAGE_BYTES,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        limit_concurrency=MAX_CONNECTIONS + 1,
         timeout_graceful_shutdown=_END_S,
         server_header=False,
         # Nobody may say in a header which address they have.
@@ -176,26 +175,3 @@ def _allow_files() -> None:
         wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _listen(settings: WebSettings) -> socket.socket:
-    """The socket on which it listens. Raises BadInput, NotAvailable."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"--listen {settings.host}: {reason}") from None
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
-        made.setblocking(False)
-    except OSError as error:
-        made.close()
-        raise NotAvailable(
-            f"--listen {settings.host}:{settings.port}: {error.strerror or error}"
-        ) from None
-    return made

@@ -150,8 +150,8 @@ def test_the_controller_may_be_killed_at_any_moment(sandbox: Sandbox, web: WebPr
 def test_slow_and_endless_clients_are_cut_off(tmp_path: Path) -> None:
     """Each by itself: no header, a header byte by byte, a header or body without end."""
     before = (
-        "from ri2n_sdn.web import guard, protocol\n"
-        "protocol.HEAD_S = guard._BODY_S = 0.5\nprotocol.MAX_CONNECTIONS = 20\n"
+        "from ri2n_sdn.web import guard, listening, protocol\n"
+        "protocol.HEAD_S = guard._BODY_S = 0.5\nlistening.MAX_CONNECTIONS = 20\n"
     )
     with web_process(tmp_path / "none.sock", before=before) as web:
         address = ("127.0.0.1", int(web.url.split(":")[2].rstrip("/")))
