@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ri2n_sdn.errors import NotAvailable
+
 __all__ = ["session_files"]
 
 _LOG = logging.getLogger("ri2n.web")
@@ -24,15 +26,31 @@ def session_files(folder: Path | None) -> Iterator[None]:
 
     Without a folder there is one for this process. It is removed at the end, or by the next process
     when this one is killed: whoever lives has a lock of the own folder, and the dead have none.
+    The files are for nobody else, whatever the umask was. Raises NotAvailable when a folder cannot
+    be used.
     """
     with contextlib.ExitStack() as stack:
+        stack.callback(os.umask, os.umask(0o077))
         if folder is None:
             _remove_those_of_the_dead()
             folder = stack.enter_context(_own_folder())
+        else:
+            _claim(folder)
         os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
         if "nicegui" in sys.modules:
             _LOG.warning("NiceGUI was imported before; sessions may be kept elsewhere")
         yield
+
+
+def _claim(folder: Path) -> None:
+    """Make a folder, and find out before anybody logs in whether it can be written."""
+    try:
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise NotAvailable(f"{folder}: {error.strerror or error}") from None
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.session_files import session_files
 
 
@@ -49,6 +50,27 @@ def test_what_a_killed_process_has_left_goes_and_what_others_use_stays(temporary
         os.close(handle)
     assert names(temporary) == {live.name, "ri2n-web-other", "ri2n-web-sessions-link"}
     assert names(temporary / "ri2n-web-other") == {"a file"}
+
+
+def test_a_named_folder_is_made_and_is_for_nobody_else(temporary: Path) -> None:
+    folder, before = temporary / "sessions", os.umask(0o022)
+    try:
+        with session_files(folder):
+            (folder / "a session").touch()
+            assert [path.stat().st_mode & 0o777 for path in (folder, folder / "a session")] == [
+                *(0o700, 0o600)
+            ]
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+
+
+def test_a_folder_that_cannot_be_used_is_named_at_the_start(temporary: Path) -> None:
+    """Not when the first one logs in."""
+    (temporary / "file").touch()
+    for folder in (temporary / "no" / "sessions", temporary / "file", Path("/proc/1")):
+        with pytest.raises(NotAvailable, match=f"^{folder}: "), session_files(folder):
+            pass
 
 
 def test_a_named_folder_stays(temporary: Path) -> None:
