@@ -6,12 +6,22 @@ exception in the middle of a page: parts and entries of another form are left ou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ri2n_sdn.web.who import ROLES
 
 __all__ = ["EMPTY", "PARTS", "checked"]
+
+MAX_NAME, MAX_TEXT = 512, 16_384
+"""A name has so many characters at most, and any other text."""
+
+MAX_TIME_S = 253402300799.0
+"""The last second of the year 9999, in Unix seconds."""
+
+Form = Callable[[object], bool]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 PARTS = (
     *("controller", "hosts", "networks", "cables", "switches", "rates", "helpers", "counters"),
@@ -37,9 +47,8 @@ def checked(document: object) -> tuple[dict[str, Any], int]:
         if part == "events" and isinstance(entries, list):
             good: Any = [each for each in entries if _event(each)]
         elif part in PARTS and isinstance(entries, dict):
-            good = {
-                key: each for key, each in entries.items() if each is None or _form(part, key)(each)
-            }
+            fits = _fact if part == "controller" else _of_entry(_FORMS.get(part, _map))
+            good = {key: each for key, each in entries.items() if _name(key) and fits(key, each)}
         else:
             dropped += 1
             continue
@@ -48,11 +57,14 @@ def checked(document: object) -> tuple[dict[str, Any], int]:
     return found, dropped
 
 
-def _form(part: str, key: object) -> Callable[[object], bool]:
-    """The form of an entry of a part."""
-    if part == "controller":
-        return _OF_CONTROLLER.get(str(key), _anything)
-    return _FORMS.get(part, _map)
+def _of_entry(form: Form) -> Callable[[str, object], bool]:
+    """Whether an entry has a form, whatever its key."""
+    return lambda key, value: value is None or form(value)
+
+
+def _fact(key: str, value: object) -> bool:
+    """Whether a fact about the controller has the form of its key. A later one may have more."""
+    return value is None or _FACTS.get(key, _anything)(value)
 
 
 def _number(value: object) -> bool:
@@ -60,8 +72,25 @@ def _number(value: object) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # type: ignore[arg-type]
 
 
+def _whole(value: object) -> bool:
+    return type(value) is int and abs(value) < 1 << 63
+
+
+def _time(value: object) -> bool:
+    return _number(value) and 0 <= value <= MAX_TIME_S  # type: ignore[operator]
+
+
 def _text(value: object) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and len(value) <= MAX_TEXT and _encodable(value)
+
+
+def _name(value: str) -> bool:
+    return len(value) <= MAX_NAME and _encodable(value)
+
+
+def _encodable(value: str) -> bool:
+    """Whether a text can be sent on. One half of a pair of surrogates can be in JSON alone."""
+    return value.isascii() or not _SURROGATE.search(value)
 
 
 def _map(value: object) -> bool:
@@ -72,7 +101,7 @@ def _anything(value: object) -> bool:
     return True
 
 
-def _or_none(form: Callable[[object], bool]) -> Callable[[object], bool]:
+def _or_none(form: Form) -> Form:
     return lambda value: value is None or form(value)
 
 
@@ -81,10 +110,19 @@ def _flag(value: object) -> bool:
 
 
 def _texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(_text(each) for each in value)
 
 
-def _record(**forms: Callable[[object], bool]) -> Callable[[object], bool]:
+def _list(form: Form, count: int | None = None) -> Form:
+    """The form of a list of so many values of one form."""
+    return lambda value: (
+        isinstance(value, list)
+        and (count is None or len(value) == count)
+        and all(form(each) for each in value)
+    )
+
+
+def _record(**forms: Form) -> Form:
     """The form of a map that has these keys, and perhaps others."""
 
     def fits(value: object) -> bool:
@@ -95,18 +133,78 @@ def _record(**forms: Callable[[object], bool]) -> Callable[[object], bool]:
     return fits
 
 
+_kind: Form = ("shared", "paths", "exclusive", "isolated").__contains__
+
 _nic = _record(
-    port=_number,
+    port=_whole,
     mac=_text,
     network=_or_none(_text),
     switch=_or_none(_text),
-    speed_bps=_or_none(_number),
+    speed_bps=_or_none(_whole),
     up=_or_none(_flag),
     alive=_or_none(_flag),
 )
-_host = _record(mac=_text, address=_or_none(_text), connected=_flag, nics=_map)
-_helper = _record(running=_flag, reports=_flag)
-_event_form = _record(seq=_number, time_s=_number, text=_text)
+_host = _record(
+    dpid=_text,
+    mac=_text,
+    address=_or_none(_text),
+    connected=_flag,
+    ovs=_text,
+    datapath=_or_none(_text),
+    helper=_or_none(_record(running=_flag, reports=_flag)),
+    nics=_map,
+)
+_event_form = _record(seq=_whole, time_s=_time, text=_text)
+_policy: Mapping[str, Form] = {
+    "policy": _kind,
+    "paths": _texts,
+    "tables": _list(_record(dscp=_whole, paths=_texts)),
+    "services": _texts,
+    "min_rate_bps": _or_none(_whole),
+    "max_rate_bps": _or_none(_whole),
+}
+_job = _record(
+    id=_text,
+    user=_text,
+    uid=_whole,
+    hosts=_texts,
+    begin_s=_time,
+    end_s=_or_none(_time),
+    source=lambda value: value in ("host", "order"),
+    state=_text,
+    why=_text,
+    failed=lambda value: (
+        isinstance(value, dict) and all(_name(key) and _text(each) for key, each in value.items())
+    ),
+    moved=_or_none(
+        _record(by=_text, at_s=_time, declared=_or_none(_record(**_policy))),
+    ),
+    lanes=_texts,
+    **_policy,
+)
+_reservation = _record(
+    id=_text,
+    user=_text,
+    hosts=_texts,
+    begin_s=_time,
+    end_s=_time,
+    rate_bps=_or_none(_whole),
+    **_policy,
+)
+_right = _record(
+    user=_text,
+    policies=_list(_kind),
+    max_rate_bps=_or_none(_whole),
+    max_hosts=_or_none(_whole),
+    reserve=_flag,
+)
+_cable = _record(
+    ends=_list(_text, 2),
+    ports=_list(lambda value: value is None or _whole(value) or _text(value), 2),
+    rate_bps=_number,
+    alive=_flag,
+    vlans=_list(_whole),
+)
 
 
 def _event(value: object) -> bool:
@@ -114,22 +212,20 @@ def _event(value: object) -> bool:
 
 
 def _whole_host(value: object) -> bool:
-    return (
-        _host(value)
-        and _or_none(_helper)(value.get("helper"))  # type: ignore[attr-defined]
-        and all(_nic(nic) for nic in value["nics"].values())  # type: ignore[index]
-    )
+    nics = value["nics"] if isinstance(value, dict) and _host(value) else None
+    return nics is not None and all(_name(name) and _nic(nic) for name, nic in nics.items())
 
 
 def _rates(value: object) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(_number(rate) for rate in pair)
-        for pair in value.values()
+        _name(nic) and _list(_number, 2)(pair) for nic, pair in value.items()
     )
 
 
 def _counts(value: object) -> bool:
-    return isinstance(value, dict) and all(_number(each) for each in value.values())
+    return isinstance(value, dict) and all(
+        _name(key) and _number(each) for key, each in value.items()
+    )
 
 
 def _digest(value: object) -> bool:
@@ -145,7 +241,9 @@ def _numbers(value: object) -> bool:
 
 
 def _maps_of_counts(value: object) -> bool:
-    return isinstance(value, dict) and all(_counts(each) for each in value.values())
+    return isinstance(value, dict) and all(
+        _name(key) and _counts(each) for key, each in value.items()
+    )
 
 
 _histogram = _record(bounds_s=_numbers, counts=_numbers, sum_s=_number)
@@ -154,13 +252,30 @@ _token = _record(
     hash=_digest, role=lambda role: role in ROLES, user=_or_none(_text), expires_s=_or_none(_number)
 )
 
-# Of the controller, each key has a form of its own; the other ones may be anything.
-_OF_CONTROLLER: Mapping[str, Callable[[object], bool]] = {"store": _map, "parameters": _map}
+_FACTS: Mapping[str, Form] = {
+    "in_charge": _flag,
+    "waits_because": _text,
+    "settled": _flag,
+    "strategy": _text,
+    "parameters": lambda value: (
+        isinstance(value, dict)
+        and all(_name(key) and (_number(each) or _text(each)) for key, each in value.items())
+    ),
+    "hbspan_s": _number,
+    "cycle_s": _number,
+    "started_s": _time,
+    "active_pairs": _whole,
+    "pid": _whole,
+    "version": _text,
+    "config_hash": _text,
+    "store": _record(kind=_text, active=_flag, epoch=_whole, problem=_or_none(_text)),
+}
 
-_FORMS: Mapping[str, Callable[[object], bool]] = {
+_FORMS: Mapping[str, Form] = {
     "hosts": _whole_host,
     "networks": _record(nics=_texts, switches=_texts),
-    "cables": _record(ends=_texts, alive=_flag, vlans=_numbers, rate_bps=_number),
+    "cables": _cable,
+    "switches": _record(network=_or_none(_text)),
     "rates": _rates,
     "bytes": _rates,
     "activity": _activity,
@@ -168,11 +283,13 @@ _FORMS: Mapping[str, Callable[[object], bool]] = {
     "lengths": _length,
     "openflow": _counts,
     "helpers": _counts,
-    "counters": _number,
-    "problems": _record(severity=_text, text=_text, advice=_text, rank=_number),
-    "jobs": _record(id=_text, user=_text, hosts=_texts, policy=_text, state=_text),
-    "reservations": _record(id=_text, user=_text, hosts=_texts, begin_s=_number, end_s=_number),
-    "rights": _record(user=_text, policies=_texts),
-    "policies": _record(name=_text, policy=_text),
+    "counters": _whole,
+    "problems": _record(
+        severity=lambda value: value in ("bad", "warning"), text=_text, advice=_text, rank=_whole
+    ),
+    "jobs": _job,
+    "reservations": _reservation,
+    "rights": _right,
+    "policies": _record(name=_text, **_policy),
     "tokens": _token,
 }
