@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -13,13 +14,16 @@ from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.web.settings import WebSettings
 from ri2n_sdn.web.who import Role, Who
 
-__all__ = ["ANONYMOUS", "Auth", "Denied", "hash_of"]
+__all__ = ["ANONYMOUS", "Auth", "Denied", "hash_of", "new_token"]
 
 ANONYMOUS = Who("anonymous", "viewer")
 """Everybody on this machine, as long as tokens are not required."""
 
 SESSION_TOKEN, SESSION_MARK = "token", "token_mark"
 """The keys of a session: a token's name, and the first digits of its hash."""
+
+TOKEN_BYTES = 32
+"""The random bytes of a token, as of those that `ri2n token add` makes."""
 
 MAX_TOKEN_CHARS = 512
 _MARK_DIGITS = 16
@@ -51,6 +55,12 @@ def hash_of(token: str) -> str:
     A token has 256 random bits, so nobody can guess it, and neither salt nor a slow hash is needed.
     """
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def new_token() -> tuple[str, str]:
+    """The text of a new token, and its hash."""
+    text = secrets.token_urlsafe(TOKEN_BYTES)
+    return text, hash_of(text)
 
 
 class Auth:

@@ -103,6 +103,9 @@ class Feed:
         Raises BadInput with the controller's words when it refuses, NotAvailable when it cannot be
         reached, does not answer in time, or answers what makes no sense.
         """
+        if self.known and not self.connected:
+            # One that hangs takes requests, and would carry them out when nobody expects it.
+            raise NotAvailable(self.why or "the controller does not answer")
         text = json.dumps({"op": op, **arguments, "as": who.said()}).encode() + b"\n"
         try:
             line = await asyncio.wait_for(self._ask(text), _ANSWER_S)

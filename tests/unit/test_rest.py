@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -12,9 +13,11 @@ import pytest
 from fastapi import FastAPI
 
 from ri2n_sdn.web import rest
+from ri2n_sdn.web.rest import access
 from ri2n_sdn.web.rest.etag import etag_of
 from ri2n_sdn.web.rest.limits import Buckets
 from ri2n_sdn.web.rest.problem import Problem
+from ri2n_sdn.web.who import Who
 from tests.unit.rest_controller import RealFeed, controller
 from tests.unit.web_app import bearer, made_app, run, serving
 from tests.unit.web_state import FakeFeed, cluster_state
@@ -129,6 +132,25 @@ def test_a_page_of_pairs_is_asked_for_and_never_all_pairs() -> None:
     assert "active" not in feed.asked[-1][2]
 
 
+def test_a_host_that_goes_meanwhile_is_no_error() -> None:
+    """Lists are made in a thread, and the state may be another one at each look at it."""
+
+    class Changing(FakeFeed):
+        looks = 0
+
+        @property
+        def state(self) -> Mapping[str, Any]:
+            self.looks += 1
+            return self._states[self.looks % 2]
+
+        @state.setter
+        def state(self, state: Mapping[str, Any]) -> None:
+            self._states = [{**state, "hosts": {}}, state]
+
+    found = got(made_app(Changing(cluster_state())), "hosts")
+    assert found.status_code == 200 and len(found.json()["items"]) == found.json()["total"]
+
+
 def test_a_state_of_an_old_or_new_controller_is_shown_as_far_as_it_goes() -> None:
     state = cluster_state(hosts=1)
     state["hosts"]["h0001"]["news"] = {"a": 1}
@@ -208,6 +230,36 @@ def test_a_stale_deletion_is_refused(real: RealFeed) -> None:
     done = got(app, "policies/p1", "admin", method="DELETE", headers={"If-Match": tag})
     assert done.status_code == 204 and not done.content
     assert got(app, "policies/p1").status_code == 404
+
+
+def test_a_change_does_not_wait_for_others_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for a controller that hangs. What is refused is not made later, either."""
+    monkeypatch.setattr(access, "TURN_S", 0.05)
+
+    class Hanging(FakeFeed):
+        async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+            self.asked.append((op, who, arguments))
+            await hangs.wait()
+            return {}
+
+    async def ask() -> None:
+        async with serving(feed) as client:
+
+            def end(job: str) -> asyncio.Task[httpx.Response]:
+                asking = client.delete(f"{V1}/jobs/{job}", headers=bearer("admin"))
+                return asyncio.create_task(asking)
+
+            first, others = end("j1"), [end(f"j{number}") for number in range(2, 5)]
+            answers = await asyncio.gather(*others)
+            assert [each.status_code for each in answers] == [503] * 3
+            assert "nothing was changed" in answers[0].json()["detail"]
+            hangs.set()
+            assert (await first).status_code == 204
+            assert (await end("j5")).status_code == 204
+            assert [arguments["id"] for _, _, arguments in feed.asked] == ["j1", "j5"]
+
+    feed, hangs = Hanging(), asyncio.Event()
+    run(ask())
 
 
 def test_the_same_order_again_changes_nothing(real: RealFeed) -> None:

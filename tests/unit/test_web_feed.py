@@ -223,6 +223,31 @@ def test_a_silent_controller_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     run(follow())
 
 
+def test_nothing_is_asked_of_a_controller_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes requests, and would carry them out when whoever asked has long given up."""
+    monkeypatch.setattr(feed_module, "_SILENT_S", 0.05)
+    asked: list[str] = []
+
+    async def play(
+        request: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        asked.append(request["op"])
+        if len(asked) == 1:
+            writer.write(first(cluster_state()))
+        await reader.read()
+
+    async def follow() -> None:
+        async with playing(play) as feed:
+            await feed.start()
+            await until(feed, lambda: feed.connected)
+            await until(feed, lambda: not feed.connected)
+            with pytest.raises(NotAvailable, match="said nothing for"):
+                await feed.request("job_end", ALICE, id="j1")
+            assert set(asked) == {"watch"}
+
+    run(follow())
+
+
 # ---- Requests
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +11,7 @@ from nicegui import ui
 
 from ri2n_sdn import __version__
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information
 from ri2n_sdn.web.gui.frame import frame, html, needs_role
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
@@ -32,9 +31,6 @@ from ri2n_sdn.web.gui.setting_views import (
 from ri2n_sdn.web.gui.words import number_text
 
 __all__ = ["build"]
-
-TOKEN_BYTES = 32
-"""A token has so many random bytes."""
 
 AUDIT_S = 3.0
 """The controller is asked who changed what so often at most by one page."""
@@ -265,8 +261,7 @@ class _Tokens:
                 str(user.value or ""),
                 str(days.value or ""),
             )
-            token = secrets.token_urlsafe(TOKEN_BYTES)
-            digest = hashlib.sha256(token.encode()).hexdigest()
+            token, digest = new_token()
             await change(self._session, "token_add", hash=digest, **wanted)
             with self._session.client.layout:
                 self._show_once(wanted["name"], token)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -21,6 +22,9 @@ from ri2n_sdn.web.who import Role, Who
 
 __all__ = ["Access", "cached", "entry_of"]
 
+TURN_S = 10.0
+"""A change waits so long for other changes at most."""
+
 # The scheme is in the OpenAPI document because of this. `Auth` reads the header itself.
 _BEARER = HTTPBearer(
     auto_error=False,
@@ -31,17 +35,13 @@ _BEARER = HTTPBearer(
 
 @dataclass
 class Access:
-    """The dependencies of the routes of one application.
-
-    `writing` is held from reading what a change replaces until it is made. So no two clients of
-    this process replace the same thing at once.
-    """
+    """The dependencies of the routes of one application."""
 
     feed: Feed
     auth: Auth
     buckets: Buckets
     queries: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def needs(self, role: Role) -> Any:
         """The dependency that answers who asks, and refuses those with a smaller role."""
@@ -71,6 +71,25 @@ class Access:
                 {"Retry-After": str(wait_s)},
             )
         return who
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Have the turn to change something: from reading what is replaced until that is done.
+
+        So no two clients of this process replace the same thing at once. Raises NotAvailable when
+        others have their turns for TURN_S: their clients wait for a controller that does not
+        answer, and a change must not be made long after who asked for it has given up.
+        """
+        try:
+            await asyncio.wait_for(self._changing.acquire(), TURN_S)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise NotAvailable(
+                "other changes wait for the controller, which does not answer; nothing was changed"
+            ) from None
+        try:
+            yield
+        finally:
+            self._changing.release()
 
     def part(self, name: str) -> Mapping[str, Any]:
         """A part of the state. Raises NotAvailable while the controller does not answer."""

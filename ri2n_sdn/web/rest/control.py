@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from ri2n_sdn.web.auth import hash_of
+from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
 from ri2n_sdn.web.rest.etag import check_match, etag_of
 from ri2n_sdn.web.rest.job_models import ParameterValue, StrategyName, TokenOrder, VlanRows
@@ -18,9 +17,6 @@ from ri2n_sdn.web.rest.problem import ProblemError
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
-
-TOKEN_BYTES = 32
-"""The random bytes of a token, as of those that `ri2n token add` makes."""
 
 _OWNER = Annotated[str, Path(min_length=1, max_length=64, description="the program's name")]
 
@@ -45,7 +41,7 @@ def _add_parameters(api: APIRouter, access: Access) -> None:
         name: str, value: Any, request: Request, who: Who, of: Any = lambda found: found
     ) -> Any:
         """Set a parameter, and return the document that `of` makes of it."""
-        async with access.writing:
+        async with access.writing():
             before = entry_of(await parameters_of(who), name, "parameter")
             check_match(request, of(before), needed=True)
             if not before["live"]:
@@ -145,7 +141,7 @@ def _add_vlans(api: APIRouter, access: Access) -> None:
         owner: _OWNER, body: VlanRows, request: Request, response: Response, who: Who = admin
     ) -> Any:
         """Set a program's path table. To replace one needs its ETag in If-Match."""
-        async with access.writing:
+        async with access.writing():
             before = (await tables(who, owner)).get(owner)
             check_match(request, before, needed=True)
             await access.feed.request("vlan_table", who, owner=owner, pairs=body.rows)
@@ -159,7 +155,7 @@ def _add_vlans(api: APIRouter, access: Access) -> None:
     )
     async def remove_table(owner: _OWNER, request: Request, who: Who = admin) -> Response:
         """Clear a program's path table. Its pairs get the VLANs of older tables, or their own."""
-        async with access.writing:
+        async with access.writing():
             check_match(request, entry_of(await tables(who, owner), owner, "table"))
             await access.feed.request("vlan_table", who, owner=owner, pairs=[])
         return Response(status_code=204)
@@ -182,9 +178,9 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
     )
     async def add_token(body: TokenOrder, response: Response, who: Who = admin) -> Any:
         """Make a token. The answer has its text, which is shown only this once."""
-        text = secrets.token_urlsafe(TOKEN_BYTES)
+        text, digest = new_token()
         asked = body.model_dump(exclude_unset=True, exclude_none=True)
-        done = await access.feed.request("token_add", who, hash=hash_of(text), **asked)
+        done = await access.feed.request("token_add", who, hash=digest, **asked)
         response.headers["Location"] = f"/api/v1/tokens/{body.name}"
         response.headers["Cache-Control"] = "no-store"
         return {**done["token"], "token": text}
@@ -198,7 +194,7 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
     @api.delete("/tokens/{name}", tags=["tokens"], status_code=204, operation_id="remove_token")
     async def remove_token(name: str, request: Request, who: Who = admin) -> Response:
         """Remove a token. Whoever uses it is refused from now on."""
-        async with access.writing:
+        async with access.writing():
             kept = await access.fresh("token_list", who, "tokens", "name")
             check_match(request, entry_of(kept, name, "token"))
             await access.feed.request("token_remove", who, name=name)

@@ -36,9 +36,10 @@ def router(access: Access) -> APIRouter:
     ) -> Any:
         """The hosts, with their NICs and what these send and receive."""
         fits = text_filter(q)
+        known = access.part("hosts")  # another map after each change
         found = [
             name
-            for name, host in access.part("hosts").items()
+            for name, host in known.items()
             if fits(name, host.get("address"), host.get("mac"))
             and connected in (None, host.get("connected"))
         ]
@@ -53,7 +54,6 @@ def router(access: Access) -> APIRouter:
                 return sign * sum(each[place] for each in rates.get(name, {}).values()), name
 
             page = page_of(found, part, order)
-        known = access.part("hosts")
         page["items"] = [_host(name, known[name], rates) for name in page["items"]]
         return page
 

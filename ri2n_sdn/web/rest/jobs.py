@@ -106,7 +106,7 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
     @api.delete("/jobs/{job}", status_code=204, operation_id="end_job")
     async def end(job: str, request: Request, who: Who = user) -> Response:
         """End a job that was ordered here. Job managers end theirs on the hosts."""
-        async with access.writing:
+        async with access.writing():
             if "if-match" in request.headers or "if-none-match" in request.headers:
                 shown = await access.feed.request("job_show", who, id=_id(job, "job"))
                 check_match(request, shown["job"])
@@ -148,7 +148,7 @@ def _add_policy(api: APIRouter, access: Access) -> None:
     async def change(
         key: str, request: Request, response: Response, who: Who, /, **wanted: Any
     ) -> dict[str, Any]:
-        async with access.writing:
+        async with access.writing():
             kept = await access.fresh("job_list", who, "jobs", "id")
             before = entry_of(kept, key, "job")
             check_match(request, _policy(before), needed="back" not in wanted)
@@ -191,7 +191,7 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
         asked = order.model_dump(exclude_unset=True, exclude_none=True)
         if "user" not in asked:
             asked["user"] = _user_of(who)
-        async with access.writing:
+        async with access.writing():
             try:
                 done = await access.feed.request("reserve_add", who, reservation=asked)
             except BadInput:
@@ -217,7 +217,7 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
     @api.delete("/reservations/{reservation}", status_code=204, operation_id="remove_reservation")
     async def unreserve(reservation: str, request: Request, who: Who = user) -> Response:
         """Give up a reservation."""
-        async with access.writing:
+        async with access.writing():
             kept = await access.fresh("reserve_list", who, "reservations", "id")
             check_match(request, entry_of(kept, reservation, "reservation"))
             await access.feed.request("reserve_remove", who, id=reservation)

@@ -43,7 +43,7 @@ def router(access: Access) -> APIRouter:
         user: UserName, body: RightBody, request: Request, response: Response, who: Who = admin
     ) -> Any:
         """Set what a user may ask for. To replace an entry needs its ETag in If-Match."""
-        async with access.writing:
+        async with access.writing():
             before = (await access.fresh("rights_list", who, "rights", "user")).get(user)
             check_match(request, before, needed=True)
             wanted = {**body.model_dump(exclude_unset=True), "user": user}
@@ -55,7 +55,7 @@ def router(access: Access) -> APIRouter:
     @api.delete("/rights/{user}", status_code=204, operation_id="remove_right")
     async def remove_right(user: UserName, request: Request, who: Who = admin) -> Response:
         """Take a user's entry away."""
-        async with access.writing:
+        async with access.writing():
             kept = await access.fresh("rights_list", who, "rights", "user")
             check_match(request, entry_of(kept, user, "entry"))
             await access.feed.request("rights_remove", who, user=user)
@@ -83,7 +83,7 @@ def router(access: Access) -> APIRouter:
     @api.delete("/policies/{policy}", status_code=204, operation_id="remove_policy")
     async def remove_policy(policy: str, request: Request, who: Who = admin) -> Response:
         """Remove a named policy. Jobs and reservations keep what they have of it."""
-        async with access.writing:
+        async with access.writing():
             kept = await access.fresh("policy_list", who, "policies", "name")
             check_match(request, entry_of(kept, policy, "policy"))
             await access.feed.request("policy_remove", who, name=policy)
