@@ -9,14 +9,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import Request
 from nicegui import Client, ui
 
 from ri2n_sdn.web.auth import Auth, hash_of
+from ri2n_sdn.web.gui import entrance as entrances
 from ri2n_sdn.web.gui import session as sessions
 from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner
+from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
 from ri2n_sdn.web.gui.login import form, own_path
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.session import Session, Ticker, begin_login, end_login, who_of_login
+from ri2n_sdn.web.gui.session import (
+    Page,
+    Session,
+    Ticker,
+    begin_login,
+    end_login,
+    who_of_login,
+)
 from ri2n_sdn.web.settings import WebSettings
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
@@ -280,6 +290,126 @@ def test_a_page_whose_login_has_ended_turns_to_the_login() -> None:
         assert told == [2] and opened == ["/login?ended=1"] and page.who.role == "viewer"
         assert await page.ask("job_list") is None
         page.client.delete()
+
+    asyncio.run(run())
+
+
+def test_no_page_waits_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that has asked a controller which does not answer."""
+    monkeypatch.setattr(sessions, "PAUSE_S", 0.001)
+
+    async def run() -> None:
+        source = Source()
+        ticker = Ticker(source)  # type: ignore[arg-type]
+        slow, quick = (a_session(source, ticker) for _ in range(2))
+        answered, told, asked = asyncio.Event(), list[int](), list[int]()
+
+        async def ask() -> None:
+            asked.append(source.seq)
+            await answered.wait()
+
+        slow.live(ask)
+        quick.live(lambda: told.append(source.seq))
+        for expected in ([2], [2, 3]):
+            source.next()
+            await until(lambda expected=expected: told == expected)
+        assert asked == [2]
+        answered.set()
+        await until(lambda: asked == [2, 3])
+        for page in (slow, quick):
+            page.client.delete()
+
+    asyncio.run(run())
+
+
+def test_a_page_whose_login_has_ended_takes_no_events() -> None:
+    """A browser may send them by hand, and no news may come that would turn it to the login."""
+
+    async def run() -> None:
+        source = Source()
+        store: dict[str, Any] = {}
+        number = begin_login(Auth(source, WebSettings()), store, "s3cret")
+        page = a_session(source, Ticker(source), store, number)  # type: ignore[arg-type]
+        taken, opened = list[dict[str, Any]](), list[str]()
+        page.client.open = lambda target, new_tab=False: opened.append(target)  # type: ignore
+        setattr(page.client, "handle_event", taken.append)  # noqa: B010 (mypy: a method)
+        Entrance().let_in(page)
+        page.client.handle_event({"id": 1})
+        end_login(store)
+        page.client.handle_event({"id": 2})
+        del source.tokens["ann"]
+        page.client.handle_event({"id": 3})
+        assert taken == [{"id": 1}] and opened == ["/login?ended=1"] * 2
+        page.client.delete()
+
+    asyncio.run(run())
+
+
+def test_pages_without_a_browser_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrances, "MAX_WAITING", 2)
+
+    async def run() -> None:
+        source = Source()
+        entrance, ticker = Entrance(), Ticker(source)  # type: ignore[arg-type]
+        pages = [a_session(source, ticker) for _ in range(5)]
+        for number, page in enumerate(pages):
+            entrance.let_in(page)
+            if number == 1:  # Its browser connects.
+                for handler in page.client.connect_handlers:
+                    page.client.safe_invoke(handler)
+        assert [page.client.is_deleted for page in pages] == [True, False, True, False, False]
+        for page in pages:
+            if not page.client.is_deleted:
+                page.client.delete()
+
+    asyncio.run(run())
+
+
+def test_an_address_gets_so_many_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrances, "PAGES_PER_S", 0.001)
+    monkeypatch.setattr(entrances, "BURST", 3.0)
+    entrance = Entrance()
+
+    def waits(address: str) -> bool:
+        return bool(entrance.wait_s(Request({"type": "http", "client": (address, 1)})))
+
+    assert [waits("192.0.2.1") for _ in range(5)] == [*3 * [False], *2 * [True]]
+    assert not waits("192.0.2.2")
+    answer = refusal(7)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
+    nothing = no_such_page(Request({"type": "http"}), ValueError(HOSTILE))
+    assert nothing.status_code == 404 and b"<img" not in nothing.body
+
+
+def test_a_page_is_sent_though_its_content_is_not_there_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(entrances, "BUILD_S", 0.01)
+
+    async def run() -> None:
+        source = Source()
+        session = a_session(source, Ticker(source))  # type: ignore[arg-type]
+        answered = asyncio.Event()
+
+        async def build(session: Session) -> None:
+            ui.label("first")
+            await answered.wait()
+            ui.label("later")
+
+        def broken(session: Session) -> None:
+            raise ValueError("broken")
+
+        def texts() -> list[str]:
+            known = session.client.elements.values()
+            return [each.text for each in known if isinstance(each, ui.label)]
+
+        await Entrance.build(Page("/x", "X", "x", build), session)
+        assert texts() == ["first"]
+        answered.set()
+        await until(lambda: texts() == ["first", "later"])
+        with pytest.raises(ValueError, match="broken"):
+            await Entrance.build(Page("/x", "X", "x", broken), session)
+        session.client.delete()
 
     asyncio.run(run())
 

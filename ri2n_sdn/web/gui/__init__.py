@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import RedirectResponse
+from fastapi.responses import RedirectResponse, Response
 from nicegui import app as pages_app
 from nicegui import ui
 
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui import login
+from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
 from ri2n_sdn.web.gui.frame import STATIC
 from ri2n_sdn.web.gui.pages import PAGES
 from ri2n_sdn.web.gui.session import LOGIN, Page, Session, Ticker
@@ -34,6 +34,9 @@ ICON = (
 # So long a browser may be away until its page is thrown away.
 AWAY_S = 10.0
 
+# So long an empty place for what is kept of a tab stays.
+TAB_S = 60.0
+
 # So many messages are kept for a browser that was away. It loads the page again if it missed more.
 KEPT_MESSAGES = 100
 
@@ -43,7 +46,7 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
 
     NiceGUI has one set of pages for a process, so the last call in a process counts.
     """
-    ticker = Ticker(feed)
+    ticker, entrance = Ticker(feed), Entrance()
     # Both are empty unless this is not the first call in this process.
     pages_app.user_middleware.clear()
     pages_app.middleware_stack = None
@@ -51,8 +54,11 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
         pages_app.remove_route(path)
     form = Page(login.LOGIN_PATH, "Log in", "login", login.build)
     for page in (*PAGES, form):
-        _add(page, lambda **facts: Session(feed, auth, ticker, **facts))
+        _add(page, entrance, lambda **facts: Session(feed, auth, ticker, **facts))
     login.add_routes(pages_app, auth)  # A page removes all routes of its path first.
+    pages_app.add_exception_handler(404, no_such_page)
+    # Nothing is kept of tabs. NiceGUI would keep the names that browsers give them for a month.
+    pages_app.storage.max_tab_storage_age = TAB_S
     pages_app.add_static_files(STATIC, FILES, max_cache_age=3600)
     ui.run_with(
         app,
@@ -76,13 +82,18 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     )
 
 
-def _add(page: Page, session_of: Callable[..., Session]) -> None:
+def _add(page: Page, entrance: Entrance, session_of: Callable[..., Session]) -> None:
     """Serve a page."""
 
     @ui.page(page.path, title=f"{page.title} - RI2N")
-    async def build(request: Request) -> RedirectResponse | None:
+    async def build(request: Request) -> Response | None:
+        client = ui.context.client
+        wait_s = entrance.wait_s(request)
+        if wait_s:
+            client.delete()
+            return refusal(wait_s)
         session = session_of(
-            client=ui.context.client,
+            client=client,
             path=page.path,
             query=request.query_params,
             pages=PAGES,
@@ -90,9 +101,9 @@ def _add(page: Page, session_of: Callable[..., Session]) -> None:
             number=request.session.get(LOGIN),
         )
         if not session.allowed and page.path != login.LOGIN_PATH:
+            client.delete()
             path = quote(f"{page.path}?{request.url.query}".rstrip("?"))
             return RedirectResponse(f"{login.LOGIN_PATH}?needed=1&next={path}", 303)
-        result = page.build(session)
-        if inspect.isawaitable(result):
-            await result
+        entrance.let_in(session)
+        await entrance.build(page, session)
         return None

@@ -117,7 +117,7 @@ class Ticker:
             before, hosts = self._seen(), self._feed.state.get("hosts")
             began_s = time.monotonic()
             for session in list(self._sessions.values()):
-                await session.refresh()
+                session.tell()
                 await asyncio.sleep(0)  # Requests come first.
             # What has failed is shown at once. Rates, which change all the time, wait.
             while (left_s := began_s + PAUSE_S - time.monotonic()) > 0:
@@ -154,10 +154,11 @@ class Session:
     _seen: tuple[int, bool] | None = None
     _logged_in: bool = False
     _failed: bool = False
+    _telling: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self._logged_in = self.logged_in
-        self._seen = (self.feed.seq, self.feed.connected)
+        self._seen = self._now()
 
     @property
     def who(self) -> Who:
@@ -188,9 +189,37 @@ class Session:
         self._callbacks.append(callback)
         self.ticker.add(self)
 
+    def accepts_events(self) -> bool:
+        """Whether the page still does what its browser asks for. If not, it turns to the login.
+
+        To be asked before each event. Browsers may send events long after the login has ended, and
+        what a page shows then is for nobody.
+        """
+        if self.logged_in or (not self._logged_in and self.allowed):
+            return True
+        self.client.open("/login?ended=1")
+        return False
+
+    def tell(self) -> None:
+        """Have `refresh` called in a task, and again as long as there is news.
+
+        No page waits for another one, which may wait for a controller that does not answer.
+        """
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell(), name="ri2n page")
+
+    async def _tell(self) -> None:
+        await self.refresh()
+        while self._seen != self._now() and self.client.has_socket_connection:
+            await asyncio.sleep(PAUSE_S)
+            await self.refresh()
+
+    def _now(self) -> tuple[int, bool]:
+        return self.feed.seq, self.feed.connected
+
     async def refresh(self) -> None:
         """Call all callbacks if something has changed since they were called last."""
-        now = (self.feed.seq, self.feed.connected)
+        now = self._now()
         if now == self._seen or not self.client.has_socket_connection:
             return
         self._seen = now
