@@ -13,16 +13,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from ri2n_sdn.client import merge, web_socket_of
 from tests.unit.web_state import TOKENS, FakeFeed
 from tests.waiting import LONG_S, wait_until
 
-__all__ = ["CHROMIUM", "LONG_MS", "FakeController", "Visit", "browsing", "serving", "until"]
+__all__ = [
+    "CHROMIUM",
+    "LONG_MS",
+    "FakeController",
+    "Visit",
+    "browser",
+    "browsing",
+    "serving",
+    "until",
+]
 
 CHROMIUM = Path("/usr/bin/chromium")
 LONG_MS = LONG_S * 1000
@@ -58,12 +67,7 @@ class FakeController:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -198,6 +202,13 @@ def browsing() -> Iterator[Browser]:
             browser.close()
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser, for all tests of a file."""
+    with browsing() as made:
+        yield made
+
+
 class Visit:
     """A browser window of its own on one site, which notes all that goes wrong.
 
@@ -223,12 +234,7 @@ class Visit:
     def __enter__(self) -> Visit:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.context.close()
         if kind is None:
             assert self.troubles == []

@@ -16,7 +16,9 @@ from tests.unit.web_state import NOW_S, TOKENS, cluster_state
 from tests.waiting import wait_until
 
 from .accessible import problems, width_problems
-from .browser import CHROMIUM, LONG_MS, FakeController, Visit, browsing, serving
+from .browser import CHROMIUM, LONG_MS, FakeController, Visit, browser, serving
+
+__all__ = ["browser"]
 
 pytestmark = pytest.mark.skipif(
     not CHROMIUM.exists(), reason="needs Chromium: apt install chromium"
@@ -30,12 +32,6 @@ WRITES = re.compile(
 """The names of all buttons that change something."""
 
 PAGES = ("/traffic", "/jobs", "/events", "/settings")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as made:
-        yield made
 
 
 # ---- A controller that says what a test wants: many hosts, and refusals

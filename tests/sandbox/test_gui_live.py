@@ -11,8 +11,10 @@ from playwright.sync_api import Browser
 
 from ri2n_lab.cluster.sandbox import Sandbox, execute
 
-from .browser import CHROMIUM, Visit, browsing, serving
+from .browser import CHROMIUM, Visit, browser, serving
 from .test_trunk import dead_port
+
+__all__ = ["browser"]
 
 pytestmark = [
     pytest.mark.long,  # test_gui_pages.py has a quick one, without a real controller
@@ -31,12 +33,6 @@ def sandbox() -> Iterator[Sandbox]:
         made.wait_settled()
         yield made
         assert "Traceback" not in made.log()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as made:
-        yield made
 
 
 def test_a_link_that_fails_turns_red_and_heals(

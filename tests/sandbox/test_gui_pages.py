@@ -13,8 +13,10 @@ from ri2n_sdn.web.gui.pages import PAGES
 from tests.unit.web_state import cluster_state
 
 from .accessible import keyboard_problems, problems, width_problems
-from .browser import CHROMIUM, FakeController, Visit, browsing, serving, until
+from .browser import CHROMIUM, FakeController, Visit, browser, serving, until
 from .gui_answers import ANSWERS
+
+__all__ = ["browser"]
 
 pytestmark = pytest.mark.skipif(
     not CHROMIUM.exists(), reason="needs Chromium: apt install chromium"
@@ -47,12 +49,6 @@ def url(controller: FakeController) -> Iterator[str]:
     folder = controller.socket.parent
     with serving(controller.socket, folder / "web.log") as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as made:
-        yield made
 
 
 @pytest.mark.parametrize("path", pages())

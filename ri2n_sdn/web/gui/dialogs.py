@@ -61,10 +61,7 @@ def form(title: str, word: str, submit: Submit, *, danger: bool = False) -> Iter
     `submit` makes the change, and returns what to tell then. It may raise BadInput and
     NotAvailable, whose words are shown in the dialog, which stays open.
     """
-    dialog = ui.dialog().props("no-route-dismiss")
-    dialog.props["aria-label"] = title
-    with dialog, ui.card().classes("dialog"):
-        html(text(title), name="h2")
+    with _dialog(title) as dialog:
         yield dialog
         refusal = html("", name="p", classes="refusal").props("role=alert")
         refusal.visible = False
@@ -88,8 +85,6 @@ def form(title: str, word: str, submit: Submit, *, danger: bool = False) -> Iter
             ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
             button = ui.button(word, on_click=press)
             button.props(f"no-caps unelevated color={'negative' if danger else 'primary'}")
-    dialog.on("hide", dialog.delete)
-    dialog.open()
 
 
 def confirm(
@@ -108,11 +103,18 @@ def confirm(
 @contextlib.contextmanager
 def information(title: str) -> Iterator[ui.dialog]:
     """A dialog that shows what is built inside, and is closed with a button; it is opened."""
+    with _dialog(title) as dialog:
+        yield dialog
+        ui.button("Close", on_click=dialog.close).props("flat no-caps")
+
+
+@contextlib.contextmanager
+def _dialog(title: str) -> Iterator[ui.dialog]:
+    """A dialog with what is built inside; it is opened, and goes when it is closed."""
     dialog = ui.dialog().props("no-route-dismiss")
     dialog.props["aria-label"] = title
     with dialog, ui.card().classes("dialog"):
         html(text(title), name="h2")
         yield dialog
-        ui.button("Close", on_click=dialog.close).props("flat no-caps")
     dialog.on("hide", dialog.delete)
     dialog.open()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.markup import Markup, table, tag, text
 from ri2n_sdn.web.gui.scene import Nic
 from ri2n_sdn.web.gui.words import rate_text
 
@@ -101,7 +101,8 @@ def answer_view(answer: Mapping[str, Any]) -> Markup:
 
 
 def _paths(answer: Mapping[str, Any]) -> Markup:
-    heads = (("Path", 0), ("Network", 0), ("State", 0), ("Share", 1), ("Rate", 1), ("Speed", 1))
+    texts, numbers = ("Path", "Network", "State"), ("Share", "Rate", "Speed")
+    heads = [*((name, False) for name in texts), *((name, True) for name in numbers)]
     way = answer.get("path") or {}
     rows = []
     for path in answer["paths"]:
@@ -124,28 +125,7 @@ def _paths(answer: Mapping[str, Any]) -> Markup:
                 class_="chosen" if chosen else None,
             )
         )
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag(
-                "thead",
-                tag(
-                    "tr",
-                    *(
-                        tag("th", name, scope="col", class_="num" if number else None)
-                        for name, number in heads
-                    ),
-                ),
-            ),
-            tag("tbody", *rows),
-            class_="table",
-        ),
-        class_="scroll",
-        tabindex=0,
-        role="region",
-        aria_label="The paths",
-    )
+    return table("The paths", heads, rows)
 
 
 def _sentence(words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from ri2n_sdn.web.gui import markup
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import Paint
 from ri2n_sdn.web.gui.scene import natural
@@ -104,7 +105,8 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
         ),
     ]
     rates = state.get("rates", {}).get(name, {})
-    head = ("NIC", "State", "Network", "Switch", "Speed", "Sends", "Receives")
+    texts, numbers = ("NIC", "State", "Network", "Switch"), ("Speed", "Sends", "Receives")
+    heads = [*((each, False) for each in texts), *((each, True) for each in numbers)]
     rows = []
     for nic in sorted(host["nics"], key=natural):
         known = host["nics"][nic]
@@ -126,28 +128,7 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
     return text(
         tag("h2", f"Host {name}"),
         tag("dl", *(text(tag("dt", key), tag("dd", value)) for key, value in facts)),
-        tag(
-            "div",
-            tag(
-                "table",
-                tag(
-                    "thead",
-                    tag(
-                        "tr",
-                        *(
-                            tag("th", each, scope="col", class_="num" if place > 3 else None)
-                            for place, each in enumerate(head)
-                        ),
-                    ),
-                ),
-                tag("tbody", *rows),
-                class_="table",
-            ),
-            class_="scroll",
-            tabindex=0,
-            role="region",
-            aria_label=f"NICs of {name}",
-        ),
+        markup.table(f"NICs of {name}", heads, rows),
     )
 
 

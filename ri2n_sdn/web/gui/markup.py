@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
-__all__ = ["Markup", "tag", "text"]
+__all__ = ["Markup", "table", "tag", "text"]
 
 # Elements without an end.
 _VOID = ("br", "hr", "img", "input")
@@ -37,3 +38,13 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
         written.append(f" {shown}" if value is True else f' {shown}="{escape(str(value))}"')
     begin = f"<{name}{''.join(written)}>"
     return Markup(begin if name in _VOID else f"{begin}{text(*children)}</{name}>")
+
+
+def table(label: str, heads: Iterable[tuple[str, bool]], rows: Iterable[Markup]) -> Markup:
+    """A table with the name `label`, which scrolls where it is wider than the page.
+
+    `heads` are the columns' names, and whether they have numbers.
+    """
+    names = (tag("th", name, scope="col", class_="num" if num else None) for name, num in heads)
+    whole = tag("table", tag("thead", tag("tr", *names)), tag("tbody", *rows), class_="table")
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
