@@ -216,9 +216,12 @@ def _whole_host(value: object) -> bool:
     return nics is not None and all(_name(name) and _nic(nic) for name, nic in nics.items())
 
 
+_pair = _list(_number, 2)
+
+
 def _rates(value: object) -> bool:
     return isinstance(value, dict) and all(
-        _name(nic) and _list(_number, 2)(pair) for nic, pair in value.items()
+        _name(nic) and _pair(pair) for nic, pair in value.items()
     )
 
 

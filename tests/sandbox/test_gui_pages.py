@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser
@@ -26,6 +28,12 @@ QUICK = ("/", "/login")
 """The pages that are tried each time."""
 
 DEAD = "[id^=net-l].dead"
+
+HOSTILE = (
+    '<img src=x onerror="window.hacked=1">{{constructor.constructor("window.hacked=2")()}}'
+    "${window.hacked=3}`</script><script>window.hacked=4</script>'\"\\"
+)
+NAME = re.compile("h0001|eth0|n0|s0|alice|j1|r1")
 
 
 def pages(*left_out: str) -> list[Any]:
@@ -72,6 +80,38 @@ def test_all_pages_are_good_for_who_has_logged_in(url: str, browser: Browser, ro
             page = visit.go(path)
             assert page.locator("nav a[aria-current=page]").get_attribute("href") == path
             assert (path, problems(page) + width_problems(page)) == (path, [])
+
+
+def hostile(value: Any) -> Any:
+    """A document in which every name of something is hostile, also as a key."""
+    if isinstance(value, dict):
+        return {hostile(key): hostile(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [hostile(each) for each in value]
+    return NAME.sub(lambda found: HOSTILE + found[0], value) if isinstance(value, str) else value
+
+
+@pytest.mark.long
+def test_no_name_is_a_script(browser: Browser, tmp_path: Path) -> None:
+    state = hostile(cluster_state(dead=(("h0001", "eth0"),)))
+    state["hosts"] = {name: {**host, "ovs": HOSTILE} for name, host in state["hosts"].items()}
+    state["controller"] |= {"strategy": HOSTILE, "version": HOSTILE, "waits_because": HOSTILE}
+    state["problems"] = {"k": {"severity": "bad", "text": HOSTILE, "advice": HOSTILE, "rank": 0}}
+    state["events"] = [{"seq": 1, "time_s": 1.0, "text": f"{HOSTILE} disconnected"}]
+    name = quote(HOSTILE)
+    paths = [f"{page.path}?host={name}h0001&job={name}j1&src={name}&dst={name}" for page in PAGES]
+    with (
+        FakeController(tmp_path, state, ANSWERS) as controller,
+        serving(controller.socket, tmp_path / "web.log") as url,
+        Visit(browser, url) as visit,
+    ):
+        for path in [*paths, f"/login?next=/{name}"]:
+            page = visit.go(path)
+            # What has failed is shown in the banner, the last part that comes.
+            page.locator(".banner").get_by_text(HOSTILE).first.wait_for()
+            page.wait_for_load_state("networkidle")
+            assert page.evaluate("window.hacked") is None, path
+            assert page.locator("img").count() == 0, path
 
 
 def test_a_dead_link_an_absent_controller_and_its_return(
