@@ -14,6 +14,7 @@ __all__ = ["host"]
 
 BAD = {
     "no NIC given": [],
+    "no NIC given: --nic NAME": ["--nic", "-"],
     "is given twice": ["--nic", "eth0", "--nic", "eth0"],
     "there is no such NIC": ["--nic", "eth0", "--nic", "eth9"],
     "is not an Ethernet NIC": ["--nic", "lo"],

@@ -57,6 +57,7 @@ class Watched:
             fake.chmod(0o755)
         lines = [
             "nic eth0",
+            "nic -  # a number that is kept free",
             "  nic\teth1",
             "extra-mac 0e:00:00:00:00:01@box1",
             "bridge br-x",

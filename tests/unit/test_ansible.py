@@ -106,7 +106,7 @@ def test_the_packages_examples_are_those_of_the_role(tool: str) -> None:
         environment = jinja2.Environment(trim_blocks=True)
         environment.filters["regex_replace"] = lambda text, old, new: re.sub(old, new, text)
         written = environment.from_string(template.read_text()).render(
-            ri2n_nics=["eth0", "eth1"],
+            ri2n_nics=["eth0", "-", "eth1"],  # a number that is kept free
             ri2n_address="192.0.2.1/24",
             ri2n_gateway="192.0.2.254",
             ri2n_host_options=[],
