@@ -54,7 +54,8 @@ _TICK_S = 0.5
 _FIRST_READ_S, _READ_S = 1.0, 0.1
 # A host's declarations are read again after this time, in case that a message was lost.
 _AGAIN_S = 2.0
-# A host whose declarations cannot be read for this time is planned without its classes.
+# A host whose answers about its declarations make no sense for this time is planned without its
+# classes. One that has not answered is not planned at all.
 _UNREAD_S = 3.0
 # A host that has declared nothing for this time after the controller took over runs no job of
 # before.
@@ -282,7 +283,7 @@ class JobsApp(OSKenApp):
         self.cluster.wake.trunk.set()
 
     def _admit(self, now_s: float) -> None:
-        """Let hosts be planned whose declarations were read, or cannot be read in time."""
+        """Let hosts be planned whose declarations were read, or cannot be read."""
         cluster = self.cluster
         with cluster.lock:
             if not cluster.jobs.decided:
@@ -301,7 +302,8 @@ class JobsApp(OSKenApp):
                     met_s = now_s
                 self._met[name] = channel, met_s
                 read_by, _ = self._read.get(name, (None, 0.0))
-                if read_by is channel or now_s - met_s > _UNREAD_S:
+                unread = now_s - met_s > _UNREAD_S and name not in self._readings
+                if read_by is channel or unread:
                     member.jobs_known = member.dirty = True
                     cluster.wake.trunk.set()
 

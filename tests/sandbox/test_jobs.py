@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.pipeline.plan import pair_group_id
 from tests.problem_texts import problem_texts
 from tests.waiting import wait_until
 
@@ -167,6 +171,144 @@ def delivered(sandbox: Sandbox, source: str, target: str, number: int = 0) -> No
     capture = Capture(sandbox)
     sandbox.receive(source, *flows(sandbox, source, target, number))
     capture.expect({target: flows(sandbox, source, target)})
+
+
+# The controller gets what the hosts with these datapath IDs declare when a file is there, not
+# before. All else that they answer comes at once.
+LATE = """
+import threading, time
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+import ri2n_sdn.apps.jobs as jobs
+begin = jobs.Reading.begin
+def late(channel, believed):
+    reading = begin(channel, believed)
+    if channel.datapath.id not in {ids} or Path({file!r}).exists():
+        return reading
+    held = Future()
+    def answer():
+        while not Path({file!r}).exists():
+            time.sleep(0.01)
+        held.set_result(reading.declared.result())
+    threading.Thread(target=answer, daemon=True).start()
+    return replace(reading, declared=held)
+jobs.Reading = SimpleNamespace(begin=late)
+"""
+
+
+STOPPED_S = 2.0
+# So few flows do not make a pair active.
+FEW = 4
+
+
+@pytest.mark.parametrize(
+    ("late", "stopped"),
+    [
+        pytest.param("", False, id="all answer"),
+        pytest.param("BD", False, id="two answer late"),
+        pytest.param("", True, id="Open vSwitch stands still", marks=pytest.mark.long),
+    ],
+)
+def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
+    sandbox: Sandbox, site: Site, late: str, stopped: bool, tmp_path: Path
+) -> None:
+    """Nobody waits for a host that answers late, and others get no row on account of it."""
+    for host in "AB":
+        declare(sandbox, host, job("kept", 1, "AB", "exclusive"))
+    for host in "CD":
+        declare(sandbox, host, job("walls", 1, "CD", "isolated"))
+    await_installed(sandbox, "kept", "walls")
+    used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1, n=FEW))
+    await_idle(sandbox)
+    sandbox.kill_controllers()
+    delivered(sandbox, "A", "B", 1)
+    # Open vSwitch adds what it has sent to the counters of rows now and then. A controller that
+    # begins meanwhile sees them grow, and takes the pair for active.
+    sandbox.ovs.appctl("revalidator/purge")
+    answer = tmp_path / "answer"
+    ids = [sandbox.number[host] for host in late]
+    before = LATE.format(ids=ids, file=str(answer)) if late else ""
+    sandbox.start_controller(strategy="max_min", before=before, extra=site.options)
+    if late or stopped:
+        await_connected(sandbox)
+    if late:
+        await_decided_without(sandbox, late)
+        answer.touch()
+    if stopped:
+        # The controller is somewhere between its first question and its first decision.
+        stand_still(int((sandbox.folder / "ovs-vswitchd.pid").read_text()), STOPPED_S)
+    sandbox.wait_settled()
+    await_installed(sandbox, "kept", "walls")
+    counters = sandbox.ask("status")["counters"]
+    assert (counters.get("flow_mods", 0), counters.get("group_mods", 0)) == (0, 0), counters
+    assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1, n=FEW)) == used
+
+
+def await_idle(sandbox: Sandbox) -> None:
+    """Wait until all pairs use shared slot tables, and groups of their own are gone.
+
+    A pair whose traffic has ended goes back to a shared table after a while, and its group goes
+    after its rows. That is no matter of jobs, and the next controller would do what is left of it.
+    """
+    own = {pair_group_id(host) for host in HOSTS}
+
+    def idle() -> bool:
+        status = sandbox.ask("status")
+        groups = "".join(sandbox.ovs.ofctl("dump-groups", host) for host in HOSTS)
+        return (
+            bool(status["settled"])
+            and not any(pair["active"] for pair in status["pairs"])
+            and own.isdisjoint(map(int, re.findall(r"group_id=(\d+)", groups)))
+        )
+
+    wait_until(idle, "pairs stay active though nothing is sent")
+
+
+def stand_still(pid: int, seconds: float) -> None:
+    """Stop a process, and let it go on after that time."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        ends_s = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() > ends_s, "time stands still")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def await_connected(sandbox: Sandbox) -> None:
+    """Wait until all hosts have connected to a controller that has just started."""
+
+    def asked() -> dict[str, Any]:
+        try:
+            return sandbox.ask("status")
+        except NotAvailable:
+            return {}
+
+    def all_connected() -> bool:
+        hosts = asked().get("hosts", ())
+        return len(hosts) == len(HOSTS) and all(host["connected"] for host in hosts)
+
+    wait_until(lambda: asked(), "the controller does not answer")
+    sandbox.hurry()
+    wait_until(all_connected, lambda: str(asked()))
+
+
+def await_decided_without(sandbox: Sandbox, late: str) -> None:
+    """Wait until the controller has decided on jobs, though it does not know those of some hosts.
+
+    All other hosts were read again afterwards, so their rows have been planned.
+    """
+    wait_until(lambda: state(sandbox, "kept"), lambda: str(sandbox.ask("job_list")))
+    read = [host for host in HOSTS if host not in late]
+    before = sandbox.ask("status")["counters"]["declarations_read"]
+    for _ in range(3):
+        for host in read:
+            nudge(sandbox, host)
+    wait_until(
+        lambda: sandbox.ask("status")["counters"]["declarations_read"] >= before + len(read),
+        lambda: str(sandbox.ask("status")["counters"]),
+    )
 
 
 def test_a_job_with_named_paths_uses_them_alone(sandbox: Sandbox) -> None:
@@ -422,94 +564,3 @@ def test_an_order_reaches_its_hosts_and_ends(sandbox: Sandbox) -> None:
     sandbox.ask("job_end", id="o1")
     wait_until(lambda: "o1" not in orders(sandbox, "A"), "the order stays")
     assert sandbox.ask("job_history")["jobs"][0]["why"].endswith("ended it")
-
-
-# The controller gets what the hosts with these datapath IDs declare when a file is there, not
-# before. All else that they answer comes at once.
-LATE = """
-import threading, time
-from concurrent.futures import Future
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
-import ri2n_sdn.apps.jobs as jobs
-begin = jobs.Reading.begin
-def late(channel, believed):
-    reading = begin(channel, believed)
-    if channel.datapath.id not in {ids} or Path({file!r}).exists():
-        return reading
-    held = Future()
-    def answer():
-        while not Path({file!r}).exists():
-            time.sleep(0.01)
-        held.set_result(reading.declared.result())
-    threading.Thread(target=answer, daemon=True).start()
-    return replace(reading, declared=held)
-jobs.Reading = SimpleNamespace(begin=late)
-"""
-
-
-@pytest.mark.parametrize("late", ["", "BD"], ids=["all answer", "two answer late"])
-def test_a_controller_that_starts_anew_finds_the_jobs_and_changes_nothing(
-    sandbox: Sandbox, site: Site, late: str, tmp_path: Path
-) -> None:
-    """Nobody waits for a host that answers late, and others get no row on account of it."""
-    for host in "AB":
-        declare(sandbox, host, job("kept", 1, "AB", "exclusive"))
-    for host in "CD":
-        declare(sandbox, host, job("walls", 1, "CD", "isolated"))
-    await_installed(sandbox, "kept", "walls")
-    used = networks_used(sandbox, "A", flows(sandbox, "A", "B", 1))
-    # A pair whose traffic has just ended goes back to a shared slot table: no matter of jobs.
-    wait_until(
-        lambda: not any(pair["active"] for pair in sandbox.ask("status")["pairs"]),
-        "pairs stay active though nothing is sent",
-    )
-    sandbox.kill_controllers()
-    delivered(sandbox, "A", "B", 1)
-    # Open vSwitch adds what it has sent to the counters of rows now and then. A controller that
-    # begins meanwhile sees them grow, and takes the pair for active.
-    sandbox.ovs.appctl("revalidator/purge")
-    answer = tmp_path / "answer"
-    ids = [sandbox.number[host] for host in late]
-    before = LATE.format(ids=ids, file=str(answer)) if late else ""
-    sandbox.start_controller(strategy="max_min", before=before, extra=site.options)
-    if late:
-        await_decided_without(sandbox, late)
-        answer.touch()
-    sandbox.wait_settled()
-    await_installed(sandbox, "kept", "walls")
-    counters = sandbox.ask("status")["counters"]
-    assert (counters.get("flow_mods", 0), counters.get("group_mods", 0)) == (0, 0), counters
-    assert networks_used(sandbox, "A", flows(sandbox, "A", "B", 1)) == used
-
-
-def await_decided_without(sandbox: Sandbox, late: str) -> None:
-    """Wait until the controller has decided on jobs, though it does not know those of some hosts.
-
-    All other hosts were read again afterwards, so their rows have been planned.
-    """
-
-    def asked() -> dict[str, Any]:
-        try:
-            return sandbox.ask("status")
-        except NotAvailable:
-            return {}
-
-    def all_connected() -> bool:
-        hosts = asked().get("hosts", ())
-        return len(hosts) == len(HOSTS) and all(host["connected"] for host in hosts)
-
-    wait_until(lambda: asked(), "the controller does not answer")
-    sandbox.hurry()
-    wait_until(all_connected, lambda: str(asked()))
-    wait_until(lambda: state(sandbox, "kept"), lambda: str(sandbox.ask("job_list")))
-    read = [host for host in HOSTS if host not in late]
-    before = sandbox.ask("status")["counters"]["declarations_read"]
-    for _ in range(3):
-        for host in read:
-            nudge(sandbox, host)
-    wait_until(
-        lambda: sandbox.ask("status")["counters"]["declarations_read"] >= before + len(read),
-        lambda: str(sandbox.ask("status")["counters"]),
-    )

@@ -297,6 +297,25 @@ def test_a_host_that_answers_late_after_a_start_changes_nothing_for_others(
     assert not app.cluster.jobs.book.history
 
 
+def test_a_host_is_planned_without_its_classes_only_when_its_answers_make_no_sense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is late would lose rows that it needs again when it has answered."""
+    monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
+    monkeypatch.setattr(jobs_module, "_UNREAD_S", 0.0)
+    late, odd = Host(), Host()
+    late.late, odd.answer = True, lambda message: ValueError("odd")
+    app = app_of(A=late, B=odd)
+    members = app.cluster.members
+    members["A"].jobs_known = members["B"].jobs_known = False
+    for _ in range(3):
+        turn(app)
+    assert members["B"].jobs_known and not members["A"].jobs_known
+    late.answer_all()
+    turn(app)
+    assert members["A"].jobs_known
+
+
 def test_only_its_own_answer_or_a_long_time_ends_the_jobs_of_a_late_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
