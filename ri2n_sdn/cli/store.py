@@ -234,15 +234,16 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
     """Give a copy its name, whole and on the disk. Without `replace` no file is replaced."""
     with copy.open("rb") as file:
         os.fsync(file.fileno())
-    if replace:
-        copy.replace(target)
-    else:
+    if not replace:
+        # An empty file has the name first. A link would need a file system that has links, which
+        # those of USB sticks have not.
         try:
-            os.link(copy, target)
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise BadInput(f"{target}: is there already") from None
         except OSError as error:
             raise NotAvailable(f"{target}: {error.strerror}") from None
+    copy.replace(target)
     handle = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

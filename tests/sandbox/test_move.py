@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster.sandbox import SCHEMA, Sandbox, execute
+from ri2n_sdn.cli.store import contents, export
+from ri2n_sdn.errors import BadInput
 from ri2n_sdn.store.files import prepare_file
 from tests.unit.commands import Ended, ri2n
 
@@ -36,6 +40,23 @@ def test_a_file_goes_out_and_in_again(tmp_path: Path) -> None:
     refused = store(new, "import", str(old / "ri2n.db"), "--yes")
     assert refused.returncode == 2 and "has a memory of its own" in refused.stderr
     assert sorted(path.name for path in new.iterdir()) == ["ri2n.db"]
+
+
+def test_a_file_goes_where_there_are_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on most USB sticks, by which it may be taken to another machine."""
+
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    prepare_file(tmp_path / "ri2n.db")
+    file = tmp_path / "moved"
+    export(file, tmp_path)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and contents(file)["Job"] == []
+    with pytest.raises(BadInput, match="is there already"):
+        export(file, tmp_path)
 
 
 @pytest.mark.long
