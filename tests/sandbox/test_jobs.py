@@ -366,6 +366,8 @@ def test_two_exclusive_jobs_have_a_network_each_and_everybody_the_third(sandbox:
 
 
 def test_an_isolated_jobs_hosts_reach_each_other_only(sandbox: Sandbox) -> None:
+    for network in NETWORKS:  # which may still know the addresses of a job that has ended
+        sandbox.ovs.appctl("fdb/flush", network)
     for host in "AB":
         declare(sandbox, host, job("closed", 1, "AB", "isolated"))
     await_installed(sandbox, "closed")
