@@ -23,6 +23,8 @@ class Tier:
 
     `mark` and `mark_all` are for pytest's -m, in a default run and with --all. `does` is for
     `--help`. Tests that mostly wait, for a time or for processes, have several workers `per_cpu`.
+    A worker imports all files of its tier first, which for `unit` is as much work as a hundred
+    tests.
     """
 
     name: str
@@ -36,7 +38,7 @@ class Tier:
 
 
 TIERS = (
-    Tier("unit", "tests/unit", "nothing but Python", per_cpu=2),
+    Tier("unit", "tests/unit", "nothing but Python"),
     Tier("sandbox", "tests/sandbox", "a private Open vSwitch, no root", per_cpu=1.5),
     Tier("rust", "reorder", "cargo test of the helper; with root on devices, too"),
     Tier(
