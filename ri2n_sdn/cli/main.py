@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from importlib.metadata import entry_points
 
@@ -76,9 +77,14 @@ def _root(
     pass
 
 
+# Building the tree of all commands takes as long as most of them. A process that runs several
+# commands, as tests do, builds it once.
+_tree = functools.cache(lambda: typer.main.get_command(app))
+
+
 def main() -> None:
     """Run the `ri2n` command and exit. See `run_guarded` for the exit codes."""
-    sys.exit(run_guarded(lambda: app(prog_name="ri2n", standalone_mode=False)))
+    sys.exit(run_guarded(lambda: _tree()(prog_name="ri2n", standalone_mode=False)))
 
 
 if __name__ == "__main__":
