@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -103,7 +104,8 @@ MAX_LINES = 600
 Modules = Mapping[str, Path]
 
 
-def modules(root: Path = REPOSITORY) -> dict[str, Path]:
+@functools.cache
+def modules(root: Path = REPOSITORY) -> Mapping[str, Path]:
     """The file of every module, by the module's name; copies that `pip install` leaves are none."""
     found = {}
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
