@@ -116,13 +116,14 @@ class _Run:
         else:
             self.mark = ""
         cache = ROOT / ".pytest_cache"
-        if not os.access(ROOT, os.W_OK) or (cache.exists() and not os.access(cache, os.W_OK)):
+        writable = os.access(ROOT, os.W_OK) and (not cache.exists() or os.access(cache, os.W_OK))
+        if not writable:
             # Root left the folder, and another user runs the tests.
             self.pytest_args += ["-p", "no:cacheprovider"]
-            self.env |= {
-                "HYPOTHESIS_STORAGE_DIRECTORY": str(self.scratch / "hypothesis"),
-                "PYTHONDONTWRITEBYTECODE": "1",
-            }
+            self.env["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self.scratch / "hypothesis")
+        if self.env.pop("PYTHONDONTWRITEBYTECODE", "") or not writable:
+            # Tests start hundreds of Pythons, and each would compile all modules again.
+            self.env["PYTHONPYCACHEPREFIX"] = str(self.scratch / "bytecode")
         if self.options.all:
             # So many examples of each change, with a packet at each prefix.
             self.env.setdefault("RI2N_ORDER_EXAMPLES", "300")
