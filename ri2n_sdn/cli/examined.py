@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.cli.finding import Verdict
+from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option, process, processes
-from ri2n_sdn.client import Watch
+from ri2n_sdn.client import DEFAULT_SOCKET, Watch
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = [
@@ -97,11 +98,28 @@ class Examined:
         """The process of `ri2n web`: the controller's child, or a service of its own."""
         for each in processes(self.proc):
             words = [Path(word).name for word in each.argv[:4]]
-            if "web" in words and ("ri2n" in words or "ri2n_sdn.cli.main" in words):
-                path = last_option(each.argv, "--socket")
-                if path is None or Path(path) == self.socket:
-                    return each
+            is_web = "web" in words and ("ri2n" in words or "ri2n_sdn.cli.main" in words)
+            if is_web and self._asks(each.argv) and not self._is_elsewhere(each.pid):
+                return each
         return None
+
+    def _asks(self, argv: tuple[str, ...]) -> bool:
+        """Whether a command with these options asks this controller."""
+        path, lab = last_option(argv, "--socket"), last_option(argv, "--lab")
+        if path is None and lab is None and self.socket == DEFAULT_SOCKET:
+            return True
+        try:
+            return controller_socket(None if path is None else Path(path), lab) == self.socket
+        except (BadInput, NotAvailable):
+            return False
+
+    def _is_elsewhere(self, pid: int) -> bool:
+        """Whether a process is in another network namespace, as those of containers are."""
+        try:
+            own, its = ((self.proc / str(each) / "ns/net").readlink() for each in ("self", pid))
+        except OSError:
+            return False
+        return own != its
 
 
 def http_get(listen: str, path: str, secure: bool, max_bytes: int) -> tuple[int, str]:

@@ -27,6 +27,7 @@ from ri2n_sdn.cli.machine import (
     option_values,
     process,
 )
+from ri2n_sdn.client import DEFAULT_SOCKET
 from tests.unit.commands import ri2n
 
 
@@ -323,3 +324,39 @@ def test_without_options_both_sides_are_looked_at(
     (tmp_path / "host.conf").write_text("")
     assert {"controller", "bridge"} <= checks()
     assert ri2n("doctor", "--controller", "--lab", "x").returncode == 2
+
+
+def machine_of(proc: Path, *commands: tuple[str, ...], net: str = "net:[1]") -> Path:
+    """A /proc with a process for each command line, all in one network namespace."""
+    own = proc / "self" / "ns"
+    own.mkdir(parents=True, exist_ok=True)
+    if not (own / "net").is_symlink():
+        (own / "net").symlink_to("net:[1]")
+    for number, argv in enumerate(commands, start=len(list(proc.iterdir()))):
+        folder = proc / str(number)
+        (folder / "ns").mkdir(parents=True)
+        (folder / "ns" / "net").symlink_to(net)
+        (folder / "cmdline").write_text("\0".join(argv) + "\0")
+        for name in ("status", "limits"):
+            shutil.copy(f"/proc/self/{name}", folder / name)
+    return proc
+
+
+def test_the_web_process_is_that_of_this_controller_and_of_this_machine(tmp_path: Path) -> None:
+    """Containers' processes are seen, too, and so are those of other controllers."""
+    path, proc = tmp_path / "c.sock", tmp_path / "proc"
+    own = ("/usr/bin/python3", "/usr/bin/ri2n", "web", "--socket", str(path))
+    seen = Examined(path, proc=proc)
+    machine_of(proc, own, net="net:[2]")
+    assert seen.web() is None
+    machine_of(proc, ("/usr/bin/ri2n", "web"), (*own[:-1], "/run/other.sock"), ("web", "ri2n"))
+    assert seen.web() is None
+    machine_of(proc, own)
+    found = seen.web()
+    assert found is not None and found.argv == own
+
+
+def test_a_web_process_without_a_socket_is_that_of_the_machine_s_controller(tmp_path: Path) -> None:
+    proc = machine_of(tmp_path, ("/usr/bin/ri2n", "web", "--listen", "127.0.0.1:8420"))
+    assert Examined(DEFAULT_SOCKET, proc=proc).web() is not None
+    assert Examined(tmp_path / "c.sock", proc=proc).web() is None
