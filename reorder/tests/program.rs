@@ -153,7 +153,7 @@ fn a_helper_lives_and_ends() {
 
 #[test]
 fn the_state_and_the_guards_last_words_are_json_too() {
-    in_namespace("the_state_and_the_guards_last_words_are_json_too", || {
+    in_namespace(|| {
         make_tap("plain");
         make_tap("wire");
         let socket = Socket(std::env::temp_dir().join(format!("ri2n-json-{}", std::process::id())));
