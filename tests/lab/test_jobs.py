@@ -415,10 +415,17 @@ def strike(lab: Lab, victim: str, running: subprocess.Popen[Any]) -> None:
 
 
 def store_pid(lab: Lab) -> int:
-    """The process of the database server that the controller has started."""
+    """The process of the controller's database server; when one dies, another one is started."""
     controller = call(lab.controller_socket, "status")["pid"]
-    children = Path(f"/proc/{controller}/task").glob("*/children")
-    for pid in {int(word) for each in children for word in each.read_text().split()}:
-        if "ovsdb-server" in Path(f"/proc/{pid}/cmdline").read_text():
-            return pid
-    raise AssertionError("the controller has no database server")
+    found: list[int] = []
+
+    def is_there() -> bool:
+        children = Path(f"/proc/{controller}/task").glob("*/children")
+        for pid in {int(word) for each in children for word in each.read_text().split()}:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if "ovsdb-server" in Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(pid)
+        return bool(found)
+
+    await_true(is_there, "the controller has no database server")
+    return found[0]

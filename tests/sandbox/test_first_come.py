@@ -6,7 +6,8 @@ Their rows stay as they were.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -101,9 +102,10 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
         assert all(f" {each}" in charge.replace(",", "") for each in HOSTS), charge
         expected = {*HOSTS, "X"} if name == "X" else set(HOSTS)
         wait_until(lambda: connected(sandbox) == expected, lambda: f"{connected(sandbox)}")
+        # Whoever came first has a real host's name until that host is there.
+        wait_until(lambda: dpids(sandbox.ask("status")) == [1, 2, 3], sandbox.log)
         status = sandbox.wait_settled(hosts=len(expected), hurry=False)
-        dpids = {host["name"]: int(host["dpid"], 16) for host in status["hosts"]}
-        assert [dpids[each] for each in HOSTS] == [1, 2, 3] and status["pid"] == controller.pid
+        assert dpids(status) == [1, 2, 3] and status["pid"] == controller.pid
         found = rows(sandbox)  # a new host has more rows, which are about nothing else
         for of_host, _ in found.values():
             of_host[:] = [row for row in of_host if name != "X" or "02:00:0e:00:0b:0" not in row]
@@ -122,6 +124,12 @@ def test_whoever_comes_first_after_a_restart_takes_nothing_from_a_real_host(
         fake.close()
         reserved.close()
         sandbox.kill_controllers()
+
+
+def dpids(status: Mapping[str, Any]) -> list[int]:
+    """The datapath ids of HOSTS; 0 for a host that the controller does not know."""
+    found = {host["name"]: int(host["dpid"], 16) for host in status["hosts"]}
+    return [found.get(each, 0) for each in HOSTS]
 
 
 def wait_charge(sandbox: Sandbox) -> str:
