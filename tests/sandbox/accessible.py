@@ -108,8 +108,11 @@ _CHECKS = """
 }
 """
 
+MAX_WALKS = 5
+
 _FOCUSABLE = """
 () => {
+  document.querySelectorAll("[data-focusable]").forEach((e) => { delete e.dataset.focusable; });
   const what = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
   const found = [...document.querySelectorAll(what)].filter((e) =>
     e.tabIndex >= 0 && !e.disabled
@@ -142,7 +145,20 @@ def problems(page: Page) -> list[str]:
 
 
 def keyboard_problems(page: Page) -> list[str]:
-    """What the tabulator does not reach, and where it cannot be seen that it is there."""
+    """What the tabulator does not reach, and where it cannot be seen that it is there.
+
+    A part that the page makes anew meanwhile, as when it has just got its first answer, is another
+    one. Then all is tried again; a page that never rests has its problems told.
+    """
+    for _ in range(MAX_WALKS):
+        marked, found = _walk(page)
+        if page.evaluate("document.querySelectorAll('[data-focusable]').length") == marked:
+            break
+    return found
+
+
+def _walk(page: Page) -> tuple[int, list[str]]:
+    """Press the tabulator until all was reached; how much there was, and what is wrong."""
     wanted: list[str] = page.evaluate(_FOCUSABLE)
     page.evaluate("document.activeElement?.blur(); window.scrollTo(0, 0)")
     reached: set[int] = set()
@@ -158,7 +174,7 @@ def keyboard_problems(page: Page) -> list[str]:
                 found.append(f"the focus cannot be seen: {shown}")
             reached.add(int(number))
     missed = [shown for number, shown in enumerate(wanted) if number not in reached]
-    return found + [f"the tabulator does not reach: {shown}" for shown in missed]
+    return len(wanted), found + [f"the tabulator does not reach: {shown}" for shown in missed]
 
 
 def width_problems(page: Page) -> list[str]:
