@@ -227,6 +227,8 @@ def test_check_finds_nothing_where_all_is_well(lab: Lab) -> None:
 def test_check_names_what_is_wrong(lab: Lab, port: str, setting: str, undo: str, said: str) -> None:
     lab.vsctl("sw", "set", "Port", port, setting)
     try:
+        # Flows that the switch has cached go by the old setting for a moment.
+        lab.appctl("sw", "revalidator/wait")
         code, lines = check(lab)
     finally:
         lab.vsctl("sw", "set", "Port", port, undo)
