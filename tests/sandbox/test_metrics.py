@@ -50,7 +50,8 @@ def test_a_real_controller_has_all_that_is_always_there(sandbox: Sandbox, web: W
             assert ("ri2n_nic_transmit_bytes_total", host, nic) in found
     assert found["ri2n_openflow_messages_total", "sent", "flow_mod"] > 10
     assert found["ri2n_openflow_messages_total", "received", "packet_in"] > 0
-    assert found["ri2n_openflow_messages_total", "received", "hello"] == len(HOSTS)
+    # Open vSwitch connects anew when the greeting takes longer than a second.
+    assert found["ri2n_openflow_messages_total", "received", "hello"] >= len(HOSTS)
     assert found["ri2n_cycle_cpu_seconds_sum",] > 0
     assert found["ri2n_errors_total", "handler"] == 0
 
