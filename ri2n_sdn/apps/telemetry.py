@@ -21,6 +21,7 @@ from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
+from ri2n_sdn.apps.solver import Solver
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
@@ -119,6 +120,7 @@ class TelemetryApp(OSKenApp):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._counts = _Counts()
+        self._solver = Solver()
         self._polled_s = 0.0
         self._counting = False
         self._counts_since_s = 0.0
@@ -130,8 +132,10 @@ class TelemetryApp(OSKenApp):
     def _turn(self) -> None:
         cluster = self.cluster
         began_s = time.monotonic()
-        if cluster.started and self._may_count(began_s):
-            self._cycle(began_s)
+        if cluster.started:
+            self._prepare(began_s)
+            if self._may_count(began_s):
+                self._cycle(began_s)
         took_s = time.monotonic() - began_s
         # A round takes long where hosts are many and the machine is busy. The wait is at least as
         # long as the round, so that the other threads get as much time.
@@ -139,6 +143,16 @@ class TelemetryApp(OSKenApp):
             cluster.wake.telemetry.clear()
             # A burst of changes is treated as one. Counters over less than 50 ms say nothing.
             cluster.wake.stop.wait(max(0.0, 0.05 - (time.monotonic() - began_s)))
+
+    def _prepare(self, now_s: float) -> None:
+        """Have the solver ready before a round needs it."""
+        cluster = self.cluster
+        if self._solver.begun or cluster.loop.strategy_name != "max_min":
+            return
+        with cluster.lock:
+            links = len(cluster.fabric().capacities_bps())
+            active = bool(cluster.pair_slots)
+        self._solver.look(now_s, links=links, active=active)
 
     def _may_count(self, now_s: float) -> bool:
         """Whether the hosts have their rows, or have had enough time to get them.

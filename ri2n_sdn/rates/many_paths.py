@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, eye_array, hstack
 
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 
@@ -39,6 +37,9 @@ class Network:
 
     `path_links` (P, K, L) holds the indices of links, -1 for none. Only paths that are `alive`
     (P, K) are used. The capacities (E,) may be in any unit.
+
+    `used_links` (P, K, L) has each link of a live path once, else -1. `on_path` and `on_link` have
+    the same links as a list, path after path: the number of the path, and the link.
     """
 
     def __init__(self, path_links: IntArray, alive: BoolArray, capacity: FloatArray) -> None:
@@ -49,16 +50,18 @@ class Network:
         self.links = int(capacity.shape[0])
         flat_links = path_links.reshape(self.pairs * self.paths, -1)
         used = (flat_links >= 0) & alive.reshape(-1)[:, None]
-        path, position = np.nonzero(used)
-        ones = np.ones(len(path))
-        shape = (self.links, self.pairs * self.paths)
-        self.incidence = coo_array((ones, (flat_links[path, position], path)), shape=shape).tocsr()
-        self.incidence.data[:] = 1.0  # a link that a path names twice is used once
+        for position in range(1, flat_links.shape[1]):
+            # A link that a path names twice is used once.
+            named = flat_links[:, :position] == flat_links[:, position, None]
+            used[:, position] &= ~named.any(axis=1)
+        self.used_links = np.where(used, flat_links, -1).reshape(path_links.shape)
+        self.on_path, position_on_path = np.nonzero(used)
+        self.on_link = flat_links[self.on_path, position_on_path]
 
     def path_prices(self, price: FloatArray) -> FloatArray:
         """The sum of link prices `price` (E,) along each path (P, K); inf on dead paths."""
-        total = np.asarray(self.incidence.T @ price).reshape(self.pairs, self.paths)
-        return np.where(self.alive, total, np.inf)
+        total = np.bincount(self.on_path, price[self.on_link], self.alive.size)
+        return np.where(self.alive, total.reshape(self.alive.shape), np.inf)
 
     def path_maximum(self, value: FloatArray) -> FloatArray:
         """The largest `value` (E,) on the links of each path (P, K); 1 on paths without links."""
@@ -67,9 +70,8 @@ class Network:
 
     def load(self, rate: FloatArray) -> FloatArray:
         """The sum of path rates `rate` (P, K) on each link (E,)."""
-        return np.asarray(
-            self.incidence @ np.where(self.alive, rate, 0.0).reshape(-1), dtype=np.float64
-        )
+        total = np.bincount(self.on_link, rate.reshape(-1)[self.on_path], self.links)
+        return np.asarray(total, dtype=np.float64)
 
 
 def max_min_rates(
@@ -210,10 +212,18 @@ def _route(
 
     Returns the split (P, K), the overload and the link prices (E,).
     """
+    # The import takes 0.3 s of CPU, and few networks ever need an LP. See `apps.solver`.
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array, eye_array, hstack
+
     alive = network.alive.reshape(-1)
     columns = np.flatnonzero(alive)
     pair = columns // network.paths
-    links = network.incidence[:, columns]
+    column_of = np.cumsum(alive) - 1
+    links = coo_array(
+        (np.ones(len(network.on_path)), (network.on_link, column_of[network.on_path])),
+        (network.links, len(columns)),
+    )
     eye = eye_array(network.links, format="csr")
     pair_sum = coo_array(
         (np.ones(len(columns)), (pair, np.arange(len(columns)))), (network.pairs, len(columns))

@@ -12,13 +12,11 @@ is one projection per pair.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_array, csc_array, diags_array
-from scipy.sparse.linalg import splu
 
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray
 from ri2n_sdn.rates.many_paths import Network
 
-__all__ = ["even_split", "project_to_shares"]
+__all__ = ["MAX_DENSE_LINKS", "even_split", "project_to_shares"]
 
 # The weight of staying near the previous split, against even use of links.
 NEARNESS = 0.1
@@ -30,6 +28,10 @@ CAUTION = 0.1
 # The gap that may be left between the loads of links and their answer to their prices, as a part of
 # the largest capacity.
 TOLERANCE = 1e-8
+# Networks with more links, or with more entries of pairs of links, use sparse matrices, for which
+# scipy is imported. A dense matrix of 100 rows and more would be solved by several threads.
+MAX_DENSE_LINKS = 96
+MAX_DENSE_ENTRIES = 200_000
 
 
 def even_split(
@@ -130,20 +132,70 @@ def _newton_step(
 ) -> FloatArray:
     """The change of prices (E,) that would close the gap if no path became used or unused."""
     used = (share > 0.0) & network.alive
+    factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
+    # In some directions no used path answers to prices, so the matrix is damped. The further the
+    # goal is, the more careful the step is.
+    answers = np.where(price / curvature < capacity, 1.0 / curvature, 0.0)
+    damping = answers + 1e-9 + CAUTION * float(np.abs(gap).max())
+    entries = network.pairs * (network.paths * network.path_links.shape[2]) ** 2
+    if network.links <= MAX_DENSE_LINKS and entries <= MAX_DENSE_ENTRIES:
+        return _dense_step(network, used, demand, factor, damping, gap)
+    return _sparse_step(network, used, demand, factor, damping, gap)
+
+
+def _dense_step(
+    network: Network,
+    used: BoolArray,
+    demand: FloatArray,
+    factor: FloatArray,
+    damping: FloatArray,
+    gap: FloatArray,
+) -> FloatArray:
+    """`_newton_step` with a matrix (E, E) that is summed entry by entry.
+
+    Each pair contributes to the entries of all two links of its used paths: -`factor` (P,), and
+    its `demand` (P,) / NEARNESS more where one path has both links.
+    """
+    pairs, paths, length = network.path_links.shape
+    row = network.links  # one row and one column more are for links that are not used
+    link = np.where(used[:, :, None], network.used_links, row)
+    link = np.where(link < 0, row, link).reshape(pairs, paths * length)
+    entry = link[:, :, None] * (row + 1) + link[:, None, :]
+    path = np.repeat(np.arange(paths), length)
+    value = np.where(path[:, None] == path, (demand / NEARNESS)[:, None, None], 0.0)
+    value -= factor[:, None, None]
+    sums = np.bincount(entry.reshape(-1), value.reshape(-1), (row + 1) ** 2)
+    slope = sums.reshape(row + 1, row + 1)[:row, :row]
+    return np.asarray(np.linalg.solve(slope + np.diag(damping), gap), dtype=np.float64)
+
+
+def _sparse_step(
+    network: Network,
+    used: BoolArray,
+    demand: FloatArray,
+    factor: FloatArray,
+    damping: FloatArray,
+    gap: FloatArray,
+) -> FloatArray:
+    """`_newton_step` with sparse matrices, for large networks."""
+    # The import takes 0.3 s of CPU. See `apps.solver`.
+    from scipy.sparse import coo_array, csc_array, diags_array
+    from scipy.sparse.linalg import splu
+
     pairs, paths = used.shape
     weight = np.where(used, (demand / NEARNESS)[:, None], 0.0).reshape(-1)
-    per_path = network.incidence @ diags_array(weight) @ network.incidence.T
+    incidence = coo_array(
+        (np.ones(len(network.on_path)), (network.on_link, network.on_path)),
+        shape=(network.links, pairs * paths),
+    ).tocsr()
+    per_path = incidence @ diags_array(weight) @ incidence.T
     pair, path = np.nonzero(used)
     belongs = coo_array(
         (np.ones(len(pair)), (pair * paths + path, pair)), shape=(pairs * paths, pairs)
     )
-    per_pair = network.incidence @ belongs.tocsr()
-    factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
+    per_pair = incidence @ belongs.tocsr()
     slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
-    # In some directions no used path answers to prices, so the matrix is damped. The further the
-    # goal is, the more careful the step is.
-    answers = np.where(price / curvature < capacity, 1.0 / curvature, 0.0)
-    damped = slope + diags_array(answers + 1e-9 + CAUTION * float(np.abs(gap).max()))
+    damped = slope + diags_array(damping)
     # Sparse LU runs in one thread. Dense Cholesky does not, and the threads of BLAS spin while
     # other programs hold the cores.
     return np.asarray(splu(csc_array(damped)).solve(gap), dtype=np.float64)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 from ri2n_sdn.rates.lp import max_min_by_lp
 from ri2n_sdn.rates.many_paths import Network, max_min_rates
+from ri2n_sdn.weights import split as split_module
 from ri2n_sdn.weights.split import even_split, project_to_shares
 from tests.unit.weights.samples import work_of
 
@@ -199,6 +200,24 @@ def test_a_guessed_split_changes_no_rate(
     assert (network.load(split) <= capacity + 1e-6).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(case=networks(), seed=st.integers(0, 1000))
+def test_small_and_large_networks_are_solved_alike(
+    case: tuple[IntArray, BoolArray, FloatArray, FloatArray], seed: int
+) -> None:
+    """Both ways to solve a step's equations give the same step."""
+    links, alive, capacity, demand = case
+    random = np.random.default_rng(seed)
+    network = Network(links, alive, capacity)
+    used = alive & (random.random(alive.shape) < 0.7)
+    damping, gap = random.uniform(0.01, 1.0, (2, len(capacity)))
+    factor = demand / split_module.NEARNESS / np.maximum(used.sum(axis=1), 1)
+    given = (network, used, demand, factor, damping, gap)
+    np.testing.assert_allclose(
+        split_module._dense_step(*given), split_module._sparse_step(*given), rtol=1e-6, atol=1e-9
+    )
+
+
 def test_split_is_even_and_stays_where_it_may() -> None:
     links = np.array([[[0], [1]], [[0], [1]]])
     network = Network(links, np.ones((2, 2), dtype=np.bool_), np.array([1.0, 1.0]))
@@ -237,9 +256,7 @@ def test_the_work_of_sharing_a_cluster_grows_as_its_pairs_do(
     With 992 pairs each program would take 30 ms.
     """
     programs: list[int] = []
-    monkeypatch.setattr(
-        "ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1)
-    )
+    monkeypatch.setattr("ri2n_sdn.rates.many_paths._route", lambda *args: programs.append(1))
     work = {}
     for hosts in (8, 32):
         random = np.random.default_rng(1)

@@ -565,9 +565,7 @@ def test_the_work_of_a_step_grows_as_the_pairs_do(
     """
     programs: list[int] = []
     newton: list[int] = []
-    monkeypatch.setattr(
-        "ri2n_sdn.rates.many_paths.linprog", lambda *args, **more: programs.append(1)
-    )
+    monkeypatch.setattr("ri2n_sdn.rates.many_paths._route", lambda *args: programs.append(1))
     newton_step = split._newton_step
 
     def counted(*args: Any) -> FloatArray:
