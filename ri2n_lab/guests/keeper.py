@@ -42,7 +42,7 @@ HANG_S = {"uml": 30.0, "virtual": 120.0}
 LINE_WINDOW_BYTES = 2048
 LINE_BUFFER_BYTES = 1 << 20
 FILE_ABOVE_BYTES = 512
-PRELOAD = ("ri2n_sdn.cli.main", "ri2n_lab.cluster")
+PRELOAD = ("ri2n_sdn.cli.every", "ri2n_lab.cluster")
 FROM_CLIENTS = (Kind.STDIN, Kind.CREDIT, Kind.SIGNAL, Kind.WINDOW)
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
-import typer
-
 import ri2n_sdn
 from ri2n_lab.manual.markdown import table
 from ri2n_lab.manual.rest import rest_page
@@ -27,7 +25,7 @@ from ri2n_sdn.apps.schema import cluster_schema
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Watching
 from ri2n_sdn.apps.web_socket import OWN, READING
-from ri2n_sdn.cli.main import app
+from ri2n_sdn.cli.main import tree
 from ri2n_sdn.web import rest
 
 __all__ = ["cluster_page", "commands_page", "events_page", "operations_page", "pages"]
@@ -54,7 +52,7 @@ def pages() -> dict[str, tuple[str, str]]:
 
 def commands_page() -> str:
     """All commands of `ri2n` with their arguments and options."""
-    root = typer.main.get_command(app)
+    root = tree()
     parts = [
         "# Commands\n\nThis page is for everybody who types a command: what each one does, and all"
         " that it takes. `--help` says the same.\n\n"

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from ri2n_sdn.errors import BadInput, Ri2nError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = [
     "JsonOption",
@@ -59,6 +61,9 @@ def console() -> Console:
 
     Markup is off, because names come from hosts: `eth[/]0` may be one.
     """
+    # Commands that print no tables, as `ri2n controller`, need not import it.
+    from rich.console import Console
+
     if sys.stdout.isatty():
         return Console(markup=False)
     wanted = os.environ.get("COLUMNS", "")

@@ -7,7 +7,6 @@ the group `ri2n_sdn.labs`. That module has the functions of `Labs`.
 from __future__ import annotations
 
 import os
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
@@ -108,6 +107,9 @@ def hosts_of_lab(socket: Path) -> tuple[dict[str, str], str | None] | None:
 
 
 def _installed() -> Labs | None:
+    # The import takes longer than most commands, which know their socket.
+    from importlib.metadata import entry_points
+
     package: Labs
     for point in entry_points(group="ri2n_sdn.labs", name="labs"):
         package = point.load()

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from ri2n_sdn.cli.common import LabOption, SocketOption
-from ri2n_sdn.cli.host import DryRun, Force, Yes, confirm, host_named
+from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["batches", "rollout"]
+__all__ = ["app", "batches", "rollout"]
 
 Json = dict[str, Any]
 
@@ -26,6 +26,7 @@ _LOOK_S = 0.25
 _MAX_OUTPUT_LINES = 20
 
 
+@app.command()
 def rollout(
     command: Annotated[
         list[str],

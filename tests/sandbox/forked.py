@@ -21,7 +21,7 @@ __all__ = ["Forked", "fork"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["ri2n_sdn.cli.main", "ri2n_sdn.apps.launcher", "ri2n_sdn.web.app", __name__]
+    ["ri2n_sdn.cli.every", "ri2n_sdn.apps.launcher", "ri2n_sdn.web.app", __name__]
 )
 
 

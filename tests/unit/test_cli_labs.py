@@ -46,7 +46,7 @@ def test_the_socket_of_the_only_lab_is_found(
 
 
 def test_without_the_package_of_labs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labs, "entry_points", lambda **_: [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
     monkeypatch.setattr(labs, "DEFAULT_SOCKET", Path("/nonexistent/absent.sock"))
     missing = "labs are not installed here: pip install ri2n-lab"
     for words, said in (

@@ -9,12 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import typer
 
 from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.schema import cluster_schema
 from ri2n_sdn.cli.config import kind_of
-from ri2n_sdn.cli.main import app
+from ri2n_sdn.cli.main import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = ROOT / "debian"
@@ -179,7 +178,7 @@ def test_options_files_are_all_comments_and_their_examples_are_taken(
     assert f"${variable}\n" in unit
     used = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert used in ([f"{variable}="], [f"{variable}=--config /etc/ri2n/cluster.yaml"])
-    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    command = tree(name).commands[name]
     known = {option for parameter in command.params for option in parameter.opts}
     examples = re.findall(rf"^#{variable}=(.*)$", text, flags=re.M)
     assert examples

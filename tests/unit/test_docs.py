@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from ri2n_lab.manual.links import broken_links
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.cli.main import app
+from ri2n_sdn.cli.main import tree
 from tests.run.__main__ import _parser as run_parser
 from tests.run.tiers import TIERS
 from tests.unit.commands import REPOSITORY
@@ -63,12 +62,6 @@ def test_promises_name_tests_that_are_there() -> None:
     defined = re.compile(r"(?:def|fn) (\w+)\(")
     there = {name for path in sources for name in defined.findall(path.read_text(encoding="utf-8"))}
     assert len(named) > 30 and not named - there
-
-
-@cache
-def tree() -> Any:
-    """The command `ri2n`, with those below it."""
-    return typer.main.get_command(app)
 
 
 @cache
