@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import socket
 import ssl
 import struct
@@ -16,10 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-# os_ken.lib.hub reads this when it is imported. "native" means plain threads.
-os.environ["OSKEN_HUB_TYPE"] = "native"
+# isort: off
+from ri2n_sdn.apps.os_ken_parts import PARSERS
 
-from os_ken import cfg
+# isort: on
 from os_ken.base.app_manager import AppManager, OSKenApp
 from os_ken.controller import controller, event, ofp_event, ofp_handler
 from os_ken.controller.handler import (
@@ -28,7 +27,6 @@ from os_ken.controller.handler import (
     MAIN_DISPATCHER,
     set_ev_cls,
 )
-from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_5 as ofp
 from os_ken.ofproto import ofproto_v1_5_parser as parser
 
@@ -41,6 +39,7 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = [
     "DEAD_DISPATCHER",
     "MAIN_DISPATCHER",
+    "PARSERS",
     "AppManager",
     "OSKenApp",
     "RawBody",
@@ -81,7 +80,6 @@ _OTHERS_PER_S, _OTHERS_BURST = 200.0, 2000.0
 _PAUSE_S = 0.02
 _REPLIES = (ofp.OFPT_ECHO_REPLY, ofp.OFPT_MULTIPART_REPLY, ofp.OFPT_BARRIER_REPLY)
 _HEADER = struct.Struct("!BBHI")
-_PARSERS = ofproto_parser._MSG_PARSERS
 # Below this level, os-ken writes four lines into the log for an error that is cut short.
 logging.getLogger("OFPHandler").setLevel(logging.ERROR)
 
@@ -314,7 +312,7 @@ class _Datapath(controller.Datapath):
         Raises _Malformed when the connection must be closed.
         """
         greeted = self.state != HANDSHAKE_DISPATCHER
-        if version not in _PARSERS or (greeted and version != ofp.OFP_VERSION):
+        if version not in PARSERS or (greeted and version != ofp.OFP_VERSION):
             raise _Malformed(f"it speaks OpenFlow version {version:#04x}")
         if not greeted and kind not in (
             ofp.OFPT_HELLO,
@@ -330,7 +328,7 @@ class _Datapath(controller.Datapath):
             if too_early or not wellformed.check(version, kind, data):
                 handler_drops.add("message_not_asked_for")
                 return
-            message = _PARSERS[version](self, version, kind, len(data), xid, data)
+            message = PARSERS[version](self, version, kind, len(data), xid, data)
         except Exception as error:
             handler_drops.add("message_malformed")
             self._tolerated -= 1
@@ -519,7 +517,6 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
     _Controller.bound = bound
     if context is not None:
         _Controller.context = context
-    cfg.CONF(args=[], project="ri2n", prog="ri2n controller")
     ofp_handler.OpenFlowController = _Controller
     return [ofp_handler.OFPHandler]
 

@@ -14,6 +14,7 @@ from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.web import DEFAULT_LISTEN
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.imports import imports_that_stay
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
 
 __all__ = ["STRATEGIES", "controller", "reload"]
@@ -123,9 +124,10 @@ def controller(
     if store is not None and state_dir is not None:
         raise BadInput("--store: cannot be combined with --state-dir")
 
-    from ri2n_sdn.apps.launcher import ControllerOptions, run
-    from ri2n_sdn.apps.memory import MemoryOptions
-    from ri2n_sdn.store.link import TlsFiles
+    with imports_that_stay():
+        from ri2n_sdn.apps.launcher import ControllerOptions, run
+        from ri2n_sdn.apps.memory import MemoryOptions
+        from ri2n_sdn.store.link import TlsFiles
 
     tls = TlsFiles(tls_key, tls_cert, tls_ca) if tls_key and tls_cert and tls_ca else None
 

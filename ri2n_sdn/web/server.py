@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.imports import imports_that_stay
 from ri2n_sdn.service import notify, watchdog_s
 from ri2n_sdn.web.listening import listen
 from ri2n_sdn.web.session_files import session_files
@@ -72,10 +73,11 @@ async def _run(
     ready: Callable[[WebSettings], None],
 ) -> None:
     try:
-        import uvicorn
+        with imports_that_stay():
+            import uvicorn
 
-        from ri2n_sdn.web.app import build
-        from ri2n_sdn.web.feed import Feed
+            from ri2n_sdn.web.app import build
+            from ri2n_sdn.web.feed import Feed
     except ImportError as error:
         raise NotAvailable(
             f"{error.name or error} is not installed: apt install ri2n-web, or "

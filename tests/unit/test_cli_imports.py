@@ -52,3 +52,55 @@ def test_help_and_questions_load_nothing_heavy() -> None:
         )
     assert done.stderr == "", done.stderr
     assert json.loads(done.stdout) == {" ".join(argv[:2]): [] for argv in commands}
+
+
+def test_a_command_loads_no_other_command() -> None:
+    """The help loads all of them, and so does the answer to a command that is not there."""
+    code = """
+import contextlib, io, sys
+from ri2n_sdn.cli.main import main
+for argv in (["status", "--help"], ["lab", "--help"], ["wrong"]):
+    sys.argv = ["ri2n", *argv]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            main()
+    found = [name for name in ("status", "vlan", "job") if f"ri2n_sdn.cli.{name}" in sys.modules]
+    print(argv[0], *found, *[name for name in ("ri2n_lab", "ri2n_parallel") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.splitlines()) == (
+        "",
+        [
+            "status status",
+            "lab status ri2n_lab",
+            "wrong status vlan job ri2n_lab ri2n_parallel",
+        ],
+    )
+
+
+def test_a_controller_loads_only_what_it_needs() -> None:
+    """Hosts may wait for a controller that starts anew.
+
+    Of OpenFlow it loads the one version that it speaks. It imports scipy later (apps/solver.py).
+    """
+    code = """
+import gc, sys
+from ri2n_sdn.imports import imports_that_stay
+with imports_that_stay():
+    import ri2n_sdn.apps.launcher
+others = ("fastapi", "matplotlib", "nicegui", "oslo_config", "pbr", "rich", "scipy")
+print([name for name in others if name in sys.modules])
+print(*sorted(name for name, module in sys.modules.items() if name.startswith("os_ken.")
+              and ("packet" in name or "_parser" in name) and hasattr(module, "__file__")))
+print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.splitlines()) == (
+        "",
+        [
+            "[]",
+            "os_ken.lib.packet.ether_types os_ken.lib.packet.in_proto "
+            "os_ken.ofproto.ofproto_parser os_ken.ofproto.ofproto_v1_5_parser",
+            "True True",
+        ],
+    )

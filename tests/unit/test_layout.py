@@ -74,6 +74,7 @@ BESIDE = {
     "ri2n_sdn.addresses",
     "ri2n_sdn.certificates",
     "ri2n_sdn.client",
+    "ri2n_sdn.imports",
     "ri2n_sdn.logs",
     "ri2n_sdn.service",
     "ri2n_sdn.shipped",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps import openflow  # it has repaired parsers of os-ken
 from ri2n_sdn.apps import wellformed as w
 
-PARSERS = openflow._PARSERS
+PARSERS = openflow.PARSERS
 
 
 def message(kind: int, body: bytes, version: int = 6) -> bytes:
@@ -146,3 +146,21 @@ def test_what_is_let_through_is_parsed_or_refused_and_never_for_ever(
         parse(SimpleNamespace(id=1, address=("", 0)), version, kind, len(data), 7, bytes(data))
     except Exception as error:
         assert not isinstance(error, (MemoryError, RecursionError))
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 5, 6])
+def test_a_switch_of_every_version_may_greet(version: int) -> None:
+    """Greetings of 1.0 and 1.2 have no elements: what follows their header has no meaning."""
+    of_1_3_and_1_5 = struct.pack("!HHI", 1, 8, 1 << 4 | 1 << 6)
+    data = message(w.HELLO, of_1_3_and_1_5, version)
+    greeting = PARSERS[version](SimpleNamespace(), version, w.HELLO, len(data), 7, data)
+    assert (greeting.version, greeting.xid) == (version, 7)
+    assert [each.versions for each in greeting.elements] == ([] if version < 4 else [[4, 6]])
+    for kind in (w.ECHO_REQUEST, w.ECHO_REPLY):
+        data = message(kind, b"abc", version)
+        assert PARSERS[version](SimpleNamespace(), version, kind, len(data), 7, data).data == b"abc"
+
+
+def test_only_versions_with_a_parser_are_known() -> None:
+    """Version 1.1 is in no os-ken, and 1.6 and higher are in no switch."""
+    assert sorted(PARSERS) == [1, 3, 4, 5, 6]
