@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,7 @@ __all__ = ["STRATEGIES", "controller", "reload"]
 
 STRATEGIES = ["round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"]
 RELOAD_S = 60.0
+STATE_DIR_VARIABLE = "RI2N_STATE_DIR"
 
 
 def controller(
@@ -46,7 +48,7 @@ def controller(
         Path | None,
         typer.Option(
             metavar="DIR",
-            envvar="RI2N_STATE_DIR",
+            envvar=STATE_DIR_VARIABLE,
             help="What must survive a restart is kept here. Default: /var/lib/ri2n/controller.",
         ),
     ] = None,
@@ -122,7 +124,10 @@ def controller(
                 "and tokens: run `ri2n web`"
             )
     if store is not None and state_dir is not None:
-        raise BadInput("--store: cannot be combined with --state-dir")
+        # The environment may name a folder for whatever is run, as the package's unit does.
+        if str(state_dir) != os.environ.get(STATE_DIR_VARIABLE):
+            raise BadInput("--store: cannot be combined with --state-dir")
+        state_dir = None
 
     with imports_that_stay():
         from ri2n_sdn.apps.launcher import ControllerOptions, run

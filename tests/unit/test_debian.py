@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,21 @@ def test_options_files_are_all_comments_and_their_examples_are_taken(
     assert examples
     for option in re.findall(r"(?<![\w-])--[a-z-]+", text.replace("--help", "")):
         assert option in known, f"ri2n {name} has no {option}"
+
+
+def test_commands_look_where_the_service_keeps_its_memory(controller: Path) -> None:
+    """Otherwise a memory that is brought from another machine is put where nobody looks."""
+    unit = (controller / "lib/systemd/system/ri2n-controller.service").read_text()
+    (folder,) = re.findall(r"^Environment=RI2N_STATE_DIR=(.*)$", unit, flags=re.M)
+    script = (controller / "usr/bin/ri2n").read_text()
+    assert script.splitlines()[0].endswith("/python3 -I")
+    told = "import os, sys, types; main = lambda: print(os.environ['RI2N_STATE_DIR'])\n"
+    told += "for name in ('ri2n_sdn', 'ri2n_sdn.cli', 'ri2n_sdn.cli.main'):\n"
+    told += "    sys.modules[name] = types.SimpleNamespace(main=main, __path__=[])\n"
+    for given, wanted in ({}, folder), ({"RI2N_STATE_DIR": "/elsewhere"}, "/elsewhere"):
+        argv = [sys.executable, "-I", "-c", told + script]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, env=given)
+        assert done.stdout == f"{wanted}\n"
 
 
 def test_nothing_of_a_host_starts_by_itself() -> None:
