@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from ri2n_sdn.store.store import Store
 __all__ = ["DEFAULT_STATE_DIR", "NO_STORE", "Memory", "MemoryOptions", "open_memory"]
 
 DEFAULT_STATE_DIR = Path("/var/lib/ri2n/controller")
+
+# What systemd makes of the default folder for a service with DynamicUser=; that is a link to this.
+_PRIVATE_STATE_DIR = Path("/var/lib/private/ri2n/controller")
 
 NO_STORE = "none"
 """In place of a list of servers: the controller has no memory."""
@@ -68,6 +72,16 @@ class Memory:
             self.server.stop()
 
 
+def _default_folder() -> Path:
+    """The default folder, by the way that is open to this process.
+
+    Where the controller's machine is a host, too, `host-up` keeps all but root out of
+    /var/lib/ri2n, and with it out of the link to the service's folder.
+    """
+    private = os.access(_PRIVATE_STATE_DIR, os.W_OK | os.X_OK)
+    return _PRIVATE_STATE_DIR if private else DEFAULT_STATE_DIR
+
+
 def open_memory(options: MemoryOptions, name: str) -> Memory:
     """The memory of the controller called `name`.
 
@@ -81,7 +95,7 @@ def open_memory(options: MemoryOptions, name: str) -> Memory:
         if options.tls is None and any(target.startswith("ssl:") for target in targets):
             raise BadInput("--store: ssl: needs --tls-key, --tls-cert and --tls-ca")
         return Memory(Store.open(targets, name=name, tls=options.tls), common=True)
-    server = OwnServer(options.state_dir or DEFAULT_STATE_DIR)
+    server = OwnServer(options.state_dir or _default_folder())
     try:
         server.start()
     except FolderInUse:
