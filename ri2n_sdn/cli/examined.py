@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import http.client
 import os
 import pwd
@@ -13,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ri2n_sdn.cli.common import parse_listen
 from ri2n_sdn.cli.finding import Verdict
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option, process, processes
@@ -35,6 +37,9 @@ OPTIONS = Path("/etc/ri2n/controller.conf")
 STATE_DIR = Path("/var/lib/ri2n/controller")
 DEFAULT_WEB = "127.0.0.1:8420"
 ANSWER_S = 10.0
+
+# Users that packages make, and those of DynamicUser= in systemd.
+_USERS_OF_SERVICES = (range(1000), range(61184, 65520))
 
 Row = tuple[Verdict, str, str]
 """What a check says: the verdict, what was seen, and what to do."""
@@ -67,10 +72,11 @@ class Examined:
             seen.argv = seen.running.argv
         else:
             with contextlib.suppress(OSError):
-                line = re.search(
-                    r"^\s*RI2N_CONTROLLER_OPTIONS=(.*)$", options.read_text(errors="replace"), re.M
-                )
-                seen.argv = tuple(line[1].strip("\"'").split()) if line else ()
+                # As systemd reads it: a backslash joins lines, and of several settings the last
+                # counts.
+                text = options.read_text(errors="replace").replace("\\\n", " ")
+                lines = re.findall(r"^\s*RI2N_CONTROLLER_OPTIONS=(.*)$", text, re.M)
+                seen.argv = tuple(lines[-1].strip().strip("\"'").split()) if lines else ()
         return seen
 
     def option(self, name: str) -> str | None:
@@ -99,9 +105,29 @@ class Examined:
         for each in processes(self.proc):
             words = [Path(word).name for word in each.argv[:4]]
             is_web = "web" in words and ("ri2n" in words or "ri2n_sdn.cli.main" in words)
-            if is_web and self._asks(each.argv) and not self._is_elsewhere(each.pid):
+            if (
+                is_web
+                and self._may_be_the_service(each)
+                and self._asks(each.argv)
+                and not self._is_elsewhere(each.pid)
+            ):
                 return each
         return None
+
+    def _may_be_the_service(self, found: Process) -> bool:
+        """Whether a process may be what its command line says.
+
+        Everybody can start a program with any command line. Root would be told to put its user into
+        the group of the web process, and would connect to wherever it says. So nobody counts who is
+        a person: only who runs this, the controller's user, users of services, and members of the
+        group.
+        """
+        own = {0, os.geteuid()} | ({self.running.uid} if self.running is not None else set())
+        with contextlib.suppress(KeyError):
+            group = self.option("--web-group")
+            if group is not None and grp.getgrnam(group).gr_gid in found.groups:
+                return True
+        return found.uid in own or any(found.uid in users for users in _USERS_OF_SERVICES)
 
     def _asks(self, argv: tuple[str, ...]) -> bool:
         """Whether a command with these options asks this controller."""
@@ -128,21 +154,23 @@ def http_get(listen: str, path: str, secure: bool, max_bytes: int) -> tuple[int,
     With TLS its certificate is not verified: it may be for another name, and it is another check.
     Raises NotAvailable when there is no answer, or one of more than `max_bytes`.
     """
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
-    connection = http.client.HTTPConnection(host, int(port), timeout=ANSWER_S)
-    if secure:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(host, int(port), timeout=ANSWER_S, context=context)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        data = answer.read(max_bytes + 1)
-    except (OSError, http.client.HTTPException) as error:
+        host, port = parse_listen(listen)
+    except BadInput as error:
+        raise NotAvailable(str(error)) from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with contextlib.closing(
+            http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)
+            if secure
+            else http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+        ) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            data = answer.read(max_bytes + 1)
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise NotAvailable(f"{listen}: {getattr(error, 'strerror', None) or error!r}") from None
-    finally:
-        connection.close()
     if len(data) > max_bytes:
         raise NotAvailable(f"{listen}: its answer is longer than {max_bytes} bytes")
     return answer.status, data.decode(errors="replace")

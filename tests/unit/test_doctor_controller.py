@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from ri2n_sdn import __version__
 from ri2n_sdn.certificates import certificate_times, first_end_s
 from ri2n_sdn.cli import doctor, doctor_machine
 from ri2n_sdn.cli.doctor_controller import examine_controller
-from ri2n_sdn.cli.examined import Examined
+from ri2n_sdn.cli.examined import Examined, http_get
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.cli.machine import (
     Process,
@@ -28,6 +30,7 @@ from ri2n_sdn.cli.machine import (
     process,
 )
 from ri2n_sdn.client import DEFAULT_SOCKET
+from ri2n_sdn.errors import NotAvailable
 from tests.unit.commands import ri2n
 
 
@@ -354,6 +357,59 @@ def test_the_web_process_is_that_of_this_controller_and_of_this_machine(tmp_path
     machine_of(proc, own)
     found = seen.web()
     assert found is not None and found.argv == own
+
+
+def test_options_of_a_controller_that_is_away_are_read_as_systemd_reads_them(
+    tmp_path: Path,
+) -> None:
+    """It may be away because of them: a certificate on the second line has ended."""
+    file = tmp_path / "controller.conf"
+    file.write_text(
+        "RI2N_CONTROLLER_OPTIONS=--config /old\n#RI2N_CONTROLLER_OPTIONS=--x \\\n# --y\n"
+        "RI2N_CONTROLLER_OPTIONS='--config /new \\\n  --tls-cert /none.pem'\n"
+    )
+    seen = Examined.of(tmp_path / "none.sock", file)
+    assert seen.argv == ("--config", "/new", "--tls-cert", "/none.pem")
+    assert examined(seen, "TLS") == ("bad", "/none.pem: No such file or directory")
+
+
+def test_what_a_user_starts_under_our_name_is_not_the_web_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise root is told to put that user into the group of the web process."""
+    group = SimpleNamespace(gr_gid=4242)
+    monkeypatch.setattr("ri2n_sdn.cli.examined.grp.getgrnam", lambda name: group)
+    monkeypatch.setattr("ri2n_sdn.cli.doctor_controller.grp.getgrnam", lambda name: group)
+    path, proc = tmp_path / "c.sock", tmp_path / "proc"
+    machine_of(proc, ("ri2n", "web", "--socket", str(path), "--listen", "nonsense"))
+    (folder,) = (each for each in proc.iterdir() if each.name != "self")
+    status = (folder / "status").read_text()
+    argv = ("ri2n", "controller", "--web-group", "ri2n-web")
+    own = process(os.getpid())
+    assert own is not None
+    seen = Examined(path, state(), "", replace(own, argv=argv, uid=998), argv, proc)
+
+    def runs_as(uid: int, *groups: int) -> Process | None:
+        text = re.sub(r"^Uid:.*$", f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}", status, flags=re.M)
+        text = re.sub(r"^Gid:.*$", f"Gid:\t{uid}\t{uid}\t{uid}\t{uid}", text, flags=re.M)
+        text = re.sub(r"^Groups:.*$", f"Groups:\t{' '.join(map(str, groups))}", text, flags=re.M)
+        (folder / "status").write_text(text)
+        return seen.web()
+
+    person = 20001 if os.geteuid() != 20001 else 20002
+    assert runs_as(person) is None and runs_as(65534) is None
+    assert examined(seen, "user")[0] == "ok"
+    # A service's user, that of the controller, members of the group.
+    assert runs_as(0) and runs_as(997) and runs_as(998) and runs_as(61500)
+    assert runs_as(person, 4242)
+    found = examined(seen, "web process")
+    assert found[0] == "bad" and "nonsense" in found[1]
+
+
+def test_an_address_of_a_web_process_that_makes_no_sense_is_one_line() -> None:
+    for listen in ("nonsense", "host:", "host:x", "a b\r\n:80", f"{'ü' * 300}.example:80"):
+        with pytest.raises(NotAvailable):
+            http_get(listen, "/", False, 10)
 
 
 def test_a_web_process_without_a_socket_is_that_of_the_machine_s_controller(tmp_path: Path) -> None:
