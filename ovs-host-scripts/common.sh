@@ -7,6 +7,7 @@ DB=
 readonly DEFAULT_STATE_ROOT=/var/lib/ri2n
 STATE_ROOT=$DEFAULT_STATE_ROOT
 DRY_RUN=no
+CHANGES=0
 # shellcheck disable=SC2034 # the scripts that read this file use it
 readonly COOKIE_MASK=0x5249000000000000/0xffff000000000000
 
@@ -171,7 +172,7 @@ tell_held_back() {
 
 # Every change goes through `run`; with --dry-run it prints the change instead.
 run() {
-    CHANGES=$((${CHANGES:-0} + 1))
+    CHANGES=$((CHANGES + 1))
     if [[ $DRY_RUN == yes ]]; then describe "$@"; else "$@"; fi
 }
 
@@ -222,6 +223,7 @@ need_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"; }
 check_bridge_name() {
     [[ $BRIDGE =~ ^[a-zA-Z][a-zA-Z0-9_-]{0,14}$ ]] ||
         die "--bridge $BRIDGE: not a valid device name"
+    [[ $STATE_ROOT == /* ]] || die "--state-dir $STATE_ROOT: must begin with a slash"
     # shellcheck disable=SC2034 # the scripts that read this file use it
     STATE=$STATE_ROOT/$BRIDGE
     # shellcheck disable=SC2034 # nics.sh uses it
@@ -265,17 +267,17 @@ check_ovs() {
 }
 
 # Make the folder of the saved state one that only root may enter. Otherwise any user could hold the
-# lock, and with it the undo and the boot.
+# lock, and with it the undo and the boot; and whoever owns the folder could say what is restored.
 own_state_root() {
-    local mode
-    if [[ ! -d $STATE_ROOT ]]; then
-        mkdir -p "$STATE_ROOT"
-        chmod 700 "$STATE_ROOT"
-    elif mode=$(stat -c %a "$STATE_ROOT") && ((8#$mode & 8#077)); then
-        [[ $STATE_ROOT == "$DEFAULT_STATE_ROOT" ]] ||
-            die "--state-dir $STATE_ROOT: others may enter it: chmod 700 $STATE_ROOT"
-        chmod 700 "$STATE_ROOT"
-    fi
+    local mode owner
+    [[ -d $STATE_ROOT ]] || mkdir -p -m 700 -- "$STATE_ROOT" 2>/dev/null ||
+        die "--state-dir $STATE_ROOT: cannot be made"
+    read -r owner mode < <(stat -L -c '%u %a' -- "$STATE_ROOT")
+    [[ $owner == 0 ]] || die "--state-dir $STATE_ROOT: belongs to another user: chown root it"
+    ((8#$mode & 8#077)) || return 0
+    [[ $STATE_ROOT == "$DEFAULT_STATE_ROOT" ]] ||
+        die "--state-dir $STATE_ROOT: others may enter it: chmod 700 $STATE_ROOT"
+    chmod 700 "$STATE_ROOT"
 }
 
 # Only one host-up or host-down runs at a time. The lock ends with the process.

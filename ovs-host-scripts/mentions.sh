@@ -16,7 +16,10 @@ list_mentions() {
         mapfile -t places < <(mentions_of "$nic")
         [[ ${#places[@]} -gt 0 ]] || continue
         show "# $nic is named here; what is about the host's traffic must name $BRIDGE instead:"
-        for place in "${places[@]:0:MENTIONS_SHOWN}"; do show "#   $place"; done
+        for place in "${places[@]:0:MENTIONS_SHOWN}"; do
+            printable "$place" # everybody may start a program with any command line
+            show "#   $PRINTABLE"
+        done
         ((${#places[@]} <= MENTIONS_SHOWN)) ||
             show "#   and $((${#places[@]} - MENTIONS_SHOWN)) more"
     done

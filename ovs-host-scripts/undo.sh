@@ -3,6 +3,7 @@
 # after a time unless host-up is confirmed.
 
 LEFT=no # whether something could not be put back
+WATCHER='' # the process that undoes an unconfirmed host-up
 
 # A step of an undo that fails does not stop the other steps: everything that can be put back is.
 must() {
@@ -161,7 +162,7 @@ arm_confirm() {
     [[ -n $CONFIRM ]] || return 0
     local token=$STATE/pending
     run write_file "$token" "$$ $(date +%s) $CONFIRM"
-    CHANGES=$((${CHANGES:-1} - 1))
+    CHANGES=$((CHANGES - 1))
     if [[ $DRY_RUN == yes ]]; then
         show "# in $CONFIRM s, unless confirmed: host-down --bridge $BRIDGE"
         return 0
@@ -188,7 +189,7 @@ arm_confirm() {
 # A host-up that has undone itself leaves no watcher and no log of one. The watcher is the leader of
 # a session.
 disarm_confirm() {
-    [[ -n ${WATCHER-} ]] || return 0
+    [[ -n $WATCHER ]] || return 0
     kill -- "-$WATCHER" 2>/dev/null || kill "$WATCHER" 2>/dev/null || true
     rm -f "$STATE_ROOT/$BRIDGE.undo.log"
 }
