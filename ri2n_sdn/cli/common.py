@@ -22,6 +22,7 @@ __all__ = [
     "JsonOption",
     "LabOption",
     "SocketOption",
+    "check_number",
     "console",
     "note",
     "parse_listen",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 EXIT_USER_ERROR = 2
+MAX_NUMBER = 1_000_000
 EXIT_INTERRUPTED = 130
 # Tables fit into this width, with names of usual length.
 _PIPE_COLUMNS = 160
@@ -89,6 +91,17 @@ def rate_text(rate_bps: float | None) -> str:
         if rate_bps >= factor:
             return f"{rate_bps / factor:.1f} {unit}"
     return f"{rate_bps:.0f} bit/s"
+
+
+def check_number(value: float | None) -> float | None:
+    """For options that are numbers, such as seconds: the value, if it is one that can be used.
+
+    `nan` is no number between any limits, and what waits takes no number that is too large. Raises
+    typer.BadParameter, which names the option.
+    """
+    if value is not None and not value <= MAX_NUMBER:
+        raise typer.BadParameter(f"{value:g} is not a number up to {MAX_NUMBER}")
+    return value
 
 
 def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False) -> tuple[str, int]:

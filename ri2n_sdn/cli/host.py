@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,12 +17,13 @@ from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
+    check_number,
     console,
     note,
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.client import Watch, call
+from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
@@ -35,6 +38,7 @@ Force = Annotated[bool, typer.Option("--force", help="Also when jobs need it.")]
 
 Json = dict[str, Any]
 RETIRE_S = 30.0
+_LOOK_S = 0.25
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -46,7 +50,8 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise BadInput("--yes is missing: there is no terminal on which to ask")
-    typer.confirm(question, abort=True)
+    # stdout is for the answer, and may be a file.
+    typer.confirm(question, abort=True, err=True)
 
 
 def host_named(hosts: list[Json], name: str) -> Json:
@@ -132,7 +137,13 @@ def replace(
     dry_run: DryRun = False,
     yes: Yes = False,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Wait so long for the new machine.")
+        float,
+        typer.Option(
+            min=0,
+            callback=check_number,
+            metavar="SECONDS",
+            help="Wait so long for the new machine.",
+        ),
     ] = 600.0,
 ) -> None:
     """Give the place of a host to another machine: its name, jobs, reservations, switch ports.
@@ -163,40 +174,37 @@ def replace(
     if dry_run:
         return
     confirm(f"Wait {wait:g} s for the new {name}?", yes)
-    state = _wait_for(path, name, host["dpid"], wait)
-    there = set(state["hosts"][name]["nics"])
-    missing = [nic for nic in host["nics"] if nic not in there]
-    print(f"{name} is there, at {state['hosts'][name]['address']}")
+    new = _wait_for(path, name, host["dpid"], wait)
+    missing = [nic for nic in host["nics"] if nic not in new["nics"]]
+    print(f"{name} is there, at {new['address']}")
     if missing:
         raise BadInput(
             f"{name}: the new machine has no NIC {', '.join(missing)}; it has "
-            f"{', '.join(sorted(there))}: name them as before, or change cluster.yaml"
+            f"{', '.join(sorted(new['nics']))}: name them as before, or change cluster.yaml"
         )
 
 
-def _wait_for(path: Any, name: str, dpid: str | None, limit_s: float) -> Json:
-    """The state in which another machine is connected as `name`, and all is settled."""
+def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> Json:
+    """The host of `host_list` when another machine is connected as `name`, and all is settled.
+
+    It asks again and again: where nothing else happens, a stream of changes says nothing for hours.
+    Raises NotAvailable after `limit_s`.
+    """
     until_s = time.monotonic() + limit_s
-    while time.monotonic() < until_s:
-        try:
-            with Watch(path) as watch:
-                for state in watch:
-                    host = state["hosts"].get(name)
-                    if (
-                        host is not None
-                        and host["connected"]
-                        and state["controller"]["settled"]
-                        and (host["dpid"] != dpid or not host["nics"] or dpid is None)
-                    ):
-                        return state
-                    if time.monotonic() > until_s:
-                        break
-        except NotAvailable:
-            time.sleep(min(1.0, max(0.0, until_s - time.monotonic())))
-    raise NotAvailable(
-        f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
-        "ri2n status here, and host-doctor there"
-    )
+    while True:
+        with contextlib.suppress(NotAvailable):  # the controller may start anew meanwhile
+            for host in call(path, "host_list")["hosts"]:
+                other = dpid is None or host["dpid"] != dpid or not host["nics"]
+                there = host["name"] == name and host["connected"] and other
+                if there and call(path, "status", pairs=False)["settled"]:
+                    return dict(host)
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            raise NotAvailable(
+                f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
+                "ri2n status here, and host-doctor there"
+            )
+        time.sleep(min(_LOOK_S, left_s))
 
 
 def _state(host: Json) -> str:

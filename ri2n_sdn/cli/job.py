@@ -11,7 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json, rate_text
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    LabOption,
+    SocketOption,
+    check_number,
+    console,
+    print_json,
+    rate_text,
+)
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -103,7 +111,13 @@ def begin(
         str | None, typer.Option(metavar="TIME", help="When it ends: +2h, or 2026-11-27T10:00.")
     ] = None,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Wait until its paths are installed.")
+        float,
+        typer.Option(
+            min=0,
+            callback=check_number,
+            metavar="SECONDS",
+            help="Wait until its paths are installed.",
+        ),
     ] = 0.0,
     socket: SocketOption = None,
     lab: LabOption = None,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import selectors
 import shlex
 import subprocess
 import time
@@ -12,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption
+from ri2n_sdn.cli.common import LabOption, SocketOption, check_number
 from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
@@ -23,7 +26,7 @@ __all__ = ["app", "batches", "rollout"]
 Json = dict[str, Any]
 
 _LOOK_S = 0.25
-_MAX_OUTPUT_LINES = 20
+_MAX_OUTPUT_LINES, _MAX_OUTPUT_BYTES = 20, 1 << 16
 
 
 @app.command()
@@ -41,13 +44,25 @@ def rollout(
         str, typer.Option(metavar="N|N%", help="So many hosts at once: 1, 8, 25%, ...")
     ] = "1",
     settle: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="A host must be well again after this.")
+        float,
+        typer.Option(
+            min=1,
+            callback=check_number,
+            metavar="SECONDS",
+            help="A host must be well again after this.",
+        ),
     ] = 300.0,
     calm: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="And must stay well for this.")
+        float,
+        typer.Option(
+            min=0, callback=check_number, metavar="SECONDS", help="And must stay well for this."
+        ),
     ] = 5.0,
     limit: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="The command may take so long.")
+        float,
+        typer.Option(
+            min=1, callback=check_number, metavar="SECONDS", help="The command may take so long."
+        ),
     ] = 600.0,
     socket: SocketOption = None,
     lab: LabOption = None,
@@ -139,27 +154,53 @@ def _run_for(
         address = str(host_named(hosts, name)["address"] or name)
         words = [each.replace("{host}", name).replace("{address}", address) for each in command]
         try:
-            done = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"{name}: {words[0]} has not ended within {limit_s:g} s"
+            code, said = _run_command(words, limit_s)
         except OSError as error:
             return f"{words[0]}: {error.strerror}"
-        lines = done.stdout.decode(errors="replace").splitlines()[-_MAX_OUTPUT_LINES:]
-        for line in lines:
+        for line in said.splitlines()[-_MAX_OUTPUT_LINES:]:
             print(f"{name}: {''.join(c if c.isprintable() else '?' for c in line)}", flush=True)
-        return None if done.returncode == 0 else f"{name}: {words[0]} exits with {done.returncode}"
+        if code is None:
+            return f"{name}: {words[0]} has not ended within {limit_s:g} s"
+        return None if code == 0 else f"{name}: {words[0]} exits with {code}"
 
     with ThreadPoolExecutor(max_workers=len(group)) as pool:
         failures = [failure for failure in pool.map(run, group) if failure is not None]
     if failures:
         raise NotAvailable("; ".join(failures))
+
+
+def _run_command(words: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+    """(exit code, the end of what it printed) of a command. The code is None if it was ended.
+
+    What a host says may have no end, so only the last part is kept. Programs that the command has
+    left behind are not waited for. Raises OSError when the command cannot be started.
+    """
+    until_s = time.monotonic() + limit_s
+    tail = b""
+    with (
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process,
+        selectors.DefaultSelector() as selector,
+    ):
+        assert process.stdout is not None
+        code: int | None = None
+        selector.register(process.stdout, selectors.EVENT_READ)
+        try:
+            while (left_s := until_s - time.monotonic()) > 0:
+                ended = process.poll() is not None  # what it has said before can be read by now
+                if selector.select(min(_LOOK_S, left_s)):
+                    part = os.read(process.stdout.fileno(), 1 << 16)
+                    if not part:
+                        break
+                    tail = (tail + part)[-_MAX_OUTPUT_BYTES:]
+                elif ended:
+                    break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(max(0.0, until_s - time.monotonic()))
+        finally:
+            process.kill()
+    return code, tail.decode(errors="replace")
 
 
 def _well(path: Path) -> tuple[set[tuple[str, str]], bool]:

@@ -19,7 +19,14 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    LabOption,
+    SocketOption,
+    check_number,
+    console,
+    print_json,
+)
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call
@@ -54,7 +61,8 @@ def top(
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Print all rows once and end.")] = False,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two screens at least.")
+        float,
+        typer.Option(min=0.1, callback=check_number, help="Seconds between two screens at least."),
     ] = 1.0,
     count: Annotated[
         int, typer.Option(min=0, help="Stop after so many screens; 0: until Ctrl-C.")

@@ -14,7 +14,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print_json
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    LabOption,
+    SocketOption,
+    check_number,
+    note,
+    print_json,
+)
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -90,7 +97,8 @@ def record(
         list[str] | None, typer.Argument(help="A command; what is sent while it runs is recorded.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="How long, without a command.")
+        float | None,
+        typer.Option(min=1, callback=check_number, help="How long, without a command."),
     ] = None,
     socket: SocketOption = None,
     lab: LabOption = None,

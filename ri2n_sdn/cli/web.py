@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, note, parse_listen
+from ri2n_sdn.cli.common import LabOption, SocketOption, check_number, note, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -65,7 +65,7 @@ def web(
         typer.Option(
             metavar="N",
             min=0.1,
-            max=1e6,
+            callback=check_number,
             help="A token, or an address without one, may ask REST so often.",
         ),
     ] = 50.0,

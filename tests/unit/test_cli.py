@@ -204,6 +204,41 @@ def test_the_command_itself_does_what_these_tests_see(arguments: tuple[str, ...]
     )
 
 
+NUMBERS = [
+    ("top", "--interval"),
+    *(("host", "rollout", "true", option) for option in ("--settle", "--calm", "--limit")),
+    ("host", "replace", "A", "--wait"),
+    ("job", "begin", "--wait"),
+    ("vlan", "record", "-o", "x", "--seconds"),
+    ("web", "--requests-per-s"),
+]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "-1", "x"])
+@pytest.mark.parametrize("arguments", NUMBERS, ids=" ".join)
+def test_a_number_that_nobody_can_wait_for_is_one_line(
+    arguments: tuple[str, ...], value: str
+) -> None:
+    done = ri2n(*arguments, value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and arguments[-1] in done.stderr
+
+
+def test_a_folder_of_the_environment_is_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package's unit names a folder; who wants a common store need not take it away there."""
+    from ri2n_sdn.apps import launcher
+
+    options: list[Any] = []
+    monkeypatch.setattr(launcher, "run", options.append)
+    assert ri2n("controller", "--store", "none", RI2N_STATE_DIR="/folder").returncode == 0
+    assert options[-1].memory.store == "none" and options[-1].memory.state_dir is None
+    assert ri2n("controller", RI2N_STATE_DIR="/folder").returncode == 0
+    assert str(options[-1].memory.state_dir) == "/folder" and options[-1].memory.store is None
+    refused = ri2n("controller", "--store", "none", "--state-dir", "/a", RI2N_STATE_DIR="/b")
+    assert refused.returncode == 2 and "--store: cannot be combined" in refused.stderr
+    assert len(options) == 2
+
+
 def test_help_and_version() -> None:
     done = ri2n("--help")
     assert done.returncode == 0
