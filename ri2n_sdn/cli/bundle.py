@@ -250,11 +250,24 @@ def _write(path: Path, bundle: _Bundle) -> None:
                 member = tarfile.TarInfo(f"{FOLDER}/{each}")
                 member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
                 archive.addfile(member, io.BytesIO(data))
-        # A plain rename would replace a file that somebody else has made meanwhile.
-        os.link(name, path)
+        _give_name(Path(name), path)
     except FileExistsError:
         raise BadInput(f"--output {path}: is there already") from None
     except OSError as error:
         raise BadInput(f"--output {path}: {error.strerror}") from None
     finally:
-        Path(name).unlink()
+        Path(name).unlink(missing_ok=True)
+
+
+def _give_name(made: Path, path: Path) -> None:
+    """Name a file, in one step. Raises FileExistsError when there is one of this name meanwhile.
+
+    USB sticks have no links. There an empty file has the name first, and the whole one replaces it.
+    """
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        made.replace(path)

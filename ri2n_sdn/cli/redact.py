@@ -24,6 +24,8 @@ _SET = re.compile(rf"""({_SECRET}[\w-]{{0,40}}["']?[ \t]*[:=][ \t]*)[^\n]+""", r
 _COOKIE = re.compile(
     r"""(\b(?:set-)?cookie["']?[ \t]*:(?![ \t"']*0x)[ \t]*)[^\n]+""", re.IGNORECASE
 )
+# As in https://USER:PASSWORD@HOST.
+_URL = re.compile(r"(://[^\s/:@]{0,100}:)[^\s/@]+(?=@)")
 _SAID = re.compile(r"\b(bearer|token)([ \t]+)\S+", re.IGNORECASE)
 _BLOCK = re.compile(
     rf"""^([ \t]*)(?:- )?["']?[\w-]{{0,40}}{_SECRET}[\w-]{{0,40}}["']?[ \t]*:""", re.IGNORECASE
@@ -72,6 +74,7 @@ def redact_text(text: str, macs: Collection[str] = ()) -> str:
     text = "\n".join(_without_blocks(text.split("\n")))
     text = _SET.sub(rf"\g<1>{TAKEN_OUT}", text)
     text = _COOKIE.sub(rf"\g<1>{TAKEN_OUT}", text)
+    text = _URL.sub(rf"\g<1>{TAKEN_OUT}", text)
     text = _SAID.sub(rf"\g<1>\g<2>{TAKEN_OUT}", text)
     for secret in (_HEX, _RANDOM, _BODY):
         text = secret.sub(TAKEN_OUT, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -153,6 +154,20 @@ def test_a_file_that_appears_meanwhile_stays(machine: Path) -> None:
     assert not list(machine.glob(".ri2n-support-*"))
 
 
+def test_it_goes_where_there_are_no_links(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on most USB sticks, by which it may be taken to somebody else."""
+
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    output = machine / "out.tar.gz"
+    options = ("--output", str(output), "--socket", str(machine / "none.sock"))
+    assert ri2n("support-bundle", *options).returncode == 0
+    assert "README" in content(output) and stat.S_IMODE(output.stat().st_mode) == 0o600
+    assert not list(machine.glob(".ri2n-support-*"))
+
+
 @given(key=st.binary(min_size=1, max_size=64), before=st.text(max_size=20))
 def test_each_address_of_a_job_is_taken_out(key: bytes, before: str) -> None:
     mac = job_mac(key, OWN_MAC)
@@ -165,6 +180,7 @@ def test_each_address_of_a_job_is_taken_out(key: bytes, before: str) -> None:
     [
         ("< Cookie: session=abc; id=1\nnext", "< Cookie: (taken out)\nnext"),
         ('{"set-cookie": "abc"}', '{"set-cookie": (taken out)'),
+        ("from https://alice:correct@h/a: b@c", "from https://alice:(taken out)@h/a: b@c"),
         ("cookie=0x5249, cookie: 0x5249, table=0", "cookie=0x5249, cookie: 0x5249, table=0"),
     ],
 )
@@ -180,7 +196,8 @@ def test_the_end_of_a_key_is_taken_out_where_its_begin_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", "-----BEGIN ", "token", "cookie:", "a:", "0f", "-----END ", "Aa0"]
+    "unit",
+    ["a", "://a:", "://a:b", "-----BEGIN ", "token", "cookie:", "a:", "0f", "-----END ", "Aa0"],
 )
 def test_a_long_line_of_a_stranger_takes_no_long_time(unit: str) -> None:
     # With a time that grows with the square of the length, this would take minutes.
