@@ -64,6 +64,36 @@ def test_a_task_has_a_name_and_says_when_it_changes_something(task: dict[str, An
             assert isinstance(task[module].get("mode"), str)
 
 
+def test_files_that_programs_read_at_boot_are_checked_before_they_are_replaced() -> None:
+    """With a mistake in them, the next boot would bring no network and no controller."""
+    checks = {
+        template["dest"]: template["validate"]
+        for path in FILES
+        for task in tasks_of(path)
+        if "validate" in (template := task.get("ansible.builtin.template", {}))
+    }
+    assert checks == {
+        "/etc/ri2n/cluster.yaml": "/usr/bin/ri2n check-config %s",
+        "/etc/ri2n/host.conf": "/usr/sbin/host-up --config %s --skip-missing --check",
+    }
+
+
+def test_a_package_that_was_not_built_is_one_clear_line(tmp_path: Path) -> None:
+    if shutil.which("ansible-playbook") is None:
+        pytest.skip("needs ansible-playbook")
+    (check,) = (
+        task for task in tasks_of(ROLE / "tasks/packages.yml") if "ansible.builtin.assert" in task
+    )
+    (tmp_path / "ri2n-host_1_amd64.deb").touch()
+    variables = {"ri2n_packages": str(tmp_path), "ri2n_wanted": ["ri2n-host", "ri2n-web"]}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": [check]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    argv = ["ansible-playbook", "-i", "localhost,", "-c", "local", "play.yml"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{tmp_path} has no ri2n-web_*.deb" in done.stdout and "ri2n-host_" not in done.stdout
+
+
 def test_every_variable_is_documented_and_used() -> None:
     defaults = read(ROLE / "defaults/main.yml")
     options = read(ROLE / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
