@@ -54,6 +54,13 @@ def test_what_goes_on_has_a_watchdog_and_starts_again(name: str) -> None:
     assert settings["Restart"] == "always" and settings["StartLimitIntervalSec"] == "0"
 
 
+def test_the_web_process_does_not_bring_back_a_controller_that_was_stopped() -> None:
+    """Somebody may have moved it to another machine; two would be in charge after the next boot."""
+    text = (SCRIPTS / "ri2n-web.service").read_text()
+    pulls = re.findall(r"^(?:Wants|Requires|BindsTo|Upholds|Requisite)=(.*)$", text, flags=re.M)
+    assert pulls and not any("ri2n-controller" in line for line in pulls)
+
+
 def test_who_needs_no_root_is_not_root_and_the_controller_sees_who_asks_it() -> None:
     controller, web = settings_of("ri2n-controller.service"), settings_of("ri2n-web.service")
     assert controller["DynamicUser"] == "yes" and web["User"] == web["Group"] == "ri2n-web"
