@@ -75,8 +75,17 @@ def whole(lab: Lab, wait_until: WaitUntil) -> None:
     wait_until(good, said, timeout_s=30)
 
 
-def outlived(got: StreamResult, done_s: float) -> None:
-    """The stream lasted until what was to happen under it had happened, and is flawless."""
+def outlived(*streams: Stream) -> None:
+    """The streams last until what was to happen under them has happened, which is now."""
+    done_s = time.monotonic()
+    for stream in streams:
+        stream.finish()
+    for stream in streams:
+        lasted(stream.result(), done_s)
+
+
+def lasted(got: StreamResult, done_s: float) -> None:
+    """A stream has lasted until then, and is flawless."""
     flawless(got)
     assert not EXACT or got.start_s < done_s < got.end_s, f"the stream ended before {done_s}: {got}"
 
@@ -139,8 +148,7 @@ def test_a_killed_controller_loses_nothing_and_its_successor_neither(
     busy_nic(lab, "B")
     replace_controller(lab)
     whole(lab, wait_until)
-    done_s = time.monotonic()
-    outlived(stream.result(), done_s)
+    outlived(stream)
     reaches(lab, "A", "B")
 
 
@@ -164,6 +172,7 @@ def begun() -> Iterator[tuple[Lab, StreamResult, float]]:
         lab.start_controller()
         lab.wait_ready()
         ready_s = time.monotonic()
+        stream.finish()
         yield lab, stream.result(), ready_s
 
 
@@ -179,7 +188,7 @@ def test_the_controller_takes_over_from_the_start_up_flows_without_a_loss(
     begun: tuple[Lab, StreamResult, float],
 ) -> None:
     lab, got, ready_s = begun
-    outlived(got, ready_s)
+    lasted(got, ready_s)
     reaches(lab, "C", "A")
 
 
@@ -247,8 +256,7 @@ def test_a_host_whose_switch_is_killed_comes_back_and_harms_nobody(
     three.kill_switch("B")
     whole(three, wait_until)
     reaches(three, "B", "A")
-    done_s = time.monotonic()
-    outlived(stream.result(), done_s)
+    outlived(stream)
 
 
 def test_a_host_whose_bridge_is_deleted_and_made_again_comes_back_and_harms_nobody(
@@ -267,9 +275,7 @@ def test_a_host_whose_bridge_is_deleted_and_made_again_comes_back_and_harms_nobo
     whole(three, wait_until)
     for pair in (("B", "A"), ("C", "B")):
         reaches(three, *pair)
-    done_s = time.monotonic()
-    for got in (stream.result(), back.result()):
-        outlived(got, done_s)
+    outlived(stream, back)
 
 
 def connected(lab: Lab) -> int:

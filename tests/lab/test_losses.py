@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import permutations
 
 import pytest
@@ -44,14 +44,20 @@ def lost(lab: Lab) -> list[str]:
 
 @contextmanager
 def talking(lab: Lab, seconds: float) -> Iterator[None]:
-    """Every host sends to every other one; paths over one switch have 100 packets/s and more."""
-    with ExitStack() as ends:
-        for port, (source, target) in enumerate(permutations("ABC", 2), 7000):
-            stream = Stream(
-                lab, source, target, port=port, pps=400, seconds=seconds, flows=16, size=200
-            )
-            ends.callback(stream.result)
+    """Every host sends to every other one; paths over one switch have 100 packets/s and more.
+
+    All send until the end of the block, at most for so many seconds.
+    """
+    streams = [
+        Stream(lab, source, target, port=port, pps=400, seconds=seconds, flows=16, size=200)
+        for port, (source, target) in enumerate(permutations("ABC", 2), 7000)
+    ]
+    try:
         yield
+        assert all(stream.runs for stream in streams), "a stream ended before the test"
+    finally:
+        for stream in streams:
+            stream.stop()
 
 
 def test_a_cable_that_loses_one_packet_in_twenty_is_named(lab: Lab, wait_until: WaitUntil) -> None:

@@ -115,6 +115,7 @@ def test_a_hanging_helper_is_ended_and_felt_for_less_than_a_second(
     lab.helpers.start(host)
     wait_until(cluster.usable, cluster.described, WHOLE_S)
     striped_s = time.monotonic()
+    stream.finish()
     got = stream.result()
     state = (
         f"hung at {hung_s}, ended at {ended_s}, striped again at {striped_s}: "
@@ -165,6 +166,7 @@ def test_a_hanging_helper_without_a_guard_is_left_for_the_slot_table(
     )
     striped_s = time.monotonic()
     assert not warned() and lab.helpers.pid(host) == pid
+    stream.finish()
     got = stream.result()
     state = (
         f"hung at {hung_s}, noticed at {noticed_s}, striped again at {striped_s}: "

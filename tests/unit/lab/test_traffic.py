@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ri2n_lab.traffic import streams as traffic
+from ri2n_lab.traffic import stream_ends as traffic
 from ri2n_lab.traffic.iperf import window_goodput_bps
-from ri2n_lab.traffic.streams import StreamResult, _merge, analyse, receive, send
+from ri2n_lab.traffic.stream_ends import analyse, receive, send
+from ri2n_lab.traffic.streams import StreamResult, _merge
 from ri2n_sdn.errors import NotAvailable
 
 MS = 1_000_000
@@ -131,6 +132,37 @@ def test_a_stream_over_loopback() -> None:
     # A receiver that reads late loses some packets, unless it is root.
     assert result["received"] + result["lost"] == 500 and result["complete"]
     assert result["received"] > 0
+
+
+def test_a_sender_that_is_told_to_finish_ends_soon_and_says_how_much_it_sent() -> None:
+    thread, port, results = receiving(timeout_s=120)
+    asked = iter(range(10**9))
+    report = send(
+        "127.0.0.1", port=port, pps=1000, seconds=100, size=100, finish=lambda: next(asked) >= 50
+    )
+    thread.join()
+    tail = round(1000 * traffic.TAIL_S)
+    assert report["sent"] == len(report["offsets_us"]) == 50 + tail
+    assert results[0]["sent"] == 50 + tail and results[0]["complete"]
+
+
+def test_a_sender_told_to_finish_near_its_end_ends_as_planned() -> None:
+    thread, port, results = receiving(timeout_s=120)
+    report = send("127.0.0.1", port=port, pps=1000, seconds=0.1, size=100, finish=lambda: True)
+    thread.join()
+    assert report["sent"] == results[0]["sent"] == 100
+
+
+def test_a_burst_is_sent_when_its_first_packet_is_due() -> None:
+    thread, port, _ = receiving(timeout_s=120)
+    report = send("127.0.0.1", port=port, pps=1000, seconds=0.1, size=100, burst=10)
+    thread.join()
+    offsets_us, late_us = report["offsets_us"], 1000 * report["late_ms"]
+    for first in range(0, 100, 10):
+        assert offsets_us[first] >= 1000 * first - late_us - 1
+        # The others are not due one after the other: the last one would be 9 ms later.
+        due_us = 1000 * first
+        assert all(each <= due_us + late_us + 1 for each in offsets_us[first : first + 10])
 
 
 def test_each_flow_has_the_source_port_that_was_named() -> None:
