@@ -425,9 +425,9 @@ def _break_path(bench: _Bench, fault: str) -> tuple[UsedPath, float]:
 def _used_path(bench: _Bench) -> UsedPath:
     """The busiest NIC at each end; a peer may spread one stream over all."""
     lab = bench.lab
-    before = (_packets(lab, SENDER, "tx"), _packets(lab, RECEIVER, "rx"))
+    before = (lab.nic_counters(SENDER, "tx_packets"), lab.nic_counters(RECEIVER, "rx_packets"))
     time.sleep(LOOK_S)
-    after = (_packets(lab, SENDER, "tx"), _packets(lab, RECEIVER, "rx"))
+    after = (lab.nic_counters(SENDER, "tx_packets"), lab.nic_counters(RECEIVER, "rx_packets"))
     used = []
     for host, old, new in zip((SENDER, RECEIVER), before, after, strict=True):
         busiest = max(new, key=lambda nic: new[nic] - old[nic])
@@ -438,13 +438,6 @@ def _used_path(bench: _Bench) -> UsedPath:
         used.append(busiest)
     nics = {nic.name: nic.switch for nic in bench.plain.hosts[SENDER].nics}
     return UsedPath(used[0], used[1], nics[used[0]])
-
-
-def _packets(lab: Lab, host: str, direction: str) -> dict[str, int]:
-    names = [nic.name for nic in lab.topology.hosts[host].nics]
-    files = [f"/sys/class/net/{name}/statistics/{direction}_packets" for name in names]
-    counts = lab.exec(host, ["cat", *files]).stdout.split()
-    return dict(zip(names, map(int, counts), strict=True))
 
 
 def _wait_whole(lab: Lab, timeout_s: float = 30.0) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from ri2n_lab.cluster import ovs, plan, state
 from ri2n_lab.cluster.helpers import address_mtu, autonomous_commands
+from ri2n_lab.cluster.inside import write_settings
 from ri2n_lab.cluster.lab_base import OVS_ON_HOSTS, LabBase
 from ri2n_lab.cluster.namespaces import add_namespaces
 from ri2n_lab.cluster.run import CommandFailed, in_namespace, in_parallel, ip_batch, run
@@ -41,26 +43,23 @@ def make_namespaces(lab: LabBase) -> None:
     in_parallel(lambda host: _configure_namespace(lab, host), names)
 
 
-def _sysctl(namespace: str, *settings: str, check: bool = True) -> None:
-    run(in_namespace(namespace, ["sysctl", "-qw", *settings]), check=check)
-
-
 def _prepare_namespace(lab: LabBase, host: str) -> None:
     """Write the sysctls, before there is any device that would speak IPv6 on its own."""
     namespace = lab.namespace(host)
     on_fabric = host in lab.topology.hosts
     off = 0 if on_fabric else 1
-    settings = [f"net.ipv6.conf.{which}.disable_ipv6={off}" for which in ("all", "default")]
-    settings += ["net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0"]
-    _sysctl(namespace, *settings)
+    settings = [f"net/ipv6/conf/{which}/disable_ipv6={off}" for which in ("all", "default")]
+    settings += ["net/ipv6/conf/all/accept_dad=0", "net/ipv6/conf/default/accept_dad=0"]
+    write_settings(namespace, *settings)
     if on_fabric:
         # TCP remembers what it measured of a destination. Without this setting, a measurement
         # would depend on those before it.
-        _sysctl(namespace, "net.ipv4.tcp_no_metrics_save=1")
+        write_settings(namespace, "net/ipv4/tcp_no_metrics_save=1")
         # The kernel refuses this in a namespace where the machine's
         # tcp_allowed_congestion_control lacks cubic. No figure depends on it: programs that
         # measure ask for cubic themselves, which root may.
-        _sysctl(namespace, "net.ipv4.tcp_congestion_control=cubic", check=False)
+        with suppress(NotAvailable):
+            write_settings(namespace, "net/ipv4/tcp_congestion_control=cubic")
 
 
 def _configure_namespace(lab: LabBase, host: str) -> None:
@@ -95,7 +94,9 @@ def _configure_namespace(lab: LabBase, host: str) -> None:
             devices.append(nic.name)
         if lab.software == "autonomous" and host in lab.helpers.hosts:
             links += autonomous_commands(lab.topology, host)
-            _sysctl(namespace, *(f"net.ipv6.conf.{nic.name}.disable_ipv6=1" for nic in spec.nics))
+            write_settings(
+                namespace, *(f"net/ipv6/conf/{nic.name}/disable_ipv6=1" for nic in spec.nics)
+            )
         else:
             # The addresses are on the first NIC, as on a host before RI2N: host-up moves them to
             # the bridge.
@@ -108,7 +109,7 @@ def _configure_namespace(lab: LabBase, host: str) -> None:
                 f"addr add {plan.management_address(lab.topology, host)}/24 dev mgmt0",
                 "link set mgmt0 up",
             ]
-            _sysctl(namespace, "net.ipv6.conf.mgmt0.disable_ipv6=1")
+            write_settings(namespace, "net/ipv6/conf/mgmt0/disable_ipv6=1")
     # The offloads are switched off before a device is up, so no frame meets them.
     offloads = "".join(f"ethtool -K {device} {OFFLOADS_OFF}\n" for device in devices + cables)
     run(in_namespace(namespace, ["bash", "-e"]), stdin=offloads)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ri2n_lab.cluster import ovs, plan, state
 from ri2n_lab.cluster.helpers import Helpers, address_mtu, host_up_options
+from ri2n_lab.cluster.inside import device_counters
 from ri2n_lab.cluster.run import in_namespace, run
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
@@ -116,6 +117,15 @@ class LabBase:
     def address6(self, host: str) -> str:
         """The host's IPv6 address."""
         return self.topology.address6(host)
+
+    def nic_counters(self, host: str, counter: str) -> dict[str, int]:
+        """What the kernel has counted at each NIC of a host, by the NIC's name.
+
+        `counter` is "rx_bytes", "rx_packets", "tx_bytes" or "tx_packets". No process is started, so
+        a test may ask often. Raises NotAvailable when the lab is not up.
+        """
+        found = device_counters(self.namespace(host))
+        return {nic.name: found[nic.name][counter] for nic in self.topology.hosts[host].nics}
 
     # ---- running things in it
 

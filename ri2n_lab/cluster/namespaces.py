@@ -16,6 +16,7 @@ from ri2n_lab.cluster.run import ip_batch, run
 from ri2n_sdn.errors import NotAvailable
 
 __all__ = [
+    "NETNS",
     "add_namespaces",
     "kill_processes",
     "namespace_exists",

@@ -64,7 +64,7 @@ def until_sent(lab: Lab, host: str, frames: float, wait_until: Callable[..., Non
     """Wait until a host's NIC has sent that many frames more."""
 
     def sent() -> int:
-        return int(lab.exec(host, ["cat", "/sys/class/net/nic0/statistics/tx_packets"]).stdout)
+        return lab.nic_counters(host, "tx_packets")["nic0"]
 
     start = sent()
     wait_until(

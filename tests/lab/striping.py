@@ -191,12 +191,7 @@ def cluster(shared: Cluster, wait_until: WaitUntil) -> Cluster:
 
 def sent_bytes(lab: Lab, host: str) -> dict[str, int]:
     """The bytes that each NIC of a host has sent."""
-    return {
-        nic.name: int(
-            lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_bytes"]).stdout
-        )
-        for nic in lab.topology.hosts[host].nics
-    }
+    return lab.nic_counters(host, "tx_bytes")
 
 
 def sent_since(lab: Lab, host: str, before: dict[str, int]) -> dict[str, int]:

@@ -36,12 +36,7 @@ def channels(lab: Lab, host: str) -> list[dict[str, Any]]:
 
 def carried(lab: Lab, host: str) -> dict[str, int]:
     """The bytes that each NIC of a host has sent."""
-    return {
-        nic.name: int(
-            lab.exec(host, ["cat", f"/sys/class/net/{nic.name}/statistics/tx_bytes"]).stdout
-        )
-        for nic in lab.topology.hosts[host].nics
-    }
+    return lab.nic_counters(host, "tx_bytes")
 
 
 def network_of(lab: Lab, nic: str) -> str:

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ri2n_lab.cluster import Lab, manage
+from ri2n_lab.cluster.inside import device_counters, write_settings
 from ri2n_lab.cluster.namespaces import processes_in
 from ri2n_lab.cluster.run import CommandFailed
 from ri2n_lab.traffic.iperf import measure
@@ -228,9 +230,47 @@ class TestInside:
             lab_d.wait_ready(0.1)
 
 
-@pytest.mark.parametrize("topology", ["one-switch", "mixed"])
-def test_hosts_reach_one_another_with_start_up_flows_alone(topology: str, lab_of: LabOf) -> None:
-    lab = lab_of(topology)
+@pytest.fixture(scope="module", params=["one-switch", "mixed"])
+def started(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab that no test changes."""
+    with Lab.create(load_topology(TOPOLOGIES / f"{request.param}.yaml")) as lab:
+        yield lab
+
+
+def test_counters_are_read_of_a_hosts_own_devices(started: Lab, wait_until: WaitUntil) -> None:
+    """The kernel's files say the same; both are read while nothing is sent."""
+    names = ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")
+    before = started.nic_counters("A", "tx_packets")
+    assert all_answered(started, "A", "B", 3)
+
+    def both() -> tuple[dict[str, int], dict[str, int]]:
+        files = [f"/sys/class/net/br-ri2n/statistics/{name}" for name in names]
+        said = started.exec("A", ["cat", *files]).stdout.split()
+        found = device_counters(started.namespace("A"))
+        return found["br-ri2n"], dict(zip(names, map(int, said), strict=True))
+
+    wait_until(lambda: len({str(each) for each in both()}) == 1, lambda: str(both()))
+    grown = started.nic_counters("A", "tx_packets")
+    assert sum(grown.values()) - sum(before.values()) >= 3
+    assert grown.keys() == {nic.name for nic in started.topology.hosts["A"].nics}
+
+
+def test_counters_of_a_namespace_that_is_not_there_are_refused() -> None:
+    with pytest.raises(NotAvailable, match="ri2n-no-such-lab"):
+        device_counters("ri2n-no-such-lab")
+
+
+def test_a_setting_that_the_kernel_refuses_is_named(started: Lab) -> None:
+    namespace = started.namespace("A")
+    write_settings(namespace, "net/ipv4/conf/all/arp_filter=1")
+    assert started.exec("A", ["sysctl", "-n", "net.ipv4.conf.all.arp_filter"]).stdout == "1\n"
+    write_settings(namespace, "net/ipv4/conf/all/arp_filter=0")
+    with pytest.raises(NotAvailable, match=f"net/ipv4/no_such=1 in {namespace}: No such file"):
+        write_settings(namespace, "net/ipv4/no_such=1")
+
+
+def test_hosts_reach_one_another_with_start_up_flows_alone(started: Lab) -> None:
+    lab = started
     for source in lab.hosts:
         for destination in lab.hosts:
             if source != destination:
@@ -241,13 +281,12 @@ def test_hosts_reach_one_another_with_start_up_flows_alone(topology: str, lab_of
                     assert all_answered(lab, source, address, 3, family), (source, address)
 
 
-@pytest.mark.parametrize("topology", ["one-switch", "mixed"])
-def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until: WaitUntil) -> None:
+def test_a_broadcast_does_not_multiply(started: Lab, wait_until: WaitUntil) -> None:
     """D's NICs see each ARP request of A once per NIC that A has on the same switch.
 
     A loop would make thousands of them.
     """
-    lab = lab_of(topology)
+    lab = started
     watched = {("A", "br-ri2n"): 1}
     for nic in lab.topology.hosts["D"].nics:
         watched["D", nic.name] = sum(
@@ -284,20 +323,33 @@ def test_a_broadcast_does_not_multiply(topology: str, lab_of: LabOf, wait_until:
         assert count(place) == requests * copies, place
 
 
+@pytest.fixture(scope="module")
+def shared_slow_lab() -> Iterator[Lab]:
+    with Lab.create(slow_topology()) as lab:
+        yield lab
+
+
+@pytest.fixture
+def slow_lab(shared_slow_lab: Lab) -> Iterator[Lab]:
+    """The module's lab of the slow topology; its faults are ended after each test."""
+    yield shared_slow_lab
+    shared_slow_lab.restore_all()
+
+
 @pytest.mark.virtual
 @pytest.mark.skipif(not EXACT, reason="rates are exact in virtual time alone: tier kernel")
 class TestLinks:
-    def test_rate(self, lab_of: LabOf) -> None:
+    def test_rate(self, slow_lab: Lab) -> None:
         """15 Mbit/s carry 14.3 Mbit/s of TCP's data; tests/virtual has the exact figure for 100."""
-        results = measure(lab_of(slow_topology()), "A", ["B"], streams=4, skip_s=2.0, window_s=3.0)
+        results = measure(slow_lab, "A", ["B"], streams=4, skip_s=2.0, window_s=3.0)
         assert 12e6 < results["B"].goodput_bps < 14.6e6
 
-    def test_switch_buffer_is_finite(self, lab_of: LabOf) -> None:
+    def test_switch_buffer_is_finite(self, slow_lab: Lab) -> None:
         """Two hosts send 12 Mbit/s each to one host.
 
         Its link carries 15 Mbit/s, and the switch's buffer does not hold the rest.
         """
-        lab = lab_of(slow_topology())
+        lab = slow_lab
         lab.fault("nic_down", host="A", nic="eth1")
         lab.fault("nic_down", host="C", nic="eth1")
         for host in "BC":
@@ -338,7 +390,7 @@ class TestFaults:
     @pytest.mark.skipif(not EXACT, reason="losses are exact in virtual time alone: tier kernel")
     def test_losses_are_dated(self, lab_d: Lab, wait_until: WaitUntil) -> None:
         def sent() -> int:
-            return int(lab_d.exec("B", ["cat", "/sys/class/net/eth0/statistics/tx_packets"]).stdout)
+            return lab_d.nic_counters("B", "tx_packets")["eth0"]
 
         assert all_answered(lab_d, "B", "A", 3)
         before = sent()

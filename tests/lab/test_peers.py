@@ -89,11 +89,7 @@ def peer_lab(request: pytest.FixtureRequest) -> Iterator[PeerLab]:
 
 def received(lab: Lab, host: str) -> dict[str, int]:
     """The bytes that each NIC of the host has received."""
-    names = [nic.name for nic in lab.topology.hosts[host].nics]
-    counts = lab.exec(
-        host, ["cat", *(f"/sys/class/net/{name}/statistics/rx_bytes" for name in names)]
-    ).stdout
-    return dict(zip(names, map(int, counts.split()), strict=True))
+    return lab.nic_counters(host, "rx_bytes")
 
 
 def test_tcp_uses_all_links(peer_lab: PeerLab) -> None:
