@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab
+from ri2n_sdn.fabric.topology import parse_topology
 
-from .prepared_host import SCRIPTS, Host
+from .prepared_host import ALONE, SCRIPTS, Host
 
 # Every change goes through `run`. Here `run` keeps a list, and the change whose number it gets
 # fails, or is the last one. That change has been made then, as when ovs-vsctl's time-out is over,
@@ -157,10 +158,17 @@ def kill(pids: list[int]) -> None:
             os.killpg(pid, 15)
 
 
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Lab]:
+    """The module's lab of ALONE."""
+    with Lab.create(parse_topology(ALONE)) as lab:
+        yield lab
+
+
 @pytest.fixture
-def host(shared_lab_d: Lab) -> Host:
+def host(alone: Lab) -> Host:
     """Host A of the module's lab as before RI2N, whatever a broken script has left."""
-    made = Host(shared_lab_d)
+    made = Host(alone)
     kill(made.watchers())
     made.prepare()
     (made.state / "br-ri2n.undo.log").unlink(missing_ok=True)
@@ -168,8 +176,8 @@ def host(shared_lab_d: Lab) -> Host:
 
 
 @pytest.fixture(scope="module")
-def recorded(shared_lab_d: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
+def recorded(alone: Lab, tmp_path_factory: pytest.TempPathFactory) -> Failing:
     """The changes that host-up makes on this machine's datapath with all options that it has."""
-    made = Host(shared_lab_d)
+    made = Host(alone)
     made.prepare()
     return Failing(made, tmp_path_factory.mktemp("failing"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab, ovs
-from ri2n_sdn.fabric.topology import load_topology
+from ri2n_sdn.fabric.topology import parse_topology
 
 from .conftest import TOPOLOGIES
 
@@ -28,6 +28,17 @@ HOST = "A"
 DEFAULT_SIGNALS = ("env", "--default-signal=HUP,PIPE")
 SETTLED_S = 10.0  # after that, the comparison shows what is missing
 WAIT_S = 120.0  # how long a test waits for what takes a second on an idle machine
+
+# Host A of fig4/d, and B, which has nothing to do with RI2N: to make a managed host takes longer
+# than most tests of A.
+ALONE = """
+name: alone
+switches: {s0: {port_buffer_bytes: 131072}, s1: {port_buffer_bytes: 131072}}
+hosts:
+  A: {nics: [{name: eth0, switch: s0, rate_bps: 100000000},
+             {name: eth1, switch: s1, rate_bps: 100000000}]}
+  B: {managed: false, nics: [{name: eth0, switch: s0, rate_bps: 100000000}]}
+"""
 
 # Two address families, several addresses and routes, an MTU and an OVS setting of its own.
 PREPARE = """
@@ -76,7 +87,7 @@ TABLES = {
 
 
 class Host:
-    """Host A of fig4/d."""
+    """Host A of fig4/d or of ALONE."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -221,8 +232,8 @@ class Host:
 
 @contextmanager
 def host_of_its_own() -> Iterator[Host]:
-    """Host A as before RI2N, in a lab that ends with the block."""
-    with Lab.create(load_topology(TOPOLOGIES / "fig4" / "d.yaml")) as lab:
+    """Host A of ALONE as before RI2N, in a lab that ends with the block."""
+    with Lab.create(parse_topology(ALONE)) as lab:
         made = Host(lab)
         made.prepare()
         yield made

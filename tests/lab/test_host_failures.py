@@ -14,10 +14,10 @@ import pytest
 from ri2n_lab.cluster.run import in_namespace
 
 from .conftest import WaitUntil
-from .failing_host import Failing, differences, host, recorded
+from .failing_host import Failing, alone, differences, host, recorded
 from .prepared_host import HOST, WAIT_S, Host, fake_program
 
-__all__ = ["host", "recorded"]
+__all__ = ["alone", "host", "recorded"]
 
 STEPS = (
     "save_state",

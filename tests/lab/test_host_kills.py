@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from .failing_host import Change, Failing, differences, host, recorded
+from .failing_host import Change, Failing, alone, differences, host, recorded
 from .prepared_host import Host
 
-__all__ = ["host", "recorded"]
+__all__ = ["alone", "host", "recorded"]
 
 
 def moved(host: Host) -> str:
