@@ -9,7 +9,7 @@ import pytest
 
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.jobs import run_jobs
-from ri2n_lab.bench.jobs_plan import JobsSettings
+from ri2n_lab.bench.jobs_plan import POLICIES, JobsSettings
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.vbft import rescaled
 from ri2n_lab.traffic.mpi import check_mpi
@@ -21,7 +21,7 @@ from .conftest import EXACT, TOPOLOGIES
 
 RATE_BPS = 20_000_000
 TOPOLOGY = rescaled(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), RATE_BPS)
-SETTINGS = JobsSettings([TOPOLOGY], policies=("none",), seconds=3, warmup=2, repeat=1)
+SETTINGS = JobsSettings([TOPOLOGY], seconds=3, warmup=2, repeat=1)
 LINK_BPS = RATE_BPS * 1448 / 1514
 
 Json = dict[str, Any]
@@ -41,10 +41,19 @@ def with_policy(rows: list[Json], policy: str) -> dict[str, Json]:
     return found
 
 
+@pytest.fixture(scope="module")
+def rows() -> list[Json]:
+    """What the jobs got on the same two hosts, alone and with each policy.
+
+    The rows alone belong to all policies. So one lab measures every policy for all tests.
+    """
+    return measured(replace(SETTINGS, policies=POLICIES)).rows
+
+
 @pytest.mark.virtual
 @pytest.mark.smoke
-def test_without_a_policy_the_job_with_more_streams_has_more() -> None:
-    rows = measured(SETTINGS).rows
+def test_without_a_policy_the_job_with_more_streams_has_more(rows: list[Json]) -> None:
+    rows = [row for row in rows if row["policy"] == "none"]
     assert [(row["job"], row["beside"]) for row in rows] == [
         ("one", False),
         ("two", False),
@@ -59,8 +68,7 @@ def test_without_a_policy_the_job_with_more_streams_has_more() -> None:
 
 
 @pytest.mark.virtual
-def test_an_exclusive_path_and_one_for_a_min_rate_are_the_jobs_own() -> None:
-    rows = measured(replace(SETTINGS, policies=("none", "exclusive", "min_rate"))).rows
+def test_an_exclusive_path_and_one_for_a_min_rate_are_the_jobs_own(rows: list[Json]) -> None:
     for policy in ("exclusive", "min_rate"):
         figures = with_policy(rows, policy)
         if EXACT:
@@ -72,15 +80,18 @@ def test_an_exclusive_path_and_one_for_a_min_rate_are_the_jobs_own() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.smoke
-def test_a_max_rate_holds_one_job_and_leaves_the_rest_to_the_other() -> None:
-    rows = measured(replace(SETTINGS, policies=("max_rate", "isolated"))).rows
+def test_a_max_rate_holds_one_job_and_leaves_the_rest_to_the_other(rows: list[Json]) -> None:
     both = with_policy(rows, "max_rate")
     assert both["two"]["second_of_max_rate"] > 0
     if EXACT:
         assert both["two"]["second_of_max_rate"] < 1.02
         assert 0.97 < both["two"]["of_max_rate"] < 1.02
         assert both["one"]["of_alone"] > 0.5
-    # Two hosts are too few for an isolated job and another one.
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+def test_two_hosts_are_too_few_for_an_isolated_job_and_another_one(rows: list[Json]) -> None:
     refused = [row for row in rows if row["policy"] == "isolated"]
     assert len(refused) == 2 and all("b has 2 in all" in row["why_not"] for row in refused)
 
