@@ -44,8 +44,8 @@ BYTECODE = "bytecode.tar"
 IN_GUEST = f"""
 mkdir {PROJECT} /run/tmp && mount --bind {SHARE}/project {PROJECT} && cd {PROJECT} || exit
 installed=.venv/lib/python*/site-packages
-sed -i -f {SHARE}/project.sed .venv/pyvenv.cfg .venv/bin/ri2n \\
-    $installed/__editable__* $installed/ri2n_*-*/direct_url.json
+sed -i -f {SHARE}/project.sed .venv/pyvenv.cfg .venv/bin/ri2n $installed/ri2n_*-*/direct_url.json
+rm -f $installed/__editable__* && echo {PROJECT} >$(echo $installed)/ri2n.pth
 if [[ ${{RI2N_BATCH_READS-}} ]]; then
     cp "$RI2N_BATCH_READS" /run/batch.so && RI2N_BATCH_READS=/run/batch.so
 fi
@@ -63,7 +63,8 @@ and in the end a packet. So:
 
 * The guest sees this checkout always in the same folder, PROJECT, and the script writes that name
   into the checkout's installation, too. (A file that a guest changes is changed in that guest
-  only.)
+  only.) Our packages are found there by a plain path: the finders of `pip install --editable` cost
+  each Python half of its start.
 * Files that Python compiled on this machine before are not used, only those that COMPILE made in a
   guest. Temporary files are in an empty folder.
 * The script makes the environment, except for our own variables.
