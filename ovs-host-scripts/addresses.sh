@@ -4,7 +4,10 @@
 
 # Global addresses of a device, each as the arguments `ip addr add` takes.
 addresses_of() {
-    ip -o addr show dev "$1" scope global | awk '
+    local said
+    said=$(ip -o addr show dev "$1" scope global) || return
+    [[ -n $said ]] || return 0
+    awk '
         {
             line = $4; expires = ""
             for (i = 5; i <= NF; i++) {
@@ -20,15 +23,18 @@ addresses_of() {
             }
             if ($3 == "inet6") line = line " nodad"
             print line expires
-        }'
+        }' <<<"$said"
 }
 
 # Routes through a device that its addresses do not bring by themselves. Each line is the family,
 # then the arguments of `ip route add`.
 routes_of() {
-    local family
+    local family said failed
     for family in -4 -6; do
-        ip -o "$family" route show table all dev "$1" 2>/dev/null | awk -v family="$family" '
+        failed=0
+        said=$(ip -o "$family" route show table all dev "$1" 2>/dev/null) || failed=$?
+        has_others "$said" || continue
+        awk -v family="$family" '
             $1 ~ /^(local|broadcast|multicast|anycast|unreachable)$/ { next }
             / proto kernel/ || /^ff00::\/8/ { next }
             {
@@ -43,8 +49,22 @@ routes_of() {
                     line = line " " $i
                 }
                 print family line
-            }'
+            }' <<<"$said"
     done
+    return "$failed"
+}
+
+# Whether there is a route among these that awk would print. Most NICs have none, and need no awk.
+has_others() { # has_others ROUTES
+    local line
+    while read -r line; do
+        case $line in
+        '' | 'local '* | 'broadcast '* | 'multicast '* | 'anycast '* | 'unreachable '*) ;;
+        *' proto kernel'* | 'ff00::/8'*) ;;
+        *) return 0 ;;
+        esac
+    done <<<"$1"
+    return 1
 }
 
 # narrowed MTU [changed]: reads routes as routes_of prints them, and lowers each larger MTU to MTU.
@@ -67,10 +87,13 @@ narrowed() {
 # off. With the bridge's own MTU in the route the sender is told: the kernel cuts a packet into
 # fragments, or answers that it is too big.
 narrow_routes() {
+    local routes
     read_link "$BRIDGE" || return 0
+    routes=$(routes_of "$BRIDGE" || true)
+    [[ $routes == *' mtu '* ]] || return 0
     # Some routes cannot be changed (a route by the number of a nexthop). host-status names them; a
     # warning here would fill the log each second.
-    add_routes "$BRIDGE" < <(routes_of "$BRIDGE" | narrowed "$LINK_MTU" changed) 2>/dev/null
+    add_routes "$BRIDGE" < <(narrowed "$LINK_MTU" changed <<<"$routes") 2>/dev/null
 }
 
 # Add what addresses_of and routes_of printed (files) to a device. What is there already stays.
@@ -120,8 +143,10 @@ move_addresses() {
         # them is what the NICs had before the first run. In a first run that is nothing, because
         # the NICs have none.
         for nic in "${NICS[@]}"; do
-            addresses+=$(cat "$STATE/nic.$nic/addresses" 2>/dev/null || true)$'\n'
-            routes+=$(cat "$STATE/nic.$nic/routes" 2>/dev/null || true)$'\n'
+            content "$STATE/nic.$nic/addresses"
+            addresses+=$CONTENT$'\n'
+            content "$STATE/nic.$nic/routes"
+            routes+=$CONTENT$'\n'
         done
     fi
     if [[ $addresses == *valid_lft* ]]; then
@@ -144,7 +169,8 @@ move_addresses() {
         run ip addr flush dev "$nic" scope global
     done
     if ! read_link "$BRIDGE" || [[ $LINK_UP == no ]]; then run ip link set dev "$BRIDGE" up; fi
-    add_routes "$BRIDGE" < <(narrowed "$MTU" <<<"$routes")
+    [[ $routes != *' mtu '* ]] || routes=$(narrowed "$MTU" <<<"$routes")
+    add_routes "$BRIDGE" <<<"$routes"
     narrow_routes
     # IPv6 comes last, because disabling it removes the NIC's addresses. It is disabled because a
     # NIC's own router and MLD frames would look like a host's.

@@ -218,6 +218,13 @@ setting() {
     printf '%s' "${value##*$'\n'}"
 }
 
+# content FILE: set CONTENT to what a file says, without the newlines at its end; to nothing where
+# it cannot be read. No process is started for it.
+content() {
+    CONTENT=
+    [[ ! -r $1 ]] || { CONTENT=$(<"$1"); } 2>/dev/null || true
+}
+
 need_value() { [[ $# -ge 2 && -n $2 ]] || die "$1 needs a value"; }
 
 check_bridge_name() {
@@ -240,8 +247,9 @@ check_programs() {
     done
     if [[ -n $DB ]]; then
         [[ $DB == unix:/* ]] || die "--db $DB: must be unix:/PATH"
-        OVS_RUNDIR=$(dirname "${DB#unix:}")
-        export OVS_RUNDIR
+        OVS_RUNDIR=${DB#unix:}
+        OVS_RUNDIR=${OVS_RUNDIR%/*}
+        export OVS_RUNDIR=${OVS_RUNDIR:-/}
     fi
 }
 

@@ -134,15 +134,16 @@ segment_rules() {
 
 # Fails where the rules are wanted and missing.
 has_segment_rules() {
-    ! grep -q . "$STATE/segments" 2>/dev/null ||
+    [[ ! -s $STATE/segments ]] ||
         nft -t list table inet "$NFT_TABLE" >/dev/null 2>&1
 }
 
 fit_segments() {
     local rules
-    rules=$(segment_rules | paste -sd ';')
-    [[ $(cat "$STATE/segments" 2>/dev/null || true) != "$rules" ]] || ! has_segment_rules ||
-        return 0
+    rules=$(segment_rules)
+    rules=${rules//$'\n'/;}
+    content "$STATE/segments"
+    [[ $CONTENT != "$rules" ]] || ! has_segment_rules || return 0
     if [[ -z $rules ]]; then
         no_segment_rules
         run rm -f "$STATE/segments"
