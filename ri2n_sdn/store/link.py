@@ -52,6 +52,7 @@ _FIELDS = {
     "Links": "links",
     "Job": "jobs",
     "Move": "moves",
+    "Lanes": "lanes",
     "Reservation": "reservations",
     "Policy": "policies",
     "Right": "rights",

@@ -12,6 +12,7 @@ __all__ = [
     "HistoryRow",
     "HostRow",
     "JobRow",
+    "LanesRow",
     "LinksRow",
     "MoveRow",
     "NetworkRow",
@@ -46,8 +47,11 @@ class ClusterRow:
 class HostRow:
     """A managed host and its NICs.
 
-    `datapath_id` has 16 hexadecimal digits. `nic_names` and `nic_macs` are by OpenFlow port.
-    `away_since_s` is when it disconnected (Unix time); None while it is connected.
+    `datapath_id` has 16 hexadecimal digits. What is of NICs is by OpenFlow port; `nic_faults` has
+    what does not work of those that do not: some of the words link, tx and rx. `away_since_s` is
+    when it disconnected (Unix time); None while it is connected. `accepts_wire`: its receiving
+    tables were installed. `helper` is "on" when it has TAPs and a helper that reports, "off" when
+    it has TAPs alone, and else empty.
     """
 
     name: str
@@ -56,6 +60,10 @@ class HostRow:
     nic_names: Mapping[int, str] = field(default_factory=dict)
     nic_macs: Mapping[int, str] = field(default_factory=dict)
     away_since_s: float | None = None
+    nic_speeds_bps: Mapping[int, int] = field(default_factory=dict)
+    nic_faults: Mapping[int, str] = field(default_factory=dict)
+    accepts_wire: bool = False
+    helper: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,18 @@ class MoveRow:
     rules: Rules = Rules()
     by: str = ""
     moved_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LanesRow:
+    """The lanes that a job has to itself, each as `NETWORK/VLAN`; VLAN 0 is the untagged one.
+
+    `id` is that of the job, or `@ID` of a reservation. A job without lanes of its own has no row. A
+    reservation that has begun has one.
+    """
+
+    id: str
+    lanes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +210,7 @@ Row: TypeAlias = (
     | LinksRow
     | JobRow
     | MoveRow
+    | LanesRow
     | ReservationRow
     | PolicyRow
     | RightRow
@@ -219,10 +240,10 @@ Change: TypeAlias = Put | Remove
 class State:
     """All rows at one moment.
 
-    Hosts, networks, policies and tokens are by name, jobs, moves and reservations by id, rights by
-    user, links by pair of hosts. `history` is in the order of its rows' ends. `cluster` is None in
-    an empty store. `identity` is the UUID of the cluster's row: two controllers with one store have
-    the same.
+    Hosts, networks, policies and tokens are by name, jobs, moves, lanes and reservations by id,
+    rights by user, links by pair of hosts. `history` is in the order of its rows' ends. `cluster`
+    is None in an empty store. `identity` is the UUID of the cluster's row: two controllers with one
+    store have the same.
     """
 
     cluster: ClusterRow | None = None
@@ -232,6 +253,7 @@ class State:
     links: Mapping[tuple[str, str], LinksRow] = field(default_factory=dict)
     jobs: Mapping[str, JobRow] = field(default_factory=dict)
     moves: Mapping[str, MoveRow] = field(default_factory=dict)
+    lanes: Mapping[str, LanesRow] = field(default_factory=dict)
     reservations: Mapping[str, ReservationRow] = field(default_factory=dict)
     policies: Mapping[str, PolicyRow] = field(default_factory=dict)
     rights: Mapping[str, RightRow] = field(default_factory=dict)

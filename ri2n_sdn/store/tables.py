@@ -16,6 +16,7 @@ from ri2n_sdn.store.rows import (
     HistoryRow,
     HostRow,
     JobRow,
+    LanesRow,
     LinksRow,
     MoveRow,
     NetworkRow,
@@ -156,6 +157,8 @@ TABLES: tuple[Table[Any], ...] = (
         {
             **{"name": _TEXT, "datapath_id": _TEXT, "mac": _TEXT},
             **{"nic_names": _MAP, "nic_macs": _MAP, "away_since_s": _OPTIONAL},
+            **{"nic_speeds_bps": _MAP, "nic_faults": _MAP},
+            **{"accepts_wire": _NUMBER, "helper": _TEXT},
         },
     ),
     Table("Network", NetworkRow, ("name",), {"name": _TEXT, "nics": _SET}),
@@ -176,6 +179,7 @@ TABLES: tuple[Table[Any], ...] = (
         ("id",),
         {"id": _TEXT, "uid": _NUMBER, "by": _TEXT, "moved_s": _NUMBER},
     ),
+    Table("Lanes", LanesRow, ("id",), {"id": _TEXT, "lanes": _SET}),
     Table(
         "Reservation",
         ReservationRow,

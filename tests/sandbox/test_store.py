@@ -24,6 +24,7 @@ from ri2n_sdn.store.rows import (
     HistoryRow,
     HostRow,
     JobRow,
+    LanesRow,
     LinksRow,
     MoveRow,
     NetworkRow,
@@ -47,11 +48,23 @@ RULES = Rules(
     "exclusive", ((None, ("net1", "A:eth1")), (10, ())), (("fe80::1", "tcp", 2049),), 4 * 10**8, 7
 )
 JOB = JobRow("j1", "alice", 20001, ("n2", "n1"), RULES, 1.5, None, "order", "waiting", "no lane")
-HOST = HostRow("A", f"{2**64 - 1:016x}", "02:00:00:00:00:01", {1: "eth0"}, {1: "m"}, 3.25)
+HOST = HostRow(
+    "A",
+    f"{2**64 - 1:016x}",
+    "02:00:00:00:00:01",
+    {1: "eth0"},
+    {1: "m"},
+    3.25,
+    {1: 7},
+    {1: "tx"},
+    True,
+    "on",
+)
 ROWS: list[Row] = [
     *(JOB, HOST, NetworkRow("n1", frozenset({"A:1", "B:2"}))),
     LinksRow("A", "B", {"1/2/0": 3, "2/1/12": 0}),
     MoveRow("j1", 20001, RULES, "root", 4.5),
+    LanesRow("j1", frozenset({"n1/0", "n2/12"})),
     ReservationRow("r1", "bob", ("n1",), 5.0, 6.0, 10**9, RULES),
     PolicyRow("fast", RULES),
     RightRow("alice", frozenset({"paths", "shared"}), None, 4, True),
@@ -89,7 +102,7 @@ def own(tmp_path: Path) -> Iterator[OwnServer]:
 
 def everything(state: State) -> list[Row]:
     tables = (state.jobs, state.hosts, state.networks, state.links)
-    more = (state.moves, state.reservations, state.policies, state.rights)
+    more = (state.moves, state.lanes, state.reservations, state.policies, state.rights)
     return [*(row for table in (*tables, *more) for row in table.values()), *state.history]
 
 

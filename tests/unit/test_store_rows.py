@@ -15,6 +15,7 @@ from ri2n_sdn.store.rows import (
     HistoryRow,
     HostRow,
     JobRow,
+    LanesRow,
     LinksRow,
     NetworkRow,
     PolicyRow,
@@ -54,8 +55,16 @@ times = st.floats(0, 4e9, allow_nan=False)
 hosts = st.lists(names, max_size=5).map(tuple)
 by_port = st.dictionaries(st.integers(1, 1023), names, max_size=4)
 rows = st.one_of(
-    st.builds(HostRow, names, names, names, by_port, by_port, st.none() | times),
+    st.builds(
+        HostRow,
+        *(names, names, names, by_port, by_port, st.none() | times),
+        st.dictionaries(st.integers(1, 1023), st.integers(0, 2**40), max_size=4),
+        by_port,
+        st.booleans(),
+        names,
+    ),
     st.builds(NetworkRow, names, st.frozensets(names)),
+    st.builds(LanesRow, names, st.frozensets(names)),
     st.builds(LinksRow, names, names, st.dictionaries(names, st.integers(0, 63))),
     st.builds(
         JobRow, names, names, st.integers(0, 2**31), hosts, rules, times, st.none() | times, names
@@ -100,7 +109,7 @@ def test_every_field_is_a_column_of_the_schema() -> None:
         if table.key and table.name != "History":
             assert schema[table.name]["indexes"] == [list(table.key)]
     assert {each.name for each in fields(State)} - {"cluster", "identity"} == {
-        *("hosts", "networks", "links", "jobs", "moves"),
+        *("hosts", "networks", "links", "jobs", "moves", "lanes"),
         *("reservations", "policies", "rights", "history", "tokens"),
     }
 
