@@ -7,11 +7,12 @@ acknowledged is not made.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.earlier import Earlier
 from ri2n_sdn.jobs.history import Record, kept
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.moves import Move
@@ -20,6 +21,7 @@ from ri2n_sdn.store.rows import (
     Change,
     HistoryRow,
     JobRow,
+    LanesRow,
     MoveRow,
     PolicyRow,
     Put,
@@ -78,6 +80,7 @@ class JobBook:
         self._lock = threading.Lock()
         self.admission = threading.Lock()
         self._kept: dict[str, JobRow] = {}
+        self._lanes: dict[str, LanesRow] = {}
         self.orders: Mapping[str, Job] = {}
         self.reservations: Mapping[str, Reservation] = {}
         self.rights: Mapping[str, Right] = {}
@@ -95,7 +98,7 @@ class JobBook:
             return False
         state = self._storage.state()
         with self._lock:
-            self._kept = dict(state.jobs)
+            self._kept, self._lanes = dict(state.jobs), dict(state.lanes)
             jobs = {row.id: _from_row(Job, row) for row in state.jobs.values()}
             self.orders = {name: job for name, job in jobs.items() if job.source == "order"}
             self.reservations = {
@@ -127,10 +130,31 @@ class JobBook:
                 if row.state == "installed"
             }
 
-    def keep(self, jobs: Mapping[str, tuple[Job, str, str]]) -> None:
+    def earlier(self) -> Earlier:
+        """The jobs and reservations that were accepted when they were last kept, and their lanes.
+
+        An order that waits for its hosts is among them; it has no lanes.
+        """
+        with self._lock:
+            jobs = {
+                key: _from_row(Job, row)
+                for key, row in self._kept.items()
+                if row.state in ("installed", "waiting")
+            }
+            holders = [each.as_job() for each in self.reservations.values()]
+            jobs.update({job.id: job for job in holders if job.id in self._lanes})
+            return Earlier(jobs, {key: row.lanes for key, row in self._lanes.items()})
+
+    def keep(
+        self,
+        jobs: Mapping[str, tuple[Job, str, str]],
+        lanes: Mapping[str, Collection[str] | None] | None = None,
+    ) -> None:
         """Keep all jobs as they are now: by key, with their state and the reason for it.
 
-        Orders of which no host has declared anything yet stay. What has not changed is not written.
+        `lanes` are what jobs and reservations have to themselves, by id (jobs.earlier); None stands
+        for what was kept last. Orders of which no host has declared anything yet stay. What has not
+        changed is not written.
         """
         with self._lock:
             rows = {
@@ -145,12 +169,19 @@ class JobBook:
                 Put(row) for key, row in rows.items() if self._kept.get(key) != row
             ]
             changes += [Remove(row) for key, row in self._kept.items() if key not in rows]
+            of_lanes = {
+                key: self._lanes.get(key) if texts is None else LanesRow(key, frozenset(texts))
+                for key, texts in (lanes or {}).items()
+            }
+            lane_rows = {key: row for key, row in of_lanes.items() if row is not None}
+            changes += [Put(row) for key, row in lane_rows.items() if self._lanes.get(key) != row]
+            changes += [Remove(row) for key, row in self._lanes.items() if key not in lane_rows]
             # A move ends with its job.
             over = [key for key in self.moves if key not in rows]
             changes += [Remove(_to_row(MoveRow, self.moves[key])) for key in over]
             if changes:
                 self._write(*changes)
-                self._kept = rows
+                self._kept, self._lanes = rows, lane_rows
                 self.moves = {key: move for key, move in self.moves.items() if key not in over}
 
     def add_order(self, job: Job) -> None:
@@ -178,11 +209,15 @@ class JobBook:
                 Remove(row) for name in sorted(names) if (row := self._kept.get(name)) is not None
             ]
             changes += [
+                Remove(row) for name in sorted(names) if (row := self._lanes.get(name)) is not None
+            ]
+            changes += [
                 Remove(_to_row(HistoryRow, old)) for old in self.history if id(old) not in stays
             ]
             changes += [Put(_to_row(HistoryRow, new)) for new in records if id(new) in stays]
             self._write(*changes)
             self._kept = {key: row for key, row in self._kept.items() if key not in names}
+            self._lanes = {key: row for key, row in self._lanes.items() if key not in names}
             self.orders = {key: order for key, order in self.orders.items() if key not in names}
             self.history = history
             self.version += 1

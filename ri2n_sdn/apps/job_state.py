@@ -32,6 +32,7 @@ class JobState:
       charge, also for hosts that have not been read yet.
     * `states`: of each job, "installed", "waiting" or "refused", and why.
     * `failed`: by host, the orders that it cannot carry out, and why in its own words.
+    * `wrong_lanes`: of jobs whose lanes in the store were refused, why.
     * `nudges`: hosts that said that their jobs have changed, and when each is read again.
     * `key`: the secret from which those of isolated jobs are made.
     """
@@ -47,6 +48,7 @@ class JobState:
     decided: bool = False
     states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    wrong_lanes: Mapping[str, str] = field(default_factory=dict)
     nudges: Nudges = field(default_factory=Nudges)
 
     def rules(self, host: str) -> HostJobs:
@@ -114,6 +116,10 @@ class JobState:
             for key, why in sorted(self.assignment.refused.items())
             if key in self.agreement.jobs
         ]
+        for key in sorted(self.wrong_lanes.keys() & self.assignment.jobs.keys())[:_MAX_SHOWN]:
+            yield Problem(
+                "warning", self.wrong_lanes[key], "its lanes were chosen anew; see `ri2n job show`"
+            )
         for line in lines[:_MAX_SHOWN]:
             yield Problem("warning", line, "see `ri2n job ls`; its packets go as everybody's")
         if len(lines) > _MAX_SHOWN:

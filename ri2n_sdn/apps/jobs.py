@@ -33,9 +33,11 @@ from ri2n_sdn.jobs.declaration import (
     write_answer,
     write_order,
 )
+from ri2n_sdn.jobs.earlier import Earlier, lanes_to_keep, taken_over
 from ri2n_sdn.jobs.event_share import EventShare
 from ri2n_sdn.jobs.history import Record, ended
 from ri2n_sdn.jobs.history import kept as records_kept
+from ri2n_sdn.jobs.lanes import LaneMap
 from ri2n_sdn.jobs.members import Agreement, agree
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.moves import moved
@@ -93,6 +95,8 @@ class JobsApp(OSKenApp):
         # The jobs that the controller before this one knew, and those of their hosts that have not
         # said yet what they run.
         self._remembered: Mapping[str, Job] = {}
+        # What it had decided, until this one has decided itself.
+        self._earlier: Earlier | None = None
         self._unheard: frozenset[str] = frozenset()
         self._unwritten: tuple[Record, ...] = ()
         self._loaded, self._loaded_s = False, 0.0
@@ -152,7 +156,7 @@ class JobsApp(OSKenApp):
         """Go on from what the book has just read."""
         state = self.cluster.jobs
         self._seen = state.book.of_hosts()
-        self._loaded, self._loaded_s = True, now_s
+        self._loaded, self._loaded_s, self._earlier = True, now_s, state.book.earlier()
         installed = state.book.installed()
         self._installed_as = {key: (job.hosts, job.policy) for key, job in installed.items()}
         # Who has carried out an order is known only of one that all have.
@@ -325,21 +329,25 @@ class JobsApp(OSKenApp):
         every += believed(self._remembered, self._unheard, every, book.orders, book.moves)
         # With no job now and none before, nothing follows.
         if not every and not reserved and state.agreement == Agreement():
-            self._basis = basis
+            self._basis, self._earlier = basis, None
             return
         before = replace(state.agreement, jobs={**self._remembered, **state.agreement.jobs})
         agreement = moved(agree(every, book.orders, before), book.moves)
         jobs = at((replace(job, id=key) for key, job in agreement.jobs.items()), reserved, now_s)
         # The decision must not depend on itself: it is made from all paths.
         plain = replace(fabric, reserved=None)
-        assignment = assign(plain, jobs, state.assignment, soon(reserved, now_s))
+        held, wrong = state.assignment, state.wrong_lanes
+        if self._earlier is not None:
+            held, wrong = taken_over(self._earlier, LaneMap(plain), jobs)
+        assignment = assign(plain, jobs, held, soon(reserved, now_s))
         decided = replace(plain, reserved=assignment)
         channels = number_channels(decided, agreement, assignment, state.key, state.channels)
         of_host = plan_jobs(decided, agreement, assignment, state.key, channels)
         with cluster.lock:
             self._note_changes(agreement)
             changed = assignment.lanes != state.assignment.lanes
-            state.agreement, state.assignment = agreement, assignment
+            state.agreement, state.assignment, state.wrong_lanes = agreement, assignment, wrong
+            self._earlier = None
             if state.channels != channels:
                 state.channels = channels
                 cluster.wake.striping.set()
@@ -531,7 +539,7 @@ class JobsApp(OSKenApp):
         """Keep the jobs that there are, and write down those that have ended."""
         cluster, state = self.cluster, self.cluster.jobs
         with cluster.lock:
-            jobs = dict(state.agreement.jobs)
+            jobs, assignment = dict(state.agreement.jobs), state.assignment
             kept = {key: (job, *state.states.get(key, ("", ""))) for key, job in jobs.items()}
         over = []
         for key, job in list(self._seen.items()):
@@ -553,8 +561,9 @@ class JobsApp(OSKenApp):
             before = self._seen.get(key)
             hosts = {*job.hosts, *(before.hosts if before is not None else ())}
             self._seen[key] = replace(job, hosts=tuple(sorted(hosts)))
+        lanes = {**dict.fromkeys(kept.keys() - assignment.jobs), **lanes_to_keep(assignment)}
         try:
-            state.book.keep(kept)
+            state.book.keep(kept, lanes)
         except Ri2nError as error:
             self._fault(str(error))
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,13 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.jobs import JobsApp, jobs_changed
 from ri2n_sdn.jobs.declaration import Declaration, write_declaration
+from ri2n_sdn.jobs.lanes import Lane
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.jobs import HostJobs, message_rows
 from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.store.rows import LanesRow, Put
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts
 from tests.unit.job_rows import FakeStore, described
 
@@ -58,8 +61,12 @@ def declared(host: str, name: str, number: int = 1) -> Declaration:
 
 
 def app_of(store: FakeStore | None = None, **hosts: Host) -> JobsApp:
+    return app_with(store, hosts)
+
+
+def app_with(store: FakeStore | None, hosts: Mapping[str, Host], nics: int = 2) -> JobsApp:
     app = JobsApp()
-    app.cluster = cluster_of(hosts)
+    app.cluster = cluster_of(hosts, nics=nics)
     app.cluster.jobs.book = JobBook(store)
     return app
 
@@ -295,6 +302,71 @@ def test_a_host_that_answers_late_after_a_start_changes_nothing_for_others(
     assert all(member.jobs_known for member in members.values())
     assert {row.state for row in store.state().jobs.values()} == {"installed"}
     assert not app.cluster.jobs.book.history
+
+
+def exclusive_jobs() -> tuple[FakeStore, dict[str, Host]]:
+    """Two jobs that run on A and B, and that had the first two of three networks.
+
+    The one with the first network ends, and the other one goes on.
+    """
+    store = FakeStore()
+    one, two = (Job(name, "alice", 7, ("A", "B"), Policy("exclusive"), 10.0) for name in ("1", "2"))
+    hosts = {name: Host(Declaration(name, 1, one), Declaration(name, 2, two)) for name in one.hosts}
+    app = app_with(store, hosts, nics=3)
+    turn(app)
+    for name, host in hosts.items():
+        host.declared = (Declaration(name, 2, two),)
+        nudge(app, name)
+    turn(app)
+    assert app.cluster.jobs.assignment.lanes == {"2": {Lane("n2", 0)}}
+    assert store.state().lanes == {"2": LanesRow("2", frozenset({"n2/0"}))}
+    return store, hosts
+
+
+@pytest.mark.parametrize("late", ["", "B", "AB"])
+def test_a_controller_that_starts_anew_gives_a_job_the_lanes_that_it_had(
+    late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
+    store, hosts = exclusive_jobs()
+    for name in late:
+        hosts[name].late = True
+    app = app_with(store, hosts, nics=3)
+    turn(app)
+    turn(app)
+    assert app.cluster.jobs.assignment.lanes == {"2": {Lane("n2", 0)}}
+    assert not list(app.cluster.jobs.problems(0.0))
+    for name in late:
+        hosts[name].late = False
+        hosts[name].answer_all()
+    turn(app)
+    assert app.cluster.jobs.assignment.lanes == {"2": {Lane("n2", 0)}}
+    for name, host in hosts.items():
+        host.declared = ()
+        nudge(app, name)
+    turn(app)
+    assert not store.state().lanes and not store.state().jobs
+
+
+def test_status_says_which_lane_of_the_store_is_wrong_until_the_job_ends() -> None:
+    store, hosts = exclusive_jobs()
+    store.write(Put(LanesRow("2", frozenset({"n7/0"}))))
+    app = app_with(store, hosts, nics=3)
+    turn(app)
+    jobs = app.cluster.jobs
+    assert jobs.assignment.lanes == {"2": {Lane("n1", 0)}}
+    assert store.state().lanes == {"2": LanesRow("2", frozenset({"n1/0"}))}
+    (problem,) = jobs.problems(0.0)
+    assert problem.text == (
+        "job 2 (alice): the store gives it a wrong lane: n7 is no lane that it may have"
+    )
+    turn(app)
+    assert list(jobs.problems(0.0)) == [problem]
+    for name, host in hosts.items():
+        host.declared = ()
+        nudge(app, name)
+    turn(app)
+    assert not list(jobs.problems(0.0))
 
 
 def test_a_host_is_planned_without_its_classes_only_when_its_answers_make_no_sense(
