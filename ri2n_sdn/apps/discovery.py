@@ -17,6 +17,7 @@ from ri2n_sdn.apps.jobs import jobs_changed
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
 from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
+from ri2n_sdn.apps.recall import recall
 from ri2n_sdn.apps.striping import take_report
 from ri2n_sdn.discovery.wiring import Probe
 from ri2n_sdn.pipeline.layout import LOCAL, WIRE_PORT
@@ -173,8 +174,8 @@ class DiscoveryApp(OSKenApp):
                         parser.OFPEchoRequest(member.channel.datapath, ECHO.pack(now_s))
                     )
             self._publish()
-            if not cluster.started:
-                cluster.may_start(now_s)
+            if not cluster.started and cluster.may_start(now_s):
+                recall(cluster, now_s)
         cluster.wake.stop.wait(_TICK_S)
 
     def _publish(self) -> None:

@@ -97,7 +97,8 @@ def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
         yield Problem("bad", f"{name}: {what}: {fault}", "the controller's log says more")
     mute_s = member.channel.mute_s(now_s) if member.channel is not None else 0.0
     if member.channel is None:
-        yield Problem("bad", f"{name} is not connected", "run host-status there: it says why")
+        if name not in _awaited(cluster):  # of those speaks _not_back
+            yield Problem("bad", f"{name} is not connected", "run host-status there: it says why")
     elif mute_s > MUTE_S:
         yield Problem(
             "bad",
@@ -151,15 +152,18 @@ def _missing(cluster: Cluster) -> Iterator[Problem]:
 
 def _not_back(cluster: Cluster) -> Iterator[Problem]:
     """Hosts that were connected when an earlier controller ended."""
-    names = sorted(
-        (cluster.remembered.expected & cluster.remembered.hosts.keys())
-        - {*cluster.config.hosts, *cluster.members}
-    )
+    names = sorted(_awaited(cluster))
     for name in names[:_MAX_SHOWN]:
         text = f"{name} was connected before the controller started anew, and has not come back"
         yield Problem("bad", text, "run host-status there: it says why")
     if len(names) > _MAX_SHOWN:
         yield Problem("bad", f"{len(names) - _MAX_SHOWN} more hosts have not come back")
+
+
+def _awaited(cluster: Cluster) -> set[str]:
+    """Hosts that an earlier controller knew, that have not come back, and that nobody declares."""
+    known = cluster.remembered.expected & cluster.remembered.hosts.keys()
+    return known - cluster.config.hosts.keys()
 
 
 def _of_nics(host: Host) -> Iterator[Problem]:

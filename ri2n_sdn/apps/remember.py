@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
-from ri2n_sdn.apps.remembered import FORGET_S, links_row, nic_text
+from ri2n_sdn.apps.remembered import FORGET_S, NIC_FAULTS, links_row, nic_text
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.store.rows import (
@@ -22,7 +23,7 @@ from ri2n_sdn.store.rows import (
 )
 from ri2n_sdn.store.store import Store
 
-__all__ = ["Rememberer"]
+__all__ = ["Rememberer", "host_row"]
 
 _Learned: TypeAlias = HostRow | NetworkRow | LinksRow
 
@@ -89,7 +90,7 @@ class Rememberer:
         cluster, now_s = self._cluster, time.time()
         expendable = {member.name for member in cluster.expendable()}
         rows = {
-            name: _host_row(member, state.hosts.get(name), now_s)
+            name: host_row(cluster, member, state.hosts.get(name), now_s)
             for name, member in cluster.members.items()
             if name not in expendable
         }
@@ -98,10 +99,7 @@ class Rememberer:
             former = state.hosts.get(name)
             if former is not None and former.away_since_s is not None:
                 away_s = former.away_since_s
-            rows.setdefault(
-                name,
-                HostRow(name, row.datapath_id, row.mac, row.nic_names, row.nic_macs, away_s),
-            )
+            rows.setdefault(name, replace(row, away_since_s=away_s))
         return rows
 
     def _networks(self, hosts: Mapping[str, HostRow]) -> list[NetworkRow]:
@@ -121,19 +119,35 @@ class Rememberer:
         return [NetworkRow(name, frozenset(there)) for name, there in nics.items()]
 
 
-def _host_row(member: Member, former: HostRow | None, now_s: float) -> HostRow:
+def host_row(cluster: Cluster, member: Member, former: HostRow | None, now_s: float) -> HostRow:
+    """The row of a host at a time (Unix time, s); `former` is the one that the store has.
+
+    cluster.lock is held.
+    """
     away_s = None
     if member.channel is None:
         away_s = now_s
         if former is not None and former.away_since_s is not None:
             away_s = former.away_since_s
+    ports = member.ports.values()
+    faults: dict[int, str] = {}
+    for port in ports:
+        works = (port.up, *cluster.wiring.alive((member.name, port.number)))
+        words = [word for word, right in zip(NIC_FAULTS, works, strict=True) if not right]
+        if words:
+            faults[port.number] = " ".join(words)
+    helper = "on" if member.helper_runs and not member.silence.silent else "off"
     return HostRow(
         member.name,
         f"{member.dpid:016x}",
         member.mac,
-        {port.number: port.name for port in member.ports.values()},
-        {port.number: port.mac for port in member.ports.values()},
+        {port.number: port.name for port in ports},
+        {port.number: port.mac for port in ports},
         away_s,
+        {port.number: port.speed_bps for port in ports},
+        faults,
+        member.accepts_wire,
+        helper if member.has_taps else "",
     )
 
 

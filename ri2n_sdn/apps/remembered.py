@@ -8,27 +8,33 @@ from dataclasses import dataclass, field
 from ri2n_sdn.fabric.model import HelperLinkNumbers, NicId, PathKey
 from ri2n_sdn.store.rows import HostRow, LinksRow, State
 
-__all__ = ["Remembered", "links_row", "nic_text", "remembered"]
+__all__ = ["FORGET_S", "NIC_FAULTS", "Remembered", "links_row", "nic_text", "remembered"]
 
 FORGET_S = 300.0
 """A host that has not come back for this time after a start is not waited for any more."""
+
+NIC_FAULTS = ("link", "tx", "rx")
+"""What may not work of a NIC, as the store names it: its carrier, and each direction."""
 
 
 @dataclass
 class Remembered:
     """Hosts by name, the networks of their NICs, and numbers of helper links.
 
-    All of it are beliefs. `hosts` has only those that have not come back. `expected` are the names
-    of those that were connected when the earlier controller ended, and `away` of the others.
+    All of it are beliefs. `hosts` has only those that have not come back, `rows` all of them.
+    `expected` are the names of those that were connected when the earlier controller ended, and
+    `away` of the others.
     """
 
     hosts: dict[str, HostRow] = field(default_factory=dict)
     networks: Mapping[NicId, str] = field(default_factory=dict)
     links: HelperLinkNumbers = field(default_factory=dict)
+    rows: Mapping[str, HostRow] = field(init=False)
     expected: set[str] = field(init=False)
     away: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.rows = dict(self.hosts)
         self.away = frozenset(
             name for name, row in self.hosts.items() if row.away_since_s is not None
         )

@@ -116,6 +116,23 @@ class Wiring:
             if nic not in self._nics and name[:1] == "n" and name[1:].isdecimal():
                 self._believed[nic] = int(name[1:])
 
+    def recall(self, nic: NicId, faults: Collection[str], now_s: float) -> None:
+        """A NIC that is believed to be in a network is there, and its host cannot be asked.
+
+        `faults` are what does not work of it: some of the words link, tx and rx. Nothing happens
+        when its network is not known, or when the NIC is.
+        """
+        network = self._believed.get(nic)
+        if network is None or nic in self._nics:
+            return
+        del self._believed[nic]
+        self._nics[nic] = state = NicState("link" not in faults, False, now_s)
+        state.join(network, now_s)
+        for direction in ("tx", "rx"):
+            if direction in faults:
+                state.kill(direction)
+        self.changed = True
+
     def doubt(self, nics: Collection[NicId]) -> None:
         """Believe nothing of these NICs any more."""
         for nic in nics:

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.store.rows import HostRow, NetworkRow, Put, State
 from ri2n_sdn.store.server import OwnServer
 from ri2n_sdn.store.store import Store
 from tests.problem_texts import problem_texts
 from tests.waiting import LONG_S, wait_until
 
+from .declarations import declare, job, withdraw
 from .forked import fork
 from .frames import Capture, udp
 from .store_servers import is_gone
@@ -167,6 +169,58 @@ def test_a_host_that_has_gone_meanwhile_is_not_waited_for_forever(sandbox: Sandb
     sandbox.start_controller(config="{}", before=PATIENT)
     sandbox.wait_settled(hosts=2)
     assert remembered_names(sandbox) == set(WIRING)
+
+
+def test_a_host_that_does_not_answer_costs_others_no_row_of_theirs(sandbox: Sandbox) -> None:
+    """Neither one that its job needs, as long as the job goes on, nor any other."""
+    sandbox.start_controller(config="{}", before=HASTY)
+    sandbox.wait_settled()
+    for host in "AB":
+        declare(sandbox, host, job("one", 1, "AB", "exclusive"))
+    store = reader(sandbox)
+    wait_until(
+        lambda: {row.state for row in store.state().jobs.values()} == {"installed"},
+        lambda: str(sandbox.ask("job_list")),
+    )
+    wait_until(
+        lambda: [row.accepts_wire for row in store.state().hosts.values()] == [True] * len(WIRING),
+        lambda: str(store.state().hosts),
+    )
+    store.close()
+    written(sandbox)
+    sandbox.wait_settled()
+    before = rows(sandbox)
+    sandbox.kill_controllers()
+    sandbox.ovs.vsctl("set", "controller", "B", 'target="tcp:127.0.0.1:1"')
+    sandbox.start_controller(config="{}", before=HASTY)
+    wait_until(lambda: _answers(sandbox), "the controller does not answer")
+    sandbox.hurry({"B"})
+    sandbox.wait_settled(hosts=2, hurry=False)
+    after = rows(sandbox)
+    # While a host is away, its NICs' addresses may be used by whatever runs there.
+    gone = [f"priority=185,dl_src={sandbox.nic_mac('B', port)}" for port in (1, 2)]
+    for host in "AC":
+        flows_before, flows_after = (set(each[host][0]) for each in (before, after))
+        assert not flows_after - flows_before, sandbox.log()[-4000:]
+        lost = flows_before - flows_after
+        assert len(lost) == len(gone) and all(any(g in line for line in lost) for g in gone), lost
+        assert before[host][1] == after[host][1]
+    (shown,) = sandbox.ask("job_list")["jobs"]
+    assert (shown["state"], shown["hosts"]) == ("installed", ["A", "B"])
+    assert any("reg6=0x1" in line for line in after["A"][0])
+    withdraw(sandbox, "A", 1)
+    wait_until(
+        lambda: not any("reg6=0x1" in line for line in flows(sandbox, "A")),
+        lambda: "\n".join(flows(sandbox, "A")),
+    )
+    sandbox.hurry({"A", "C"})
+    sandbox.wait_settled(hurry=False)
+
+
+def _answers(sandbox: Sandbox) -> bool:
+    with suppress(NotAvailable):
+        return bool(sandbox.ask("status"))
+    return False
 
 
 def remembered_names(sandbox: Sandbox) -> set[str]:
@@ -320,7 +374,9 @@ def test_an_expendable_host_is_not_stored(sandbox: Sandbox) -> None:
         sandbox.ovs.vsctl("del-br", "X")
     hosts = remembered(sandbox).hosts
     assert hosts["A"] == HostRow(
-        "A", f"{1:016x}", sandbox.mac("A"), {1: "A-e0", 2: "A-e1"}, hosts["A"].nic_macs
+        *("A", f"{1:016x}", sandbox.mac("A"), {1: "A-e0", 2: "A-e1"}, hosts["A"].nic_macs),
+        nic_speeds_bps=hosts["A"].nic_speeds_bps,
+        accepts_wire=hosts["A"].accepts_wire,
     )
     assert set(hosts) == set(WIRING)
 

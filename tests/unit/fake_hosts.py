@@ -124,6 +124,9 @@ class _Wiring:
     def believe(self, networks: Mapping[NicId, str]) -> None:
         pass
 
+    def recall(self, nic: NicId, faults: Collection[str], now_s: float) -> None:
+        pass
+
     def doubt(self, nics: Collection[NicId]) -> None:
         pass
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -9,26 +13,23 @@ import pytest
 from ri2n_sdn.apps.cluster import FRESH_GRACE_S, TAKEOVER_GRACE_S, Cluster
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.problems import problems_of
-from ri2n_sdn.apps.remember import Rememberer
+from ri2n_sdn.apps.recall import recall
+from ri2n_sdn.apps.remember import Rememberer, host_row
 from ri2n_sdn.apps.remembered import Remembered, links_row, remembered
+from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.helper_links import number_pair
 from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Group
+from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.store.rows import Change, HostRow, LinksRow, NetworkRow, Put, Remove, Row, State
-from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, plan
 
 
 def row_of(cluster: Cluster, name: str, away_since_s: float | None = None) -> HostRow:
-    member = cluster.members[name]
-    return HostRow(
-        name,
-        f"{member.dpid:016x}",
-        member.mac,
-        {port.number: port.name for port in member.ports.values()},
-        {port.number: port.mac for port in member.ports.values()},
-        away_since_s,
-    )
+    row = host_row(cluster, cluster.members[name], None, 0.0)
+    return replace(row, away_since_s=away_since_s)
 
 
 def restarted(names: str, hosts: dict[str, HostRow], config: str = "{}") -> Cluster:
@@ -82,6 +83,119 @@ def test_a_host_that_came_and_left_again_is_waited_for() -> None:
     cluster = restarted("AB", {name: row_of(full, name) for name in "AB"})
     cluster.members["B"].channel = None
     assert not cluster.may_start(TAKEOVER_GRACE_S)
+
+
+def wired(names: str, mute: str = "") -> Cluster:
+    """Hosts whose NICs probes have found, but for those in `mute`."""
+    cluster = cluster_of({name: FakeChannel() for name in names})
+    cluster.wiring = Wiring()
+    nics = [(name, port) for name in names for port in cluster.members[name].ports]
+    cluster.wiring.believe({nic: f"n{nic[1]}" for nic in nics if nic[0] not in mute})
+    for nic in nics:
+        if nic[0] not in mute:
+            cluster.wiring.set_nic(nic, True, 0.0)
+    return cluster
+
+
+def one_direction_dead(cluster: Cluster) -> None:
+    cluster.wiring._kill(("C", 1), "rx")
+
+
+def no_carrier(cluster: Cluster) -> None:
+    cluster.members["C"].ports[2].up = False
+    cluster.wiring.set_nic(("C", 2), False, 0.0)
+
+
+def another_rate(cluster: Cluster) -> None:
+    cluster.members["C"].ports[2].speed_bps = 10**10
+
+
+def a_helper(cluster: Cluster, *, runs: bool = True) -> None:
+    for member in cluster.members.values():
+        member.taps = {PLAIN_PORT: True, WIRE_PORT: runs or member.name != "C"}
+
+
+def not_ready(cluster: Cluster) -> None:
+    cluster.members["C"].accepts_wire = False
+
+
+@pytest.mark.parametrize("comes", ["not at all", "and is mute"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: None,
+        one_direction_dead,
+        no_carrier,
+        another_rate,
+        a_helper,
+        partial(a_helper, runs=False),
+        not_ready,
+    ],
+    ids=["all well", "a dead direction", "no carrier", "a rate", "a helper", "TAPs", "not ready"],
+)
+def test_a_host_that_does_not_answer_a_new_controller_costs_others_no_row(
+    change: Callable[[Cluster], None], comes: str
+) -> None:
+    """Others get the rows that a controller would give them which has run on."""
+    before, store = wired("ABC"), FakeStore()
+    change(before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ri2n_sdn.apps.remember._EVERY_S", 0.0)
+        Rememberer(before, cast(Any, store))._turn()
+    after = wired("AB") if comes == "not at all" else wired("ABC", mute="C")
+    if comes == "not at all":
+        before.members["C"].channel = None
+        before.wiring.disconnect("C")
+        before.topology_changed()
+    for cluster in (before, after):
+        if "C" in cluster.members:
+            cast(FakeChannel, cluster.members["C"].channel or FakeChannel()).mute_for_s = 9.0
+    for name, member in after.members.items():
+        member.reports_probes, member.accepts_wire = name != "C", name != "C"
+        member.taps = dict(before.members[name].taps)
+    if "C" in after.members:
+        after.members["C"].ports = deepcopy(before.members["C"].ports)
+    after.started, after.started_s = False, 0.0
+    after.remember(remembered(store.state()))
+    for name in after.members:
+        after.came_back(after.members[name])
+    assert not after.may_start(0.1), "it waits for C"
+    assert after.may_start(TAKEOVER_GRACE_S + 0.1)
+    recall(after, TAKEOVER_GRACE_S + 0.1)
+    for name in "AB":
+        rows = [plan_host(cluster.fabric(), name, {}, 16) for cluster in (before, after)]
+        assert rows[0] == rows[1]
+        to_c = [flow for flow in rows[1].flows.values() if ("eth_dst", host_mac("C")) in flow.match]
+        assert len(to_c) >= 3
+    if comes == "not at all":
+        texts = [problem.text for problem in problems_of(after)]
+        assert "C was connected before the controller started anew, and has not come back" in texts
+        assert not any("C is not connected" in text for text in texts)
+
+
+def test_rows_of_the_store_that_make_no_sense_bring_no_host_back() -> None:
+    good = host_row(wired("C"), wired("C").members["C"], None, 0.0)
+    of_a = host_row(wired("A"), wired("A").members["A"], None, 0.0)
+    rows = {
+        "C": good,
+        "D": replace(good, name="D", datapath_id="no number"),
+        "E": replace(of_a, name="E", datapath_id="e"),
+        "bad name": replace(good, name="bad name", mac="06:00:00:00:47:00", nic_names={}),
+        "G": replace(good, name="G", mac="m", nic_names={}),
+        "H": replace(good, name="H", mac="06:00:00:00:48:00", nic_names={9999: "eth0"}),
+        "I": replace(good, name="I", mac="06:00:00:00:49:00", nic_macs={}),
+        "J": replace(good, name="J", mac="06:00:00:00:4a:00", nic_names={}, away_since_s=5.0),
+        "F": replace(good, name="F", mac="06:00:00:00:46:00", nic_macs={}, nic_names={}),
+    }
+    cluster = wired("AB")
+    cluster.started, cluster.started_s = False, 0.0
+    cluster.remember(Remembered(rows))
+    for member in cluster.members.values():
+        member.reports_probes = True
+    assert cluster.may_start(TAKEOVER_GRACE_S + 0.1)
+    recall(cluster, TAKEOVER_GRACE_S + 0.1)
+    assert cluster.members.keys() == {"A", "B", "C", "F"}
+    assert not cluster.faults and cluster.fabric().hosts.keys() == cluster.members.keys()
 
 
 def test_without_a_memory_all_is_as_ever() -> None:
