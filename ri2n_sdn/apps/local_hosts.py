@@ -7,6 +7,7 @@ from typing import Any
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.identity import name_fault
 from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.errors import BadInput, NotAvailable
 
@@ -15,6 +16,7 @@ __all__ = ["list_hosts", "retire_host"]
 # The thread that writes rows looks every quarter of a second, and a write takes up to 5 s.
 _STORED_S = 6.0
 _LOOK_S = 0.02
+_SHOWN = 64
 _KEYS = {"op", "as", "name", "dry_run", "force"}
 
 
@@ -84,9 +86,9 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
 
     `dry_run`: only say what would happen. `force`: also when jobs or reservations name it; they
     stay, and wait for it. To retire a host that is not known is no error, and does nothing. Raises
-    BadInput when the host is connected, when cluster.yaml names it (it would be awaited again), and
-    without `force` when a job or reservation does. Raises NotAvailable when another controller is
-    in charge.
+    BadInput when no host can have the name, when the host is connected, when cluster.yaml names it
+    (it would be awaited again), and without `force` when a job or reservation does. Raises
+    NotAvailable when another controller is in charge.
     """
     unknown = request.keys() - _KEYS
     if unknown:
@@ -100,6 +102,8 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
     dry_run, force = flags
     document = next((each for each in list_hosts(cluster)["hosts"] if each["name"] == name), None)
     if document is None:
+        if name_fault(name) is not None:
+            raise BadInput(f"name: {name[:_SHOWN]!a} is not the name of a host")
         return {"retired": False, "known": False, "jobs": [], "reservations": [], "stored": True}
     if cluster.passive is not None:
         raise NotAvailable(f"this controller stands by ({cluster.passive}): ask the other one")

@@ -106,6 +106,15 @@ def test_a_retired_host_is_gone_from_status_and_store(sandbox: Sandbox) -> None:
     assert set(hosts(sandbox)) == set("ABC")
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a b", 65536 * "x"])
+def test_what_is_no_name_of_a_host_is_a_mistake(sandbox: Sandbox, name: str) -> None:
+    """Not like a host that is retired already: there the command has nothing to do."""
+    ended = run(sandbox, "retire", name, "--yes")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "is not the name of a host" in ended.stderr
+    assert ended.stderr.count("\n") == 1 and len(ended.stderr) < 200 and "\x1b" not in ended.stderr
+
+
 @pytest.mark.long
 def test_a_replaced_host_keeps_its_place(sandbox: Sandbox) -> None:
     without_d(sandbox)
