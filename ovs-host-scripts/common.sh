@@ -21,9 +21,10 @@ readonly FIRST_GUEST_PORT=2001 MAX_EXTRA_MACS=256
 # never an error when a message cannot be printed.
 
 LOG_FORMAT=${RI2N_LOG_FORMAT:-text} # what options say; it counts from begin_log on
-LOG_AS=text LOG_FD=2
+LOG_AS=text LOG_FD=2 LOG_NAME=ri2n.$PROGRAM
 # So many bytes of a message are kept, and so many messages are remembered.
-readonly MAX_MESSAGE=8192 MAX_SAID=100
+MAX_MESSAGE=8192
+readonly MAX_SAID=100
 # Where this is a number: for so many seconds, a message that comes again is held back.
 HOLD_S=''
 # The messages that were written less than HOLD_S ago. No text is ever an index: bash would carry
@@ -95,22 +96,36 @@ event() { # event LEVEL TEXT PLACE: nothing is written of what is held back
 
 # An event without a place is a line of another program, or tells of other lines.
 write_event() { # write_event LEVEL TEXT PLACE LEFT-OUT
-    local text time_us=${EPOCHREALTIME/[.,]/} stamp TZ=UTC0
+    local text
     printable "$2"
     text=$PRINTABLE
     if [[ $LOG_AS == json ]]; then
-        text=${text//\\/\\\\}
-        text="\"message\": \"${text//\"/\\\"}\"${3:+, \"where\": \"$3\"}${4:+, \"left_out\": $4}"
-        printf -v stamp '%(%Y-%m-%dT%H:%M:%S)T' "${time_us%??????}"
-        stamp=$stamp.${time_us: -6:3}Z
-        { printf '{"time": "%s", "level": "%s", "logger": "ri2n.%s", %s}\n' \
-            "$stamp" "$1" "$PROGRAM" "$text" >&"$LOG_FD"; } 2>/dev/null || true
+        json_event "$1" "$text" "$3" "$4"
+        { printf '%s\n' "$EVENT" >&"$LOG_FD"; } 2>/dev/null || true
     elif [[ $1 == info && -n $3 ]]; then
         printf '%s\n' "$text" 2>/dev/null || true
     else
         [[ $1 != warning || -z $3 ]] || text="warning: $text"
         printf '%s\n' "${3:+$PROGRAM: }$text" >&2 2>/dev/null || true
     fi
+}
+
+# json_event LEVEL TEXT PLACE LEFT-OUT [JOB]: set EVENT to a JSON object with the keys of the
+# controller's log. TEXT is printable ASCII.
+json_event() {
+    local text time_us=${EPOCHREALTIME/[.,]/} stamp TZ=UTC0
+    json_string "$2"
+    text="\"message\": $JSON_STRING${3:+, \"where\": \"$3\"}${4:+, \"left_out\": $4}"
+    printf -v stamp '%(%Y-%m-%dT%H:%M:%S)T' "${time_us%??????}"
+    stamp=$stamp.${time_us: -6:3}Z
+    printf -v EVENT '{"time": "%s", "level": "%s", "logger": "%s", %s}' \
+        "$stamp" "$1" "$LOG_NAME" "$text${5:+, \"job\": \"$5\"}"
+}
+
+# json_string TEXT: set JSON_STRING to a printable text as a JSON string.
+json_string() {
+    local text=${1//\\/\\\\}
+    JSON_STRING="\"${text//\"/\\\"}\""
 }
 
 # printable TEXT: set PRINTABLE to the text on one line, of bounded length. Where it has characters
@@ -338,6 +353,34 @@ bridge_guests() {
 # set.
 ssl_files() {
     vsctl get-ssl | sed -n 's/^\(Private key\|Certificate\|CA Certificate\): //p' | xargs
+}
+
+# ssl_file TITLE: the file that Open vSwitch uses as its `Certificate` or `CA Certificate`; empty
+# when none is set.
+ssl_file() { vsctl get-ssl 2>/dev/null | sed -n "s/^$1: //p"; }
+
+# Of a file of certificates, so much is read.
+readonly MAX_CERTIFICATE_BYTES=262144 MAX_CERTIFICATES=8
+
+# first_end FILE: print the Unix time at which the first of the certificates in a PEM file ends.
+# Fails where there is none, or one that cannot be read.
+first_end() {
+    local line block='' count=0 end first=''
+    [[ -f $1 ]] || return 1
+    while IFS= read -r line && ((count < MAX_CERTIFICATES)); do
+        case $line in
+        *'-----BEGIN CERTIFICATE-----'*) block=$line$'\n' ;;
+        *'-----END CERTIFICATE-----'*)
+            count=$((count + 1))
+            end=$(openssl x509 -noout -enddate <<<"$block$line" 2>/dev/null) || return 1
+            end=$(date -u -d "${end#notAfter=}" +%s 2>/dev/null) || return 1
+            [[ $end =~ ^-?[0-9]{1,15}$ ]] || return 1
+            if [[ -z $first ]] || ((end < first)); then first=$end; fi
+            ;;
+        *) block+=$line$'\n' ;;
+        esac
+    done < <({ head -c "$MAX_CERTIFICATE_BYTES" "$1" && echo; } 2>/dev/null | tr -d '\0')
+    [[ -n $first ]] && printf '%s' "$first"
 }
 
 # read_link DEVICE: sets LINK_INDEX, LINK_MAC (empty when it is no Ethernet device), LINK_MTU,

@@ -2,7 +2,13 @@
 # Shared by Slurm's prolog and epilog and by reconcile: ri2n.conf, messages, the folder of each job.
 
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-PROGRAM=${0##*/}
+# shellcheck source=ovs-host-scripts/common.sh
+source "$HERE/../common.sh" || {
+    # A prolog or epilog that fails would drain the node.
+    logger -t ri2n-slurm -p daemon.err -- "$0: the host scripts are not in ${HERE%/*}: install them"
+    exit 0
+}
+LOG_NAME=ri2n.slurm.$PROGRAM
 
 # Longer options are refused; spank_ri2n.c refuses them, too.
 readonly MAX_OPTION_BYTES=1024
@@ -12,6 +18,12 @@ readonly MAX_HOSTS=4096
 readonly CALL_LIMIT_S=8 ASK_LIMIT_S=2
 # Slurm lets processes end after their time limit (KillWait), and then the epilog ends the job.
 readonly END_SLACK_S=60
+# All scripts of a node together write so many messages at once, and later one in so many seconds.
+# So nobody fills the disk by jobs that fail. Each job has processes of its own, so the count is in
+# a file.
+readonly MAX_BURST=100 REFILL_S=3
+# A message in JSON is written in one piece, and syslog takes it whole.
+MAX_MESSAGE=600
 
 # ri2n.conf, in the order of the file that comes with the scripts
 # shellcheck disable=SC2034 # the scripts that read this file use it
@@ -27,13 +39,72 @@ DB=
 RUN_DIR=
 JOB_CONFIG=
 
-# A line for the administrator: syslog, the file of `log`, and a terminal if there is one.
+TO_STDERR=no # whether messages go to standard error, too; to a terminal they always do
+
+# report LEVEL TEXT [JOB]: a line for the administrator, to syslog, to the file of `log`, and to a
+# terminal if there is one. LEVEL is info, warning or error. JOB is the job that TEXT names; without
+# it the message is about the job of prolog and epilog, if there is one.
 report() {
-    local line="$PROGRAM: ${SLURM_JOB_ID:+job $SLURM_JOB_ID: }$*"
-    logger -t ri2n-slurm -p daemon.notice -- "$line" 2>/dev/null
-    [[ -z $LOG ]] || printf '%(%F %T)T %s\n' -1 "$line" 2>/dev/null >>"$LOG"
-    if [[ -t 2 ]]; then printf '%s\n' "$line" >&2; fi
+    local depth=1 text=$2 job=${3:-${SLURM_JOB_ID-}}
+    # The place that is told is that of who has found the trouble.
+    while [[ ${FUNCNAME[depth]} =~ ^(trouble|refuse|tell)$ ]]; do depth=$((depth + 1)); done
+    [[ -n ${3-} || -z $job ]] || text="job $job: $text"
+    [[ $job =~ ^[0-9]{1,10}$ ]] || job=''
+    take_turn || return 0
+    tell_left_out "$LEFT_OUT"
+    write_report "$1" "$text" "${BASH_SOURCE[depth]##*/}:${BASH_LINENO[depth - 1]}" '' "$job"
     return 0
+}
+
+tell_left_out() { # tell_left_out COUNT
+    (($1 == 0)) ||
+        write_report warning "$1 more messages were left out: too many came at once" '' "$1" ''
+}
+
+write_report() { # write_report LEVEL TEXT PLACE LEFT-OUT JOB
+    local line priority=notice LOG_AS=$LOG_FORMAT LC_ALL=C
+    case $1 in
+    warning) priority=warning ;;
+    error) priority=err ;;
+    esac
+    printable "$2"
+    line="$PROGRAM: $PRINTABLE"
+    if [[ $LOG_FORMAT == json ]]; then
+        json_event "$1" "$PRINTABLE" "$3" "$4" "$5"
+        line=$EVENT
+    fi
+    logger --size 4096 -t ri2n-slurm -p "daemon.$priority" -- "$line" 2>/dev/null
+    if [[ -n $LOG ]]; then
+        local stamp=''
+        [[ $LOG_FORMAT == json ]] || printf -v stamp '%(%F %T)T ' -1
+        printf '%s\n' "$stamp$line" 2>/dev/null >>"$LOG"
+    fi
+    if [[ -t 2 || $TO_STDERR == yes ]]; then printf '%s\n' "$line" >&2; fi
+}
+
+# take_turn: whether one more message may be written; else it is counted. Sets LEFT_OUT to how many
+# were left out before it. Where the count cannot be kept, every message is written.
+take_turn() {
+    local turns='' filled_s='' left='' grown result=0
+    LEFT_OUT=0
+    { make_state_dir && exec 6<>"$STATE_DIR/.said" && flock -w 1 6; } 2>/dev/null || return 0
+    read -r turns filled_s left <&6
+    if [[ ! "$turns $filled_s $left" =~ ^[0-9]{1,3}\ [1-9][0-9]{0,11}\ [0-9]{1,9}$ ]] ||
+        ((filled_s > EPOCHSECONDS)); then # it is the first, or the clock was set back
+        turns=$MAX_BURST filled_s=$EPOCHSECONDS left=${left//[!0-9]/}
+    fi
+    turns=$((10#$turns)) left=$((10#0${left:0:9}))
+    grown=$(((EPOCHSECONDS - filled_s) / REFILL_S))
+    filled_s=$((filled_s + grown * REFILL_S))
+    turns=$((turns + grown < MAX_BURST ? turns + grown : MAX_BURST))
+    if ((turns > 0)); then
+        turns=$((turns - 1)) LEFT_OUT=$left left=0
+    else
+        left=$((left + 1)) result=1
+    fi
+    printf '%d %d %d\n' "$turns" "$filled_s" "$left" 2>/dev/null >"$STATE_DIR/.said"
+    exec 6>&-
+    return "$result"
 }
 
 # The file is beside slurm.conf, or in /etc/slurm where Slurm has its configuration from the
@@ -67,6 +138,7 @@ set_key() {
         fits "$value" '^(auto|cgroup|slurm-cgroup|uid)$' \
             "must be auto, cgroup, slurm-cgroup or uid" && MARK_BY=$value
         ;;
+    log-format) fits "$value" '^(text|json)$' "must be text or json" && LOG_FORMAT=$value ;;
     id-prefix)
         fits "$value" '^[a-z][a-z0-9_-]{0,30}$' "must be lower-case letters, digits, - and _" &&
             ID_PREFIX=$value

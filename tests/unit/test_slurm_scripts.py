@@ -59,8 +59,8 @@ class Site:
         return code
 
     def settle(self) -> None:
-        """Wait until the reconcile that the first prolog has started has ended."""
-        if self.state.exists() and os.geteuid() == 0:
+        """Wait until the reconcile that the first prolog of a job has started has ended."""
+        if list(self.state.glob("[0-9]*")) and os.geteuid() == 0:
             deadline_s = time.monotonic() + WAIT_S
             while not (self.state / ".reconciled").exists():
                 assert time.monotonic() < deadline_s, self.told()
@@ -196,8 +196,9 @@ def test_a_closed_node_fails_the_job_or_itself(site: Site, status: int, code: in
 def test_a_job_begin_that_hangs_is_ended(
     site: Site, lines: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripts = site.folder / "copy"
-    scripts.mkdir()
+    scripts = site.folder / "copy" / "slurm"
+    scripts.mkdir(parents=True)
+    (scripts.parent / "common.sh").symlink_to(SCRIPTS.parent / "common.sh")
     for path in SCRIPTS.iterdir():
         text = path.read_text().replace("CALL_LIMIT_S=8", "CALL_LIMIT_S=1")
         (scripts / path.name).write_text(text.replace('"$WAIT_S")', "0)"))
