@@ -49,12 +49,23 @@ exit_code() {
     esac
 }
 
-# Print a JSON string. Names and addresses hold no control characters; quotes and backslashes are
-# escaped all the same.
+# Texts of UTF-8 (RFC 3629): no byte alone, no longer form than needed, no half of a pair.
+readonly UTF8=$'^([^\x80-\xff]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|'\
+$'[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|'\
+$'[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})*$'
+
+# Print a JSON string. A device may have any bytes in its name. Characters that end a line or change
+# a terminal are escapes, as in messages; where the text is no UTF-8, all that is not ASCII.
 quote() {
-    local text=${1//\\/\\\\}
-    text=${text//[[:cntrl:]]/ }
-    printf '"%s"' "${text//\"/\\\"}"
+    local LC_ALL=C LOG_AS=text
+    printable "$1"
+    if [[ ! $PRINTABLE =~ $UTF8 ]]; then
+        # shellcheck disable=SC2034 # printable reads it
+        LOG_AS=json
+        printable "$1"
+    fi
+    json_string "$PRINTABLE"
+    printf '%s' "$JSON_STRING"
 }
 
 join() { # join SEPARATOR ITEM ...

@@ -167,6 +167,46 @@ def test_nobody_reads_what_it_says(script: Script) -> None:
         (script.folder / "done").unlink()
 
 
+EXAMINE = f"source {SCRIPTS}/examine.sh\n"
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_string_of_json_is_one_whatever_bytes_a_name_has(script: Script, locale: str) -> None:
+    texts = {
+        HOSTILE: ESCAPED,
+        **{
+            text.encode(): text
+            for text in ('f\u00fcr "\u20ac" \\', "\U0001f600 ok", "\u00e9" * 4000)
+        },
+        # Bytes alone, too few of them, longer forms than needed, halves of pairs, and too large.
+        **{
+            bad + b".": "".join(f"\\x{byte:02x}" for byte in bad) + "."
+            for bad in (b"\xff", b"\xe2\x82", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80")
+        },
+    }
+    for content, wanted in texts.items():
+        (script.folder / "hostile").write_bytes(content)
+        done = script.run(f'{EXAMINE}quote "$HOSTILE"', LC_ALL=locale)
+        assert json.loads(done.stdout.decode()) == wanted
+    # Where a long text is cut off, half a character is left.
+    (script.folder / "hostile").write_bytes(b"a" + "\u00e9".encode() * 5000)
+    done = script.run(f'{EXAMINE}quote "$HOSTILE"', LC_ALL=locale)
+    assert json.loads(done.stdout.decode()).endswith(" bytes more)")
+
+
+def test_what_host_doctor_finds_is_json_whatever_bytes_a_name_has(script: Script) -> None:
+    doctor = (SCRIPTS / "host-doctor").read_text()
+    show = re.search(r"^print_json\(\) \{\n.*?^\}\n", doctor, flags=re.M | re.S)
+    assert show is not None
+    lines = 'finding bad NICs "NIC $HOSTILE is down" "look at $HOSTILE"\nprint_json\n'
+    done = script.run(f"{EXAMINE}{show[0]}{lines}")
+    (found,) = json.loads(done.stdout.decode())["findings"]
+    assert found == {
+        **{"check": "NICs", "verdict": "bad"},
+        **{"seen": f"NIC {ESCAPED} is down", "advice": f"look at {ESCAPED}"},
+    }
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_form_that_there_is_not_is_refused(name: str, tmp_path: Path) -> None:
     # Without the refusal, the script would find no Open vSwitch, and leave this machine alone.
