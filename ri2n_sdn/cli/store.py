@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -36,6 +37,8 @@ StateDir = Annotated[
 
 NAME = "ri2n.db"
 _TOOL_S = 60.0
+# AT_FDCWD and RENAME_NOREPLACE of Linux.
+_HERE, _NO_REPLACE = -100, 1
 # What people ask for, by table, and the column that names a row.
 _SHOWN = {
     **{"Host": "name", "Network": "name", "Job": "id", "Reservation": "id", "Policy": "name"},
@@ -231,21 +234,46 @@ def _copy(source: Path, folder: Path | None) -> Iterator[Path]:
 
 
 def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
-    """Give a copy its name, whole and on the disk. Without `replace` no file is replaced."""
+    """Give a copy its name, whole and on the disk. Without `replace` no file is replaced.
+
+    A name is taken in one step: who is killed leaves the whole file there, or nothing.
+    """
     with copy.open("rb") as file:
         os.fsync(file.fileno())
-    if not replace:
-        # An empty file has the name first. A link would need a file system that has links, which
-        # those of USB sticks have not.
+    if replace:
+        copy.replace(target)
+    else:
         try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            _take_name(copy, target)
         except FileExistsError:
             raise BadInput(f"{target}: is there already") from None
         except OSError as error:
             raise NotAvailable(f"{target}: {error.strerror}") from None
-    copy.replace(target)
     handle = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _take_name(copy: Path, target: Path) -> None:
+    """Give a copy a name that nothing has. Raises OSError; FileExistsError where something has it.
+
+    File systems without links, such as those of USB sticks, can rename without replacing; those of
+    the network that cannot do that have links.
+    """
+    try:
+        os.link(copy, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        _rename(copy, target)
+
+
+def _rename(copy: Path, target: Path) -> None:
+    # Python's own functions replace what has the name.
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(copy), os.fsencode(target)
+    if libc.renameat2(_HERE, names[0], _HERE, names[1], _NO_REPLACE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(target))

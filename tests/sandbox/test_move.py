@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -12,10 +13,14 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster.sandbox import SCHEMA, Sandbox, execute
+from ri2n_sdn.cli import store as store_command
 from ri2n_sdn.cli.store import contents, export
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.store.files import prepare_file
 from tests.unit.commands import Ended, ri2n
+from tests.waiting import LONG_S
+
+from .forked import fork
 
 
 def store(folder: Path, *arguments: str) -> Ended:
@@ -42,21 +47,70 @@ def test_a_file_goes_out_and_in_again(tmp_path: Path) -> None:
     assert sorted(path.name for path in new.iterdir()) == ["ri2n.db"]
 
 
+def no_link(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 def test_a_file_goes_where_there_are_no_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on most USB sticks, by which it may be taken to another machine."""
-
-    def link(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, "link", no_link)
     prepare_file(tmp_path / "ri2n.db")
     file = tmp_path / "moved"
     export(file, tmp_path)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and contents(file)["Job"] == []
     with pytest.raises(BadInput, match="is there already"):
         export(file, tmp_path)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_is_there_in_the_last_moment_stays(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_file(tmp_path / "ri2n.db")
+    file = tmp_path / "moved"
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    take = store_command._take_name
+
+    def too_late(copy: Path, target: Path) -> None:
+        target.write_text("somebody else's")
+        take(copy, target)
+
+    monkeypatch.setattr(store_command, "_take_name", too_late)
+    with pytest.raises(BadInput, match="is there already"):
+        export(file, tmp_path)
+    assert file.read_text() == "somebody else's"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["moved", "ri2n.db"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_who_is_killed_leaves_the_whole_file_or_none(
+    links: bool, named: bool, tmp_path: Path
+) -> None:
+    """Before and after the one step in which the file gets its name."""
+    prepare_file(tmp_path / "ri2n.db")
+    file = tmp_path / "moved"
+    before = (
+        "import os, signal\n"
+        "from ri2n_sdn.cli import store\n"
+        "def no_link(*_, **__): raise PermissionError(1, 'no links')\n"
+        f"if not {links}: os.link = no_link\n"
+        "take = store._take_name\n"
+        "def dies(copy, target):\n"
+        f"    if {named}: take(copy, target)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "store._take_name = dies\n"
+    )
+    argv = ["store", "export", "--state-dir", str(tmp_path), str(file)]
+    process = fork(before, argv, tmp_path / "log")
+    assert process.wait(LONG_S) == -signal.SIGKILL, (tmp_path / "log").read_text()
+    assert file.exists() == named
+    if not named:
+        export(file, tmp_path)
+    assert contents(file)["Job"] == [] and stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 @pytest.mark.long
