@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,9 @@ def session_files(folder: Path | None) -> Iterator[None]:
 
     Without a folder there is one for this process. It is removed at the end, or by the next process
     when this one is killed: whoever lives has a lock of the own folder, and the dead have none.
-    The files are for nobody else, whatever the umask was. Raises NotAvailable when a folder cannot
-    be used.
+    The files are for nobody else, whatever the umask was. A session that cannot be kept later,
+    because the disk is full, is a line in the log. Raises NotAvailable when a folder cannot be
+    used.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))
@@ -37,9 +39,37 @@ def session_files(folder: Path | None) -> Iterator[None]:
         else:
             _claim(folder)
         os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
+        stack.enter_context(_said_plainly(folder))
         if "nicegui" in sys.modules:
             _LOG.warning("NiceGUI was imported before; sessions may be kept elsewhere")
         yield
+
+
+@contextlib.contextmanager
+def _said_plainly(folder: Path) -> Iterator[None]:
+    """Let the log say in one line, and not by a trace of NiceGUI, that a session is not kept.
+
+    Nothing of the code has failed then. Whoever has logged in is in, as long as this process runs.
+    """
+
+    def plain(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, OSError) and any(
+            frame.f_globals.get("__name__", "").startswith("nicegui.persistence")
+            for frame, _ in traceback.walk_tb(error.__traceback__)
+        ):
+            record.name = _LOG.name
+            record.msg = "%s: %s: logins are not kept, and end when this process does"
+            record.args = (folder, error.strerror or error)
+            record.exc_info = record.exc_text = None
+        return True
+
+    log = logging.getLogger("nicegui")
+    log.addFilter(plain)
+    try:
+        yield
+    finally:
+        log.removeFilter(plain)
 
 
 def _claim(folder: Path) -> None:

@@ -186,6 +186,29 @@ def test_strangers_cannot_fill_the_log(controller: FakeController) -> None:
         assert web.log().count("nicegui: ") < 300 and web.log().count("Traceback") < 300
 
 
+FULL = """
+import errno, os, pathlib
+def write_text(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+pathlib.Path.write_text = write_text
+"""
+
+
+def test_a_full_disk_keeps_nobody_out_and_is_one_line_for_each_login(
+    controller: FakeController,
+) -> None:
+    with web_process(controller.socket, "--require-tokens", gui=True, before=FULL) as web:
+        wait_until(lambda: web.get("/metrics", TOKENS["viewer"]).status == 200, web.log)
+        for _ in range(3):
+            visitor = Visitor(web)
+            visitor.log_in("viewer")
+            assert visitor.ask("/")[0] == 200
+        said = "No space left on device: logins are not kept"
+        wait_until(lambda: web.log().count(said) == 3, web.log)
+        # The first line names the address.
+        assert web.log().count("\n") == 4
+
+
 def test_one_address_cannot_take_all_places(web: WebProcess) -> None:
     """Neither by WebSockets, which need no login, nor by connections that say nothing."""
     visitor = Visitor(web)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import fcntl
+import logging
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
+from nicegui import background_tasks, core
+from nicegui.persistence import FilePersistentDict
 
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.session_files import session_files
@@ -79,3 +84,42 @@ def test_a_named_folder_stays(temporary: Path) -> None:
     with session_files(folder):
         assert os.environ["NICEGUI_STORAGE_PATH"] == str(folder)
     assert folder.is_dir() and names(temporary) == {"sessions"}
+
+
+def keep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let NiceGUI keep a session in this folder, as it does when somebody logs in."""
+
+    async def run() -> None:
+        monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
+        FilePersistentDict(folder / "storage-user-x.json")["login"] = {"number": "secret"}
+        await asyncio.gather(*background_tasks.running_tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what is done when a task has ended
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_is_one_line_and_no_trace(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write_text(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = temporary / "sessions"
+    with session_files(folder):
+        keep(folder, monkeypatch)
+        assert "secret" in (folder / "storage-user-x.json").read_text()
+        assert "not kept" not in caplog.text
+        caplog.clear()
+        monkeypatch.setattr(Path, "write_text", write_text)
+        keep(folder, monkeypatch)
+        (record,) = caplog.records
+        said = "No space left on device: logins are not kept, and end when this process does"
+        assert record.getMessage() == f"{folder}: {said}"
+        assert (record.name, record.levelno, record.exc_info) == ("ri2n.web", logging.ERROR, None)
+        # What else NiceGUI has to say stays as it is.
+        try:
+            raise OSError(errno.ENOSPC, "elsewhere")
+        except OSError:
+            logging.getLogger("nicegui").exception("a page has failed")
+        assert caplog.records[1].exc_info and caplog.messages[1] == "a page has failed"
+    assert logging.getLogger("nicegui").filters == []
