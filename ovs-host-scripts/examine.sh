@@ -10,6 +10,7 @@
 VERDICTS=() CHECKS=() SEEN=() ADVICE=()
 readonly OLDEST_OVS=2017                     # 2.17
 readonly MAX_QUEUE_FRAMES=1000                  # frames: 5 ms at 2.4 Gbit/s; host-up gives no more
+readonly CERTIFICATE_LEFT_DAYS=30               # as `ri2n doctor` for those of the controller
 # The top 16 bits of cookies, in hex.
 readonly OURS=5232 LEARNED=5233 STARTUP=5249 JOB=524a FAILED=524b
 readonly HELPER_PROGRAM=/usr/local/lib/ri2n/ri2n-reorder
@@ -95,6 +96,7 @@ examine() {
     look_at_mtus
     look_at_floods
     look_at_controllers
+    look_at_certificates
     look_at_flows
     look_at_limit
     TAP_LINES=() HELPER_RUNS=no
@@ -322,6 +324,28 @@ controller_advice() { # controller_advice TARGET WHY
         ;;
     *) echo "is the controller running, and is there a way to it?" ;;
     esac
+}
+
+# The files that Open vSwitch uses for TLS. It reads new ones by itself, for its next connection.
+look_at_certificates() {
+    local title path end day shown=()
+    for title in Certificate 'CA Certificate'; do
+        path=$(ssl_file "$title")
+        [[ -n $path ]] || continue
+        if ! end=$(first_end "$path"); then
+            finding warning TLS "$path has no certificate that can be read" \
+                "put it there, or give host-up another file; where openssl is missing, install it"
+            continue
+        fi
+        day=$(date -u -d "@$end" +%F)
+        if ((end <= EPOCHSECONDS)); then
+            finding bad TLS "$path has ended on $day" "put a new one there"
+        elif ((end - EPOCHSECONDS < CERTIFICATE_LEFT_DAYS * 86400)); then
+            finding warning TLS "$path ends on $day" "put a new one there"
+        fi
+        shown+=("$path until $day")
+    done
+    [[ ${#shown[@]} -eq 0 ]] || fine TLS "$(join ', ' "${shown[@]}")"
 }
 
 look_at_flows() {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+import ssl
 import struct
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-__all__ = ["certificate_times", "first_end_s"]
+__all__ = ["certificate_times", "first_end_s", "peer_end_s"]
 
 
 def first_end_s(*paths: Path | None) -> float | None:
@@ -24,6 +27,18 @@ def first_end_s(*paths: Path | None) -> float | None:
         except (OSError, ValueError):
             continue
     return min(ends, default=None)
+
+
+def peer_end_s(certificate: Mapping[str, Any]) -> float | None:
+    """The Unix time, 0 at least, at which the certificate of a TLS peer ends.
+
+    `certificate` is what `ssl.SSLSocket.getpeercert` returns. The result is None when it does not
+    say that in a way that can be read.
+    """
+    try:
+        return float(max(0, ssl.cert_time_to_seconds(certificate["notAfter"])))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def certificate_times(path: Path) -> tuple[datetime, datetime]:

@@ -102,7 +102,9 @@ class Member:
 
     What is wrong: `faults` are failures of this host alone, by what was tried last. `emptied_s` is
     when its tables were found empty last, and `emptied` how often again in a row. `repairs` is how
-    many audits in a row found rows that were missing or unknown.
+    many audits in a row found rows that were missing or unknown. `certificate_ends_s` is the Unix
+    time at which the certificate ends with which it connected last; None when there was none, or
+    it does not say that.
     """
 
     name: str
@@ -137,6 +139,7 @@ class Member:
     planned_jobs: HostJobs = NO_JOBS
     held_jobs: HostJobs = NO_JOBS
     jobs_known: bool = True
+    certificate_ends_s: float | None = None
 
     @property
     def has_taps(self) -> bool:

@@ -251,6 +251,7 @@ class ConnectionApp(OSKenApp):
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
         candidate.control_port = channel.reached_at_port
         candidate.taps = taps
+        candidate.certificate_ends_s = channel.datapath.ri2n_certificate_ends_s
         candidate.datapath, candidate.hash_algorithm = _datapath(
             body.serial_num.decode("utf-8", "replace")
         )

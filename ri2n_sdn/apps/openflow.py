@@ -34,6 +34,7 @@ from ri2n_sdn.apps import wellformed
 from ri2n_sdn.apps.budget import Budget
 from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.doorkeeper import Doorkeeper
+from ri2n_sdn.certificates import peer_end_s
 from ri2n_sdn.errors import NotAvailable
 
 __all__ = [
@@ -197,6 +198,8 @@ class _Datapath(controller.Datapath):
     """
     ri2n_names: frozenset[str] | None = None
     """The names in its certificate; None when certificates are not checked."""
+    ri2n_certificate_ends_s: float | None = None
+    """The Unix time at which its certificate ends; None when it has none, or does not say that."""
     heard_s = 0.0
     """When something was read from the switch last, on the monotonic clock."""
     place: socket.socket | None = None
@@ -423,7 +426,7 @@ class _Controller(controller.OpenFlowController):
 
     def _serve(self, connection: socket.socket, address: Any) -> None:
         plain = connection
-        names: frozenset[str] | None = None
+        certificate: Mapping[str, Any] | None = None
 
         def admitted() -> None:
             with self._lock:
@@ -436,11 +439,13 @@ class _Controller(controller.OpenFlowController):
                 # socket is wrapped.
                 connection = self.context.wrap_socket(connection.dup(), server_side=True)
                 if self.context.verify_mode == ssl.CERT_REQUIRED:
-                    names = _names(connection.getpeercert() or {})
+                    certificate = _certificate_of(connection)
             datapath = _Datapath(connection, address)
             datapath._admitted = admitted
             datapath.place = plain
-            datapath.ri2n_names = names
+            if certificate is not None:
+                datapath.ri2n_names = _names(certificate)
+                datapath.ri2n_certificate_ends_s = _certificate_ends_s(certificate)
             try:
                 datapath.serve()
             finally:
@@ -448,6 +453,11 @@ class _Controller(controller.OpenFlowController):
         except _Malformed as error:
             handler_drops.add("closed_malformed")
             _LOG.warning("%s:%s dropped: %s", *address[:2], error)
+        except ssl.SSLCertVerificationError as error:
+            handler_drops.add("certificates_refused")
+            _LOG.warning(
+                "%s:%s dropped: its certificate is not good: %s", *address[:2], error.verify_message
+            )
         except Exception as error:
             _LOG.warning("%s:%s dropped: %s: %s", *address[:2], type(error).__name__, error)
         finally:
@@ -460,6 +470,23 @@ class _Controller(controller.OpenFlowController):
 def set_expendable(expendable: Callable[[], Iterable[_Datapath]]) -> None:
     """Set the function that names the connections that may end when all places are taken."""
     _Controller.expendable = staticmethod(expendable)
+
+
+def _certificate_of(connection: ssl.SSLSocket) -> Mapping[str, Any]:
+    """The certificate of a peer, which was verified. Raises _Malformed when it makes no sense."""
+    try:
+        return connection.getpeercert() or {}
+    except (ssl.SSLError, ValueError):
+        handler_drops.add("certificates_unreadable")
+        raise _Malformed("its certificate cannot be read") from None
+
+
+def _certificate_ends_s(certificate: Mapping[str, Any]) -> float | None:
+    """The Unix time at which a certificate ends; None, and counted, when it does not say that."""
+    ends_s = peer_end_s(certificate)
+    if ends_s is None:
+        handler_drops.add("certificates_unreadable")
+    return ends_s
 
 
 def _names(certificate: Mapping[str, Any]) -> frozenset[str]:

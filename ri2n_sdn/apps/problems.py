@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member
 from ri2n_sdn.apps.patience import MUTE_S
@@ -15,6 +16,9 @@ __all__ = ["problems_of"]
 
 # So many problems of one kind are shown; for the others, their number.
 _MAX_SHOWN = 20
+
+# A certificate is told of when it ends within this time, as by the alert RI2NHostCertificateEnds.
+_CERTIFICATE_LEFT_S = 14 * 86400.0
 
 _CHECK_CABLE = "check its cable and its switch port"
 
@@ -35,6 +39,7 @@ def problems_of(cluster: Cluster) -> list[Problem]:
                 for member in cluster.members.values()
                 for problem in _of_member(cluster, member)
             ),
+            *_certificates(cluster),
             *_missing(cluster),
             *_not_back(cluster),
             *_pairs_apart(fabric),
@@ -140,6 +145,33 @@ def _of_helper(member: Member) -> Iterator[Problem]:
             f"{name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
         )
         yield Problem("warning", text, "if it hangs, run systemctl restart ri2n-reorder there")
+
+
+def _certificates(cluster: Cluster) -> Iterator[Problem]:
+    """Certificates of hosts that have ended or will soon, the first one first.
+
+    A connection goes on when its certificate has ended; but after it, none is let in. The host
+    uses a new certificate from its next connection on.
+    """
+    now_s = time.time()
+    ending = sorted(
+        (member.certificate_ends_s, member.name)
+        for member in cluster.members.values()
+        if member.certificate_ends_s is not None
+        and member.certificate_ends_s - now_s < _CERTIFICATE_LEFT_S
+    )
+    advice = "put a new one there; where it is there already, run ri2n reload here"
+    for ends_s, name in ending[:_MAX_SHOWN]:
+        day = datetime.fromtimestamp(ends_s, timezone.utc).date()
+        if ends_s > now_s:
+            yield Problem("warning", f"{name}: its certificate ends on {day}", advice)
+        else:
+            away = cluster.members[name].channel is None
+            text = f"{name}: its certificate has ended on {day}, so it cannot connect again"
+            yield Problem("bad" if away else "warning", text, advice)
+    if len(ending) > _MAX_SHOWN:
+        more = len(ending) - _MAX_SHOWN
+        yield Problem("warning", f"{more} more hosts have a certificate that ends soon", advice)
 
 
 def _missing(cluster: Cluster) -> Iterator[Problem]:

@@ -38,13 +38,15 @@ _KEY_BYTES = 6
 class HostFacts(NamedTuple):
     """What is known of a host beside the fabric. `address` is None while it is away.
 
-    `reports`: its helper has reported lately.
+    `reports`: its helper has reported lately. `certificate_ends_s`: the Unix time at which the
+    certificate ends with which it connected last; None where none is asked for.
     """
 
     address: str | None
     ovs: str
     datapath: str
     reports: bool
+    certificate_ends_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def _host(host: Host, facts: HostFacts) -> dict[str, Any]:
         "connected": connected,
         "ovs": facts.ovs,
         "datapath": facts.datapath or None,
+        "certificate_ends_s": facts.certificate_ends_s,
         "helper": {"running": host.helper_up, "reports": facts.reports}
         if host.helper and host.may_stripe
         else None,

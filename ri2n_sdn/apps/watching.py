@@ -115,6 +115,7 @@ class Collector:
                         member.ovs,
                         member.datapath,
                         self._reports(name, now_s),
+                        member.certificate_ends_s,
                     )
                     for name, member in cluster.members.items()
                 },

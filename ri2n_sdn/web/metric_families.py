@@ -259,6 +259,16 @@ _ALWAYS: tuple[Family, ...] = (
         _HOSTS,
         of.each_host(lambda host: host["connected"]),
     ),
+    Family(
+        "ri2n_host_certificate_end_timestamp_seconds",
+        "gauge",
+        "When the certificate ends with which the host connected last, as Unix time. Nothing "
+        "where the controller asks for none.",
+        ("host",),
+        _HOSTS,
+        of.each_host(lambda host: host.get("certificate_ends_s")),
+        charge=True,
+    ),
 )
 
 _MEASURED: tuple[Family, ...] = (

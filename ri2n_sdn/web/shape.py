@@ -212,8 +212,13 @@ def _event(value: object) -> bool:
 
 
 def _whole_host(value: object) -> bool:
-    nics = value["nics"] if isinstance(value, dict) and _host(value) else None
-    return nics is not None and all(_name(name) and _nic(nic) for name, nic in nics.items())
+    if not (isinstance(value, dict) and _host(value)):
+        return False
+    # An earlier controller has no such key.
+    ends_s = value.get("certificate_ends_s")
+    return _or_none(_time)(ends_s) and all(
+        _name(name) and _nic(nic) for name, nic in value["nics"].items()
+    )
 
 
 _pair = _list(_number, 2)

@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ri2n_lab.cluster.sandbox import PrivateOvs
+from ri2n_sdn.certificates import certificate_times
 
 SCRIPT = Path(__file__).parents[2] / "ovs-host-scripts" / "host-metrics"
 STATUS = {
@@ -217,3 +218,72 @@ def test_a_folder_that_is_not_there_is_one_line(host: Host) -> None:
     done = host.run("--output", "/nonexistent/ri2n.prom", check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "/nonexistent/ri2n.prom: there is no such folder" in done.stderr
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Path:
+    """A folder with the certificates and keys `a` and `b`, of which `b` ends first."""
+    for name, days in (("a", "300"), ("b", "3")):
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+                *("ec_paramgen_curve:prime256v1", "-nodes", "-days", days, "-subj", f"/CN={name}"),
+                *("-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    return tmp_path
+
+
+def of_certificates(host: Host, certificate: Path, authority: Path) -> dict[str, float]:
+    """What is written of these files, by the label `file`; what cannot be read as "unreadable"."""
+    files = (certificate.with_suffix(".key"), certificate, authority)
+    host.ovs.vsctl("set-ssl", *map(str, files))
+    try:
+        host.run()
+    finally:
+        host.ovs.vsctl("del-ssl")
+    return {
+        (key[1:] or ("unreadable",))[0]: value
+        for key, value in host.written().items()
+        if key[0].startswith("ri2n_node_certificate")
+    }
+
+
+def end_s(file: Path) -> float:
+    return certificate_times(file)[1].timestamp()
+
+
+def test_when_certificates_end_is_written(host: Host, pem: Path) -> None:
+    a, b, both = pem / "a.pem", pem / "b.pem", pem / "both.pem"
+    assert of_certificates(host, a, b) == {
+        **{"certificate": end_s(a), "authority": end_s(b)},
+        "unreadable": 0,
+    }
+    # With what openssl writes around them; of several, the first one counts that ends.
+    both.write_text(f"subject=CN=a\n{a.read_text()}\nsubject=CN=b\n{b.read_text().strip()}")
+    found = of_certificates(host, both, a)
+    assert found == {"certificate": end_s(b), "authority": end_s(a), "unreadable": 0}
+
+
+def test_files_without_a_certificate_are_counted_and_cost_nothing_else(
+    host: Host, pem: Path
+) -> None:
+    good = pem / "a.pem"
+    text = good.read_text()
+    begin, end = text.splitlines()[0], text.splitlines()[-1]
+    bad: list[Path] = []
+    for content in (
+        text[:200].encode(),
+        f"{begin}\n$(id)\n{end}\n".encode(),
+        begin.encode() + b"\n" + bytes(range(256)) * 800,
+        b"\0" * 10_000_000,
+    ):
+        bad.append(pem / f"bad{len(bad)}.pem")
+        bad[-1].write_bytes(content)
+    (pem / "folder.pem").mkdir()
+    assert of_certificates(host, bad[0], good) == {"authority": end_s(good), "unreadable": 1}
+    for one, other in ((bad[1], bad[2]), (bad[3], pem / "none.pem"), (pem / "folder.pem", bad[0])):
+        assert of_certificates(host, one, other) == {"unreadable": 2}
+    assert ("ri2n_node_nic_up", "eth0") in host.written()

@@ -118,7 +118,8 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
         for host in sandbox.hosts:
             sandbox.ovs.vsctl("set-controller", host, f"ssl:127.0.0.1:{sandbox.port}")
         sandbox.start_controller(extra=tls)
-        wait_until(lambda: "dropped" in sandbox.log(), sandbox.log)
+        wait_until(lambda: "dropped: its certificate is not good: " in sandbox.log(), sandbox.log)
+        assert sandbox.ask("status")["counters"]["certificates_refused"] > 0
         assert not connected(sandbox)
         # Both hosts' bridges share one Open vSwitch here, and so its certificate.
         sandbox.ovs.vsctl("set-ssl", str(tmp_path / "A.key"), str(tmp_path / "A.pem"), files[2])
@@ -131,5 +132,14 @@ def test_hosts_connect_by_tls_and_strangers_do_not(tmp_path: Path) -> None:
         wait_until(lambda: connected(sandbox) == {"A", "B"}, sandbox.log)
         with watch(sandbox) as watching:
             ends_s = watching.state["controller"]["certificate_ends_s"]
+            of_hosts = {
+                name: host["certificate_ends_s"] for name, host in watching.state["hosts"].items()
+            }
         assert ends_s == min(certificate_times(Path(file))[1].timestamp() for file in files[1:])
+        # A may go on with the connection that it has.
+        old, new = (certificate_times(tmp_path / name)[1] for name in ("A.pem", "host.pem"))
+        assert of_hosts["B"] == new.timestamp()
+        assert of_hosts["A"] in (old.timestamp(), new.timestamp())
+        texts = problem_texts(sandbox.ask("status"))
+        assert f"B: its certificate ends on {new:%Y-%m-%d}" in texts
         assert "Traceback" not in sandbox.log()

@@ -31,7 +31,9 @@ class FakeChannel:
 
     def __init__(self, answer: Callable[[Any], Any] = lambda message: []) -> None:
         self.datapath = SimpleNamespace(
-            ofproto=ofp, ofproto_parser=parser, heard_s=-1e9, id=0, ports={}, ri2n_names=None
+            **{"ofproto": ofp, "ofproto_parser": parser, "heard_s": -1e9, "id": 0, "ports": {}},
+            ri2n_names=None,
+            ri2n_certificate_ends_s=None,
         )
         self.reached_at_port: int | None = None
         self.address = "192.0.2.1"

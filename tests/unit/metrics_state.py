@@ -68,6 +68,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     cluster.note("something has happened")
     cluster.wiring.deaths = 1
     cluster.certificate_ends_s = NOW_S + 2 * 86400
+    cluster.members["h1"].certificate_ends_s = NOW_S + 3 * 86400
     cluster.counters.update(
         cycles=100, flow_mods=12, group_mods=3, probes_sent=700, loop_errors_telemetry=1
     )

@@ -47,6 +47,7 @@ def described(
     channel.address = "192.0.2.9"
     channel.datapath.id = dpid
     channel.datapath.ri2n_names = body.pop("certified", None)
+    channel.datapath.ri2n_certificate_ends_s = body.pop("ends_s", None)
     channel.datapath.ports = {0xFFFFFFFE: raw_port(0xFFFFFFFE, mac, b"br")}
     nic_name = body.pop("nic_name", b"eth0")
     channel.datapath.ports |= {

@@ -94,6 +94,7 @@ def test_values_are_those_of_the_state(state: dict[str, Any]) -> None:
         ("ri2n_build_info", "web", "0.1.0"): 1,
         ("ri2n_certificate_end_timestamp_seconds", "web"): NOW_S + 86400,
         ("ri2n_certificate_end_timestamp_seconds", "controller"): NOW_S + 2 * 86400,
+        ("ri2n_host_certificate_end_timestamp_seconds", "h1"): NOW_S + 3 * 86400,
     }
     assert {key: found.get(key) for key in expected} == expected
     assert found["ri2n_nic_outage_seconds_total", "h2", "eth1"] == pytest.approx(7.5, abs=0.5)
@@ -154,6 +155,7 @@ _MEASURED = (
     *("ri2n_nic_", "ri2n_cable_", "ri2n_network_", "ri2n_helper_", "ri2n_jobs", "ri2n_user_jobs"),
     *("ri2n_hosts_in_jobs", "ri2n_reservations", "ri2n_rights", "ri2n_policies"),
     *("ri2n_host_active_pairs", "ri2n_host_reweights", "ri2n_host_slots_moved"),
+    "ri2n_host_certificate_end_timestamp_seconds",
     *("ri2n_controller_settled", "ri2n_active_pairs"),
 )
 STRANGE: tuple[Any, ...] = (

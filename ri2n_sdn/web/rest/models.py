@@ -80,6 +80,9 @@ class Host(BaseModel):
     ovs: str = Field("", description="the version of its Open vSwitch")
     datapath: str | None = Field(None, description="`system` (the kernel's) or `netdev`")
     helper: Helper | None = Field(None, description="null where there is none, or it is not used")
+    certificate_ends_s: float | None = Field(
+        None, description="when the certificate of its connection ends, in Unix seconds"
+    )
     nics: list[Nic]
 
 
