@@ -47,7 +47,7 @@ from ri2n_sdn.pipeline.layout import (
     path_of_register,
 )
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
-from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only
+from ri2n_sdn.pipeline.plan import pair_cookie, pair_group_id, plan_host, plan_probes_only
 
 __all__ = ["TrunkApp"]
 
@@ -291,8 +291,12 @@ class TrunkApp(OSKenApp):
         if member.installed is None:
             return
         # This is done once for a host: a group that is no longer wanted must not come back.
-        for peer in () if member.adopted else cluster.members:
+        # So must a group that no row uses. The earlier controller had not deleted it yet, and this
+        # one does.
+        for peer, receiver in () if member.adopted else cluster.members.items():
             group = member.installed.groups.get(pair_group_id(peer))
+            if pair_cookie(member.mac, receiver.mac, peer) not in member.installed.cookies:
+                continue
             pair = (member.name, peer)
             if peer != member.name and group is not None and pair not in cluster.pair_slots:
                 slots = _slots_of(group)

@@ -48,6 +48,7 @@ from ri2n_sdn.pipeline.slot_tables import table_in_force
 __all__ = [
     "RECEIVED",
     "SENT",
+    "pair_cookie",
     "pair_group_id",
     "plan_host",
     "plan_probes_only",
@@ -132,6 +133,16 @@ def plan_host(
 def pair_group_id(receiver: str) -> int:
     """The id of the group that a pair has for itself, on the bridge of its sender."""
     return group_id(_PAIR, receiver)
+
+
+def pair_cookie(sender_mac: str, receiver_mac: str, receiver: str) -> int:
+    """The cookie of the row by which a sender's bridge uses the pair's own group."""
+    return _row_to_peer(sender_mac, receiver_mac, pair_group_id(receiver)).cookie
+
+
+def _row_to_peer(sender_mac: str, receiver_mac: str, group_number: int) -> Flow:
+    match: dict[str, MatchValue] = {"eth_src": sender_mac, "eth_dst": receiver_mac}
+    return row(Table.SEND, 100, match, [ToGroup(group_number)])
 
 
 def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
@@ -260,8 +271,7 @@ def _add_peer(
     common = fabric.common_paths(host.name, peer.name)
     group = _group_to_peer(host, peer.name, common, own_slots, slots)
     plan.add_groups([group])
-    match = {"eth_src": host.mac, "eth_dst": peer.mac}
-    plan.add_flows([row(Table.SEND, 100, match, [ToGroup(group.group_id)])])
+    plan.add_flows([_row_to_peer(host.mac, peer.mac, group.group_id)])
     if fabric.stripes(host.name, peer.name):
         flow, helper_first = striping.to_helper_first(host, peer, group)
         plan.add_flows([flow])

@@ -84,6 +84,23 @@ def test_tables_of_an_earlier_controller_are_taken_over_where_they_have_as_many_
     assert all(member.adopted and not member.faults for member in cluster.members.values())
 
 
+def test_a_group_that_no_row_uses_is_not_taken_over() -> None:
+    """Its pair had fallen silent; the earlier controller did not live to delete it."""
+    cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
+    table = default_slots([(1, 1, 0), (2, 2, 0)], [3.0, 1.0], cluster.config.slots)
+    plan(cluster, {("A", "B"): table})
+    member = cluster.members["A"]
+    assert member.installed is not None
+    unused = member.installed.groups[pair_group_id("B")]
+    cluster.pair_slots.clear()
+    plan(cluster)
+    member.installed.groups[unused.group_id] = unused
+    app = TrunkApp()
+    app.cluster = cluster
+    app._adopt(list(cluster.members.values()))
+    assert cluster.pair_slots == {} and member.adopted and not member.faults
+
+
 @pytest.mark.parametrize("state", ["at rest", "busy", "dirty"])
 def test_a_new_table_is_sent_unless_a_turn_is_about_to_send_it(
     model: bridge_model.Cluster, state: str
