@@ -44,12 +44,12 @@ default_queue() { # default_queue NIC
 
 # ---- frames that come in
 
-# Print the rules of one table as nft commands.
-ingress_rules() {
+# Print the rules of one table for some NICs as nft commands.
+ingress_rules() { # ingress_rules NIC ...
     local nic index=0 table="netdev $NFT_TABLE" hook
     if [[ $DATAPATH == system && $FLOOD_LIMIT == 0 ]]; then return 0; fi
     echo "add table $table; delete table $table; add table $table"
-    for nic in "${NICS[@]}"; do
+    for nic in "$@"; do
         hook="type filter hook ingress device \"$nic\" priority 0"
         if [[ $DATAPATH == netdev ]]; then
             # Open vSwitch reads copies of frames. Without this rule the kernel also answers ARP on
@@ -92,15 +92,33 @@ storm_rules() {
     for to in "${all_hear[@]}"; do echo "add rule $1 $2 ether daddr $to $per_sender"; done
 }
 
-guard_ingress() {
+# On netdev, a NIC that comes to a bridge which runs is closed to the kernel first. Peers send to it
+# as soon as the bridge has it, and until it is closed, what they send arrives twice: from the
+# bridge and from the kernel. A NIC that has addresses of its own stays open until they have moved, and one
+# that leaves stays closed until it has left.
+guard_new_nics() {
+    local nic guarded=() new=no
+    [[ $DATAPATH == netdev ]] && bridge_exists || return 0
+    for nic in "${NICS[@]}"; do
+        if [[ ${OWNER_OF[$nic]} == "$BRIDGE" && " ${REPLACED[*]-} " != *" $nic "* ]]; then
+            guarded+=("$nic")
+        elif [[ -z $(addresses_of "$nic") ]]; then
+            guarded+=("$nic")
+            new=yes
+        fi
+    done
+    [[ $new == no ]] || guard_ingress "${guarded[@]}" ${LEAVING[@]+"${LEAVING[@]}"}
+}
+
+guard_ingress() { # guard_ingress NIC ...
     local rules have nic right=yes
-    rules=$(ingress_rules | paste -sd ';')
+    rules=$(ingress_rules "$@" | paste -sd ';')
     if [[ -z $rules ]]; then
         no_ingress_rules
         return 0
     fi
     have=$(nft -t list table netdev "$NFT_TABLE" 2>/dev/null || true)
-    for nic in "${NICS[@]}"; do
+    for nic in "$@"; do
         [[ $have == *"device \"$nic\""* ]] || right=no
     done
     [[ $right == no || $(cat "$STATE/ingress" 2>/dev/null || true) != "$rules" ]] || return 0

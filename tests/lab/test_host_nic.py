@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab, ovs
+from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.fabric.topology import parse_topology
 
 from .conftest import WaitUntil, kill_controller
@@ -164,6 +165,12 @@ def test_a_connection_goes_on_while_nics_come_and_go(
             assert host.ports == ports
         goes_on()
         assert host.named == ["eth2", "eth1", "eth0"]
+        # B sends to the new NIC as soon as the bridge has it, and the kernel must not listen there.
+        host.nic("retire", "eth2")
+        stream = Stream(host.lab, "B", HOST, pps=1000, seconds=8, flows=8)
+        host.nic("add", "eth2")
+        got = stream.result()
+        assert got.received and not got.duplicates, got
         client.kill()
         server.kill()
     finally:
