@@ -132,6 +132,44 @@ def test_a_page_of_pairs_is_asked_for_and_never_all_pairs() -> None:
     assert "active" not in feed.asked[-1][2]
 
 
+def links(answer: Any) -> dict[str, str]:
+    """The addresses in the header `Link`, by what they are."""
+    return {
+        name: target
+        for target, name in re.findall(r'<([^>]*)>; rel="(\w+)"', answer.headers["link"])
+    }
+
+
+def test_links_lead_through_all_pages_of_a_list(app: FastAPI) -> None:
+    names: list[str] = []
+    path = "/api/v1/hosts?limit=5&sort=name&q=h0"
+    while path:
+        page = got(app, path.removeprefix("/api/v1/"))
+        names += [each["name"] for each in page.json()["items"]]
+        found = links(page)
+        assert "q=h0" in found["first"] and "sort=name" in found["first"]
+        assert ("prev" in found) == (page.json()["offset"] > 0)
+        path = found.get("next", "")
+    assert names == [f"h{number:04d}" for number in range(1, 13)]
+    assert found["last"].endswith("offset=10&limit=5") and found["prev"].endswith(
+        "offset=5&limit=5"
+    )
+    assert links(got(app, "hosts?q=none&offset=7")).keys() == {"first", "last", "prev"}
+
+
+def test_no_text_of_a_request_breaks_out_of_a_link(app: FastAPI) -> None:
+    page = got(app, "hosts?limit=1&q=%3E%0D%0AX-Evil%3A%201%2C%3Chttp%3A%2F%2Fevil%3E%E2%82%AC")
+    assert page.status_code == 200 and "x-evil" not in page.headers
+    assert "%3E%0D%0AX-Evil%3A+1%2C%3Chttp%3A%2F%2Fevil%3E%E2%82%AC" in page.headers["link"]
+    assert links(page).keys() == {"first", "last"}
+
+
+def test_pages_of_pairs_have_links_too() -> None:
+    feed = FakeFeed(cluster_state(), {"pairs": {"pairs": [], "total": 30, "offset": 10}})
+    found = links(got(made_app(feed), "pairs?offset=10&limit=10"))
+    assert found["next"] == "/api/v1/pairs?offset=20&limit=10"
+
+
 def test_a_host_that_goes_meanwhile_is_no_error() -> None:
     """Lists are made in a thread, and the state may be another one at each look at it."""
 

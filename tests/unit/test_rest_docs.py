@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -24,14 +25,17 @@ class Example(NamedTuple):
     headers: dict[str, str]
     body: str | None
     status: int
+    sent: bool
 
 
 def examples() -> list[Example]:
+    """All of the page. Those that need another cluster than the tests have are not sent."""
     found = []
-    for line in re.findall(r"^curl .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE):
-        command, hash_, status = line.rpartition("# ")
-        assert hash_, line
-        text = command.replace("$URL", URL).replace("$TOKEN", TOKENS["admin"])
+    lines = re.compile(r"^(?:ETAG=\$\()?(curl .*?)\)? *# (\d+)(, .*)?$", re.MULTILINE)
+    commands = lines.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(commands) == len(re.findall(r"^.*curl .* \$URL|^curl", PAGE.read_text(), re.M))
+    for line, status, where in commands:
+        text = line.replace("$URL", URL).replace("$TOKEN", TOKENS["admin"])
         words = iter(shlex.split(text)[1:])
         method, body, url = "GET", None, ""
         headers: dict[str, str] = {}
@@ -44,10 +48,12 @@ def examples() -> list[Example]:
             elif word == "--json":
                 body = next(words)
                 headers["Content-Type"] = "application/json"
-            elif word != "-N":
+            elif word in ("-o", "-w"):
+                next(words)
+            elif word not in ("-N", "-sS"):
                 assert word.startswith(URL), line
                 url = word
-        found.append(Example(method, url, headers, body, int(status)))
+        found.append(Example(method, url, headers, body, int(status), not where))
     return found
 
 
@@ -55,31 +61,57 @@ def test_the_examples_work() -> None:
     """In their order, and with the status that the page says."""
 
     async def ask() -> None:
+        etag = ""
         with controller() as feed:
             async with serving(made_app(feed, requests_per_s=1e6)) as client:
                 for example in examples():
+                    if not example.sent:
+                        continue
+                    headers = {
+                        name: value.replace("$ETAG", etag)
+                        for name, value in example.headers.items()
+                    }
                     answer = await client.request(
-                        example.method,
-                        example.url,
-                        headers=example.headers,
-                        content=example.body,
+                        example.method, example.url, headers=headers, content=example.body
                     )
                     assert answer.status_code == example.status, (example, answer.text)
+                    if example.method == "GET":
+                        etag = answer.headers.get("etag", etag)
 
     run(ask())
 
 
 def test_there_is_an_example_of_each_kind() -> None:
     tags = {tag["name"] for tag in rest.openapi()["tags"]}
-    seen = set()
+    seen, written, writes = set(), set(), set()
     for path, methods in rest.openapi()["paths"].items():
         pattern = re.compile(re.sub(r"\{\w+\}", "[^/?]+", path) + r"(\?|$)")
         for method, operation in methods.items():
+            if method != "get":
+                writes.add(operation["operationId"])
             for example in examples():
                 same = example.method == method.upper()
                 if same and pattern.match(example.url.removeprefix(URL)):
                     seen.add(operation["tags"][0])
-    assert seen == tags - {"vlans"}
+                    written.add(operation["operationId"])
+    assert seen == tags
+    assert writes and not writes - written, "each write has an example"
+
+
+def test_the_error_of_the_page_is_the_answer_to_the_request_above_it() -> None:
+    page = PAGE.read_text(encoding="utf-8").partition("## Errors")[2]
+    shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    (example,) = [each for each in examples() if each.status == 422]
+
+    async def ask() -> None:
+        with controller() as feed:
+            async with serving(made_app(feed)) as client:
+                answer = await client.request(
+                    example.method, example.url, headers=example.headers, content=example.body
+                )
+                assert shown.items() <= answer.json().items(), answer.text
+
+    run(ask())
 
 
 def test_the_statuses_of_the_page_are_those_of_the_document() -> None:

@@ -103,8 +103,51 @@ def test_a_refusal_has_the_status_that_fits(
             assert answer.headers["content-type"] == "application/problem+json"
             problem = answer.json()
             assert words in problem["detail"] and problem["status"] == status
+            places = {fault["where"].partition(".")[0] for fault in problem["errors"]}
+            assert places <= {"body", "query", "path"}
             after = feed.api._audit.document()["entries"][len(before) :]
             assert not any(entry["ok"] for entry in after)
+
+    run(ask())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "where"),
+    [
+        ("POST", "jobs", {"id": "o9", "hosts": ["A", "Z"]}, "body.hosts"),
+        ("POST", "jobs", {"id": "o9", "hosts": ["A B"]}, "body.hosts.0"),
+        ("PUT", "strategy", {"name": "none"}, "body.name"),
+        ("PUT", "parameters/hysteresis", {"value": 7}, "body.value"),
+        ("POST", "policies", {"name": "shared", "policy": "exclusive"}, "body.name"),
+        ("PUT", "jobs/o1/policy", {}, "body.policy"),
+        ("GET", "explain?src=A&dst=B&protocol=256", None, "query.protocol"),
+        ("GET", "explain?src=A&dst=B&sport=3", None, "query.protocol"),
+        ("GET", "hosts?limt=3", None, "query.limt"),
+    ],
+)
+def test_a_wrong_request_is_told_where_it_is_wrong(
+    app: FastAPI, method: str, path: str, body: Any, where: str
+) -> None:
+    async def ask() -> None:
+        async with serving(app) as client:
+            if body is not None and path == "jobs":
+                body.update(user="nobody", uid=65534)
+            headers = {**bearer("admin"), "If-Match": "*"} if method == "PUT" else bearer("admin")
+            answer = await client.request(method, f"/api/v1/{path}", json=body, headers=headers)
+            assert answer.status_code == 422, answer.text
+            assert [fault["where"] for fault in answer.json()["errors"]] == [where], answer.text
+
+    run(ask())
+
+
+def test_a_protocol_has_a_name_or_a_number(feed: RealFeed, app: FastAPI) -> None:
+    async def ask() -> None:
+        async with serving(app) as client:
+            for protocol in ("udp", "17"):
+                asked = f"/api/v1/explain?src=A&dst=B&protocol={protocol}&sport=1&dport=2"
+                answer = await client.get(asked, headers=bearer("viewer"))
+                assert answer.status_code == 200, answer.text
+                assert feed.asked[-1][2]["flow"]["protocol"] == 17
 
     run(ask())
 

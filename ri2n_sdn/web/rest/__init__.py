@@ -27,7 +27,7 @@ from ri2n_sdn.web.rest import (
     streams,
 )
 from ri2n_sdn.web.rest.access import Access
-from ri2n_sdn.web.rest.document import PREFIX, document, queries_of
+from ri2n_sdn.web.rest.document import PREFIX, document, fields_of, queries_of
 from ri2n_sdn.web.rest.hub import Hub
 from ri2n_sdn.web.rest.limits import AddressLimit, Buckets
 from ri2n_sdn.web.rest.problem import add_handlers
@@ -86,5 +86,6 @@ def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:
         return JSONResponse(document(app))
 
     access.queries = queries_of(document(app))
+    app.state.fields = fields_of(document(app))
     setattr(app, "openapi", lambda: document(app))  # noqa: B010 (mypy: a method)
     return app

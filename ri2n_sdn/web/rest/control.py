@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
 from ri2n_sdn.web.rest.etag import check_match, etag_of
 from ri2n_sdn.web.rest.job_models import ParameterValue, StrategyName, TokenOrder, VlanRows
 from ri2n_sdn.web.rest.models import NewToken, Parameter, Strategy, Token, VlanTable
 from ri2n_sdn.web.rest.pages import Page, PartOf, page_of
-from ri2n_sdn.web.rest.problem import ProblemError
+from ri2n_sdn.web.rest.problem import Fault, ProblemError, status_of_refusal
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -38,9 +39,17 @@ def _add_parameters(api: APIRouter, access: Access) -> None:
         return await access.fresh("parameters", who, "parameters", "name")
 
     async def change(
-        name: str, value: Any, request: Request, who: Who, of: Any = lambda found: found
+        name: str,
+        value: Any,
+        request: Request,
+        who: Who,
+        of: Any = lambda found: found,
+        key: str = "value",
     ) -> Any:
-        """Set a parameter, and return the document that `of` makes of it."""
+        """Set a parameter, and return the document that `of` makes of it.
+
+        `key` is where the value stands in the body.
+        """
         async with access.writing():
             before = entry_of(await parameters_of(who), name, "parameter")
             check_match(request, of(before), needed=True)
@@ -48,7 +57,13 @@ def _add_parameters(api: APIRouter, access: Access) -> None:
                 raise ProblemError(
                     409, f"{name}: cannot be changed while the controller runs; see cluster.yaml"
                 )
-            done = await access.feed.request("parameters_set", who, name=name, value=value)
+            try:
+                done = await access.feed.request("parameters_set", who, name=name, value=value)
+            except BadInput as error:
+                if status_of_refusal(str(error)) != 422:
+                    raise
+                fault = Fault(where=f"body.{key}", what=str(error))
+                raise ProblemError(422, str(error), faults=[fault]) from None
         return of({**before, "value": done["value"]})
 
     @api.get("/strategy", tags=["control"], response_model=Strategy, operation_id="show_strategy")
@@ -61,7 +76,7 @@ def _add_parameters(api: APIRouter, access: Access) -> None:
         body: StrategyName, request: Request, response: Response, who: Who = admin
     ) -> Any:
         """Compute weights in another way from now on, until the controller starts again."""
-        after = await change("strategy", body.name, request, who, _strategy)
+        after = await change("strategy", body.name, request, who, _strategy, "name")
         response.headers["ETag"] = etag_of(after)
         return after
 

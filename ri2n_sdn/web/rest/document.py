@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from ri2n_sdn.web.rest.problem import MEDIA_TYPE, Problem
 
-__all__ = ["ABOUT", "PREFIX", "document", "queries_of"]
+__all__ = ["ABOUT", "PREFIX", "document", "fields_of", "queries_of"]
 
 PREFIX = "/api/v1"
 """Where the interface is."""
@@ -24,6 +24,9 @@ makes own reservations. An `admin` does everything.
 
 **Errors** are `application/problem+json` (RFC 9457): `detail` is one sentence, and `errors` names
 each part of the request that is wrong.
+
+**Lists** are pages of `limit` entries at most, from `offset` on. The header `Link` has the
+addresses of the other pages.
 
 **Changes.** What can be replaced has an `ETag`. Send it in `If-Match`: if somebody else was faster,
 the answer is 412 and nothing is changed; without it, 428. `If-Match: *` replaces whatever is there.
@@ -62,6 +65,10 @@ _PROBLEMS = {
 _OPEN = ("health", "ready")
 _ADMINS = ("/audit", "/tokens")
 _ETAG = {"description": "names this version of the document", "schema": {"type": "string"}}
+_LINK = {
+    "description": "the first, previous, next and last page, as far as there are such (RFC 8288)",
+    "schema": {"type": "string"},
+}
 _RETRY = {"description": "seconds", "schema": {"type": "integer", "minimum": 0}}
 _ENTITY_TAGS = r'^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
 _MATCH = {
@@ -120,6 +127,24 @@ def queries_of(made: dict[str, Any]) -> dict[tuple[str, str], frozenset[str]]:
     }
 
 
+def fields_of(made: dict[str, Any]) -> dict[tuple[str, str], dict[str, str]]:
+    """Of each route, by path and method: what a request may say, and where, as `query` or `body`.
+
+    What the controller says of a field begins with the field's name. So it can be told where it is.
+    """
+    schemas = made["components"]["schemas"]
+    found = {}
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            fields = {each["name"]: each["in"] for each in operation.get("parameters", ())}
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if body is not None:
+                name = body["schema"]["$ref"].rpartition("/")[2]
+                fields |= dict.fromkeys(schemas[name]["properties"], "body")
+            found[path, method.upper()] = fields
+    return found
+
+
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     """Add the answers, headers and parameters that FastAPI does not know of."""
     answers = operation["responses"]
@@ -157,6 +182,8 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
             "description": "the client has this version already",
             "headers": {"ETag": _ETAG},
         }
+    if {"offset", "limit"} <= {each["name"] for each in operation.get("parameters", ())}:
+        answers["200"].setdefault("headers", {})["Link"] = _LINK
     if shows or (replaces and method == "put") or operation["operationId"] == "move_job_back":
         for shown in {"200", "201"} & answers.keys():
             answers[shown].setdefault("headers", {})["ETag"] = _ETAG

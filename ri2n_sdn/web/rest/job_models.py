@@ -6,7 +6,7 @@ controller says, as it does to every client.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -54,6 +54,11 @@ class _Body(BaseModel):
     """A request's body: unknown keys are errors, and no text counts as a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _example(**keys: Any) -> ConfigDict:
+    """What makes the document show a body with these keys."""
+    return ConfigDict(json_schema_extra={"examples": [keys]})
 
 
 class PathTable(BaseModel):
@@ -175,6 +180,8 @@ class _Table(_Body):
 class PolicyBody(_Body):
     """A policy. Give either `policy` and what belongs to it, or `named`."""
 
+    model_config = _example(policy="paths", paths=["net1"])
+
     policy: Kind | None = None
     named: _Id | None = Field(None, description="the name of a policy, in place of the others")
     paths: Annotated[list[_PathName], Field(max_length=64)] | None = None
@@ -187,7 +194,9 @@ class PolicyBody(_Body):
 
 
 class JobOrder(PolicyBody):
-    """A job that shall begin."""
+    """A job that shall begin. Without a policy it is `shared`."""
+
+    model_config = _example(id="j7", hosts=["A", "B"], user="alice", policy="exclusive")
 
     id: _Id
     hosts: _Hosts
@@ -200,6 +209,10 @@ class JobOrder(PolicyBody):
 class ReservationOrder(PolicyBody):
     """Paths that a user's jobs shall have. Without a policy it is `exclusive`."""
 
+    model_config = _example(
+        id="r1", hosts=["A", "B"], user="alice", rate_bps=10**7, end_s=4_000_003_600
+    )
+
     id: _Id
     hosts: _Hosts
     user: _User | None = Field(None, description="whose it is; omitted: the token's user")
@@ -211,14 +224,22 @@ class ReservationOrder(PolicyBody):
 class RightBody(_Body):
     """What a user may ask for."""
 
+    model_config = _example(policies=["shared", "exclusive"], reserve=True)
+
     policies: Annotated[list[Kind], Field(max_length=4)]
-    max_rate_bps: Annotated[int, Field(ge=0, le=MAX_RATE_BPS)] | None = None
-    max_hosts: Annotated[int, Field(ge=0, le=1024)] | None = None
-    reserve: bool = False
+    max_rate_bps: Annotated[int, Field(ge=0, le=MAX_RATE_BPS)] | None = Field(
+        None, description="bit/s on the wire, per host; omitted: no limit"
+    )
+    max_hosts: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        None, description="of one job; omitted: no limit"
+    )
+    reserve: bool = Field(False, description="whether the user may make reservations")
 
 
 class NewPolicy(_Body):
     """A policy, with the name that orders may give in its place."""
+
+    model_config = _example(name="quiet", policy="exclusive")
 
     name: _Id
     policy: Kind
@@ -234,17 +255,25 @@ class NewPolicy(_Body):
 class StrategyName(_Body):
     """The strategy that shall compute weights from now on."""
 
+    model_config = _example(name="max_min")
+
     name: Annotated[str, Field(max_length=64)]
 
 
 class ParameterValue(_Body):
     """The value that a parameter shall have from now on."""
 
-    value: Annotated[str, Field(max_length=64)] | int | float
+    model_config = _example(value=0.1)
+
+    value: Annotated[str, Field(max_length=64)] | int | float = Field(
+        description="in the unit of the parameter"
+    )
 
 
 class TokenOrder(_Body):
     """A token that shall be made."""
+
+    model_config = _example(name="grafana", role="viewer", days=90)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
     role: Literal["viewer", "user", "admin"]
@@ -256,6 +285,8 @@ class TokenOrder(_Body):
 
 class VlanRows(_Body):
     """The rows of a program's path table."""
+
+    model_config = _example(rows=[["A", "B", 101]])
 
     rows: Annotated[
         list[

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 __all__ = ["MAX_LIMIT", "Page", "Part", "PartOf", "page_of", "text_filter"]
@@ -30,19 +31,43 @@ class Page(BaseModel, Generic[ItemT]):
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a list is wanted."""
+    """Which part of a list is wanted, by which request, and the answer to it."""
 
     offset: int
     limit: int
+    request: Request
+    response: Response
+
+    def link(self, total: int) -> None:
+        """Give the answer the header `Link` (RFC 8288), with the other pages of `total` entries.
+
+        Addresses are without scheme and host, which a proxy may change.
+        """
+        last = max(0, (total - 1) // self.limit * self.limit)
+        offsets = {"first": 0, "last": last}
+        if self.offset > 0:
+            offsets["prev"] = max(0, self.offset - self.limit)
+        if self.offset + self.limit < total:
+            offsets["next"] = self.offset + self.limit
+        links = (f'<{self._address(offset)}>; rel="{name}"' for name, offset in offsets.items())
+        self.response.headers["Link"] = ", ".join(links)
+
+    def _address(self, offset: int) -> str:
+        asked = parse_qsl(self.request.scope["query_string"].decode("latin-1"), True)
+        query = [(key, value) for key, value in asked if key not in ("offset", "limit")]
+        query += [("offset", str(offset)), ("limit", str(self.limit))]
+        return f"{quote(self.request.url.path)}?{urlencode(query)}"
 
 
 def _part(
+    request: Request,
+    response: Response,
     offset: Annotated[
         int, Query(ge=0, le=MAX_OFFSET, description="leave out so many entries first")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT, description="so many entries at most")] = 100,
 ) -> Part:
-    return Part(offset, limit)
+    return Part(offset, limit, request, response)
 
 
 PartOf = Annotated[Part, Depends(_part)]
@@ -55,12 +80,16 @@ def page_of(
     order: Callable[[ItemT], Any] | None = None,
     descending: bool = False,
 ) -> dict[str, Any]:
-    """The document of a `Page`. `order` is the key to sort by; None leaves the order as it is."""
+    """The document of a `Page`. `order` is the key to sort by; None leaves the order as it is.
+
+    The answer gets links to the other pages.
+    """
     listed = list(items)
     if order is not None:
         listed.sort(key=order, reverse=descending)
     elif descending:
         listed.reverse()
+    part.link(len(listed))
     return {
         "items": listed[part.offset : part.offset + part.limit],
         "total": len(listed),

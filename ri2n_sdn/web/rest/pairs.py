@@ -16,6 +16,8 @@ __all__ = ["router"]
 
 HostName = Annotated[str, Query(max_length=64, description="the name of a host")]
 End = Annotated[str | None, Query(max_length=64, description="the name of a host")]
+_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
+_PROTOCOL = r"^(tcp|udp|icmp|25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})$"
 _ADDRESS = r"^[0-9a-fA-F.:]{2,45}$"
 
 
@@ -32,6 +34,7 @@ def router(access: Access) -> APIRouter:
         found = await access.feed.request(
             "pairs", who, offset=part.offset, limit=part.limit, **asked
         )
+        part.link(found["total"])
         return {
             "items": found["pairs"],
             "total": found["total"],
@@ -108,7 +111,11 @@ def router(access: Access) -> APIRouter:
         src: HostName,
         dst: HostName,
         protocol: Annotated[
-            int | None, Query(ge=0, le=255, description="of a flow: 6 is TCP, 17 UDP")
+            str | None,
+            Query(
+                pattern=_PROTOCOL,
+                description="of a flow: `tcp`, `udp`, `icmp`, or the number of another one",
+            ),
         ] = None,
         sport: Annotated[int | None, Query(ge=0, le=65535)] = None,
         dport: Annotated[int | None, Query(ge=0, le=65535)] = None,
@@ -120,13 +127,15 @@ def router(access: Access) -> APIRouter:
     ) -> Any:
         """Why a pair, or one flow of it, takes which path: what `ri2n explain` prints.
 
-        With `protocol` it is about a flow. The addresses of the hosts are known, as a rule.
+        With `protocol` it is about a flow, of which `sport` and `dport` are the ports (of ICMP, the
+        type and the code). The addresses of the hosts are known, as a rule.
         """
         entry_of(access.part("hosts"), src, "host")
         flow = {
             key: value
             for key, value in (
-                *(("protocol", protocol), ("sport", sport), ("dport", dport)),
+                ("protocol", None if protocol is None else _number_of(protocol)),
+                *(("sport", sport), ("dport", dport)),
                 *(("src_ip", src_ip), ("dst_ip", dst_ip)),
             )
             if value is not None
@@ -139,6 +148,10 @@ def router(access: Access) -> APIRouter:
         return await access.feed.request("explain", who, **asked)
 
     return api
+
+
+def _number_of(protocol: str) -> int:
+    return _PROTOCOLS.get(protocol) or int(protocol)
 
 
 def _weights(pair: dict[str, Any], strategy: str) -> dict[str, Any]:

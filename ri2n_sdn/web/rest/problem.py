@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
@@ -23,6 +24,7 @@ __all__ = [
     "ProblemError",
     "add_handlers",
     "answer",
+    "faults_in",
     "status_of_refusal",
 ]
 
@@ -55,7 +57,10 @@ class Problem(BaseModel):
     title: str = Field(default="", description="the name of the status")
     status: int = Field(description="the HTTP status")
     detail: str = Field(description="what is wrong, in one sentence")
-    errors: list[Fault] = Field(default_factory=list, description="each part that is wrong (422)")
+    errors: list[Fault] = Field(
+        default_factory=list,
+        description="each part that is wrong (422), as far as it is one part",
+    )
 
 
 class ProblemError(Exception):
@@ -109,6 +114,25 @@ _REFUSALS: Sequence[tuple[int, Sequence[str]]] = (
 )
 
 
+# A sentence on one part of a request. The controller begins it with a key, a route with the place.
+_OF_A_KEY = re.compile(r"(?P<key>[a-z_]+)(?P<rest>(?:[.\[][\w.\]]+)?): (?P<what>.+)", re.DOTALL)
+_OF_A_PLACE = re.compile(r"(?P<where>(?:body|query|path)(?:\.\w+)+): (?P<what>.+)", re.DOTALL)
+
+
+def faults_in(words: str, fields: Mapping[str, str]) -> list[Fault]:
+    """The part of a request that a sentence says is wrong, if it is one part.
+
+    `fields` are the keys that the request may have, and where: `body`, `query` or `path`.
+    """
+    if found := _OF_A_PLACE.match(words):
+        return [Fault(where=found["where"], what=found["what"])]
+    found = _OF_A_KEY.match(words)
+    if found is None or found["key"] not in fields:
+        return []
+    where = f"{fields[found['key']]}.{found['key']}{found['rest']}"
+    return [Fault(where=where, what=found["what"])]
+
+
 def status_of_refusal(words: str) -> int:
     """The status for a request that the controller refuses, by its words: 422 unless they fit."""
     for status, parts in _REFUSALS:
@@ -143,15 +167,19 @@ def add_handlers(app: FastAPI) -> None:
 
     async def of_problem(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ProblemError)
-        return answer(error.status, error.detail, error.headers, error.faults)
+        faults = error.faults
+        if error.status == 422 and not faults:
+            faults = faults_in(error.detail, {})
+        return answer(error.status, error.detail, error.headers, faults)
 
     async def of_denied(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, Denied)
         return answer(error.status, error.detail)
 
     async def of_refusal(request: Request, error: Exception) -> JSONResponse:
-        status = status_of_refusal(str(error))
-        return answer(status, str(error), _later(status))
+        status, words = status_of_refusal(str(error)), str(error)
+        faults = faults_in(words, _fields(request)) if status == 422 else []
+        return answer(status, words, _later(status), faults)
 
     async def of_absence(request: Request, error: Exception) -> JSONResponse:
         return answer(503, str(error), _later(503))
@@ -177,6 +205,13 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(BadInput, of_refusal)
     app.add_exception_handler(NotAvailable, of_absence)
     app.add_exception_handler(Exception, of_anything)
+
+
+def _fields(request: Request) -> Mapping[str, str]:
+    """What the route of a request takes, and where."""
+    known: Mapping[tuple[str, str], Mapping[str, str]] = request.app.state.fields
+    path = getattr(request.scope.get("route"), "path", "")
+    return known.get((path, request.method), {})
 
 
 def _later(status: int) -> dict[str, str]:

@@ -94,6 +94,20 @@ function fields(schema) {
   );
 }
 
+let models = {};
+
+// The same request for a shell. The token itself is not shown.
+function curl(method, url, headers, body) {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const parts = ["curl", ...(method === "get" ? [] : ["-X", method.toUpperCase()])];
+  for (const [name, value] of Object.entries(headers)) {
+    if (name === "Authorization") parts.push("-H", '"Authorization: Bearer $TOKEN"');
+    else if (name !== "Content-Type") parts.push("-H", quoted(`${name}: ${value}`));
+  }
+  if (body !== undefined) parts.push("--json", quoted(body.replace(/\s*\n\s*/g, " ")));
+  return [...parts, quoted(new URL(url, location.href).href)].join(" ");
+}
+
 function tryOut(base, path, method, operation) {
   const box = make("form", {});
   const inputs = [];
@@ -107,7 +121,9 @@ function tryOut(base, path, method, operation) {
   let body = null;
   if (operation.requestBody) {
     const id = `${operation.operationId}-body`;
-    body = make("textarea", { id, value: "{}" });
+    const name = nameOf(operation.requestBody.content["application/json"].schema.$ref || "");
+    const example = (models[name]?.examples || [{}])[0];
+    body = make("textarea", { id, value: JSON.stringify(example, null, 2) });
     box.append(make("label", { htmlFor: id }, "body (JSON)"), body);
   }
   const output = make("pre", { hidden: true, tabIndex: 0 });
@@ -132,7 +148,8 @@ function tryOut(base, path, method, operation) {
     if (token) headers.Authorization = `Bearer ${token}`;
     if (body) headers["Content-Type"] = "application/json";
     output.hidden = false;
-    output.textContent = `${method.toUpperCase()} ${url} ...`;
+    const command = curl(method, url, headers, body?.value);
+    output.textContent = `${command}\n\n...`;
     try {
       const answer = await fetch(url, {
         method: method.toUpperCase(),
@@ -148,9 +165,10 @@ function tryOut(base, path, method, operation) {
       }
       const tag = answer.headers.get("etag");
       output.textContent =
-        `${answer.status} ${answer.statusText}\n${tag ? `ETag: ${tag}\n` : ""}\n${text}`;
+        `${command}\n\n${answer.status} ${answer.statusText}\n` +
+        `${tag ? `ETag: ${tag}\n` : ""}\n${text}`;
     } catch (error) {
-      output.textContent = `no answer: ${error.message}`;
+      output.textContent = `${command}\n\nno answer: ${error.message}`;
     }
   });
   return make("details", {}, make("summary", {}, "Try it out"), make("div", {}, box));
@@ -214,6 +232,7 @@ function operationOf(base, path, method, operation) {
 
 function show(made) {
   const base = made.servers[0].url;
+  models = made.components.schemas;
   document.getElementById("version").textContent = made.info.version;
   document.getElementById("about").append(prose(made.info.description));
   const contents = document.getElementById("contents");
