@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from ri2n_sdn.web.gui.pages import PAGES
 from tests.unit.web_state import cluster_state
 
 from .accessible import keyboard_problems, problems, width_problems
-from .browser import CHROMIUM, FakeController, Visit, browser, serving, until
+from .browser import CHROMIUM, LONG_MS, FakeController, Visit, browser, serving, until
 from .gui_answers import ANSWERS
 
 __all__ = ["browser"]
@@ -23,6 +23,8 @@ __all__ = ["browser"]
 pytestmark = pytest.mark.skipif(
     not CHROMIUM.exists(), reason="needs Chromium: apt install chromium"
 )
+
+expect.set_options(timeout=LONG_MS)
 
 QUICK = ("/", "/login")
 """The pages that are tried each time."""
@@ -153,7 +155,7 @@ def test_a_dead_link_an_absent_controller_and_its_return(
         controller.change({"hosts": {host: state["hosts"][host]}, "problems": {"k1": None}})
         controller.start()
         page.locator(".banner").get_by_text("No problem is known").wait_for()
-        assert page.locator(DEAD).count() == 0
+        expect(page.locator(DEAD)).to_have_count(0)  # The picture follows the banner.
         assert page.evaluate("window.before === document.querySelector('.picture svg')")
 
 
@@ -169,7 +171,7 @@ def test_a_login_with_its_refusal_and_its_end(
         assert "user (user)" in page.locator("header").inner_text()
         tokens = controller.state["tokens"]
         controller.change({"tokens": {"user": None}})
-        page.wait_for_url("**/login?ended=1")
+        page.wait_for_url(re.compile(r"/login\?ended=1&next=/$"))
         assert "anonymous (viewer)" in page.locator("header").inner_text()
         controller.change({"tokens": {"user": tokens["user"]}})
         other.log_in("admin")
@@ -177,6 +179,75 @@ def test_a_login_with_its_refusal_and_its_end(
         assert all(each["httpOnly"] and each["sameSite"] == "Lax" for each in cookies)
         other.page.get_by_role("button", name="Log out").click()
         other.page.wait_for_selector("text=anonymous (viewer)")
+
+
+def test_what_is_made_anew_keeps_the_focus_and_stays_unfolded(
+    controller: FakeController, url: str, browser: Browser
+) -> None:
+    def trouble(rank: int, text: str) -> dict[str, Any]:
+        return {"severity": "bad", "text": text, "advice": "", "rank": rank}
+
+    names = sorted(controller.state["hosts"])
+    problems = {host: trouble(rank, f"{host} is away") for rank, host in enumerate(names)}
+    with Visit(browser, url) as visit:
+        page = visit.go("/")
+        try:
+            controller.change({"problems": problems})
+            page.get_by_text("1 more problem").click()
+            link = page.get_by_role("link", name=f"Show host {names[-1]}")
+            link.focus()
+            page.evaluate("window.before = document.activeElement")
+            news = {"new": trouble(0, "something else"), names[0]: None}
+            controller.change({"problems": news})
+            page.get_by_text("something else").wait_for()
+            assert page.evaluate("!window.before.isConnected"), "the banner was made anew"
+            expect(link).to_be_visible()
+            expect(link).to_be_focused()
+            link.press("Enter")
+            page.get_by_role("heading", name=f"Host {names[-1]}").wait_for()
+        finally:
+            controller.change({"problems": dict.fromkeys((*names, "new"))})
+        page.get_by_text("No problem is known").wait_for()
+
+
+def test_a_job_is_begun_with_few_fields_and_the_keyboard(
+    controller: FakeController, url: str, browser: Browser
+) -> None:
+    def begin(request: dict[str, Any]) -> dict[str, Any]:
+        return {"job": {**request["job"], "state": "waiting", "why": "no host has begun it yet"}}
+
+    controller.answers["job_begin"] = begin
+    with Visit(browser, url) as visit:
+        visit.log_in("admin")
+        page = visit.go("/jobs")
+        page.get_by_role("button", name="Begin a job").press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_label("Hosts")).to_be_focused()
+        expect(dialog.get_by_label("Name", exact=True)).to_have_value("job-1")
+        labels = dialog.locator("label:visible").all_inner_texts()
+        assert [label.split("\n")[0] for label in labels] == [
+            *("Hosts", "Ends", "User", "Name", "Policy")
+        ]
+        page.keyboard.type("h0001,h0002")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("alert")).to_have_text("User: is missing")
+        user = dialog.get_by_label("User", exact=True)
+        expect(user).to_be_focused()
+        expect(user).to_have_attribute("aria-invalid", "true")
+        page.keyboard.type("nobody-at-all")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_label("Uid")).to_be_focused()
+        assert problems(page) == []
+        user.fill("root")
+        dialog.get_by_text("The same as a command").click()
+        command = "ri2n job begin job-1 --hosts h0001,h0002 --user root"
+        expect(dialog.locator("code")).to_have_text(command)
+        user.press("Enter")
+        dialog.wait_for(state="detached")
+        assert controller.asked[-1]["job"] == {
+            **{"id": "job-1", "hosts": ["h0001", "h0002"], "user": "root", "uid": 0},
+            "policy": "shared",
+        }
 
 
 def test_without_tokens_a_stranger_sees_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from ri2n_sdn.web.gui import session as sessions
 from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner
 from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
 from ri2n_sdn.web.gui.login import form, own_path
-from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.markup import Markup, plain, tag, text
 from ri2n_sdn.web.gui.session import (
     Page,
     Session,
@@ -29,6 +30,7 @@ from ri2n_sdn.web.gui.session import (
 )
 from ri2n_sdn.web.settings import WebSettings
 
+ENDED = "/login?ended=1&next=/x%3Fhost%3Da%2526b"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 
 
@@ -39,6 +41,11 @@ def test_what_is_no_markup_is_escaped_everywhere() -> None:
     made = tag("p", HOSTILE, tag("b", HOSTILE), title=HOSTILE)
     assert "<img" not in made and made.count("&lt;img") == 3
     assert '"' not in made.removeprefix('<p title="').split('">')[0]
+
+
+def test_no_text_turns_the_direction_of_writing_round() -> None:
+    assert text("a\u202egpj.exe") == "a\ufffdgpj.exe" and plain("\u2067x") == "\ufffdx"
+    assert text("שלום") == "שלום" and plain(7) == 7
 
 
 def test_markup_is_not_escaped_again() -> None:
@@ -78,6 +85,27 @@ def test_an_unreachable_controller_comes_before_all_problems() -> None:
     assert "how it was at" not in said and "how it was at" in banner_of(
         {"hosts": {"a": {}}}, connected=False
     )
+
+
+def test_what_is_wrong_leads_to_the_page_that_shows_it() -> None:
+    state = {
+        "hosts": {"h1": {}, "h2": {}},
+        "jobs": {"j1": {}},
+        "problems": {
+            str(rank): {"severity": "bad", "text": said, "advice": "", "rank": rank}
+            for rank, said in enumerate(["h2:eth0 has no link", "refused: j1: h1 has no lane", "x"])
+        },
+    }
+    said = banner_of(state)
+    assert re.findall(r'<a href="([^"]+)">([^<]+)</a>', said) == [
+        ("/?host=h2", "Show host h2"),
+        ("/jobs?search=j1", "Show job j1"),
+    ]
+
+
+def test_times_say_their_zone() -> None:
+    said = banner_of({"hosts": {"a": {}}}, connected=False, since_s=1_795_730_000.0)
+    assert "how it was at 2026-11-26 21:53:20 UTC" in said
 
 
 def test_before_the_first_connection_nothing_is_said_of_old_data() -> None:
@@ -195,7 +223,7 @@ def a_session(
         client.tab_id = "here"  # The browser is connected.
         return Session(
             source,  # type: ignore[arg-type]
-            *(auth, ticker, client, "/x", {}, ()),
+            *(auth, ticker, client, "/x", {"host": "a&b", "job": ""}, ()),
             store=store or {},
             number=number,
         )
@@ -287,7 +315,7 @@ def test_a_page_whose_login_has_ended_turns_to_the_login() -> None:
         del source.tokens["ann"]
         source.next()
         await page.refresh()
-        assert told == [2] and opened == ["/login?ended=1"] and page.who.role == "viewer"
+        assert told == [2] and opened == [ENDED] and page.who.role == "viewer"
         assert await page.ask("job_list") is None
         page.client.delete()
 
@@ -339,7 +367,7 @@ def test_a_page_whose_login_has_ended_takes_no_events() -> None:
         page.client.handle_event({"id": 2})
         del source.tokens["ann"]
         page.client.handle_event({"id": 3})
-        assert taken == [{"id": 1}] and opened == ["/login?ended=1"] * 2
+        assert taken == [{"id": 1}] and opened == [ENDED] * 2
         page.client.delete()
 
     asyncio.run(run())

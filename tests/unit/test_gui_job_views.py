@@ -55,8 +55,10 @@ def test_jobs_with_a_problem_come_first_and_a_search_finds_hosts_users_and_state
     rows = job_rows(state, ADMIN, NOW_S)
     assert [row["id"] for row in rows] == ["j3", "j1", "j2", "j4"]
     assert rows[0]["bad"] and rows[0]["state"] == "refused: no lane is free"
-    assert rows[1]["paths"] == "paths; n0: n0" and rows[1]["actions"] == "details move end"
-    assert rows[1]["until"].endswith("UTC (in 1 h)")
+    assert rows[1]["paths"] == "paths: n0" and rows[1]["actions"] == "details move end"
+    assert rows[1]["until"].endswith("UTC (in 1 h)") and rows[1]["id_href"] == "/?job=j1"
+    state["jobs"]["j1"] |= {"policy": "exclusive", "paths": [], "lanes": ["n0/12", "n1"]}
+    assert job_rows(state, ADMIN, NOW_S)[1]["paths"] == "exclusive (has n0/12, n1)"
     found = {
         search: [row["id"] for row in job_rows(state, VIEWER, NOW_S, search)]
         for search in ("alice", "BOB", "h0003", "refused", "bob h0007", "nothing")
@@ -90,6 +92,7 @@ def test_reservations_policies_rights_and_history() -> None:
     ]
     assert [row["user"] for row in right_rows(state, VIEWER)] == ["alice", "everybody else"]
     assert right_rows(state, ADMIN)[0]["rate"] == "1.00 Gbit/s"
+    assert right_rows(state, ADMIN)[0]["actions"] == "change remove"
     ended = {**state["jobs"]["j1"], "why": "alice has ended it"}
     assert history_rows([ended], "ended it")[0]["why"] == "alice has ended it"
     assert history_rows([ended], "h0009") == []

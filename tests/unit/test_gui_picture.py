@@ -12,7 +12,15 @@ import pytest
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.explain_views import answer_view, nics_of, only, request_of
-from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, nic_words, table
+from ri2n_sdn.web.gui.hosts_table import (
+    PAGE_ROWS,
+    cells,
+    details,
+    found,
+    nic_words,
+    rate_cells,
+    table,
+)
 from ri2n_sdn.web.gui.picture import changes, heat, paint, svg
 from ri2n_sdn.web.gui.scene import (
     MAX_HOST_ROWS,
@@ -289,6 +297,23 @@ def test_a_picture_of_a_thousand_hosts_is_small() -> None:
     assert len(svg(scene, paint(scene, state))) < 120_000
 
 
+def test_switches_without_any_host_have_their_places() -> None:
+    state = cluster_state(hosts=0)
+    bars = scene_of(state).bars
+    assert {bar.name for bar in bars} == {"s0", "t0", "s1", "t1"}
+    assert all(bar.height > 0 and bar.y >= 0 for bar in bars)
+    for network in ("n0", "n1"):
+        one, other = sorted((bar for bar in bars if bar.network == network), key=lambda b: b.y)
+        assert one.x != other.x or one.y + one.height <= other.y
+
+
+def test_a_long_name_leaves_room_for_what_is_wrong() -> None:
+    state = cluster_state(hosts=2)
+    assert scene_of(state).row_width == 132
+    state["hosts"]["a-long-name-of-a-host"] = state["hosts"].pop("h0002")
+    assert scene_of(state).row_width == 228
+
+
 # ---- The table and the details
 
 
@@ -300,6 +325,10 @@ def test_the_search_finds_names_and_addresses_in_natural_order() -> None:
     assert "h0042" in found(state, address)
     assert found(state, "", {"h0003", "h0002"}) == ["h0002", "h0003"]
     assert found(state, "<nothing>") == []
+    assert found(state, "", only_bad=True) == []
+    state = cluster_state(hosts=9, dead=(("h0003", "eth1"),), away=("h0007",))
+    assert found(state, "", only_bad=True) == ["h0003", "h0007"]
+    assert found(state, "h0003", only_bad=True) == ["h0003"]
 
 
 def test_a_page_of_the_table_has_all_cells_by_their_ids() -> None:
@@ -324,8 +353,26 @@ def test_details_say_what_is_wrong_with_each_nic() -> None:
     assert "no longer known" in details(state, "<gone>") and "<gone>" not in details(
         state, "<gone>"
     )
+    assert '<a href="/traffic?host=h0001">Its traffic</a>' in said
     assert nic_words({"alive": None, "up": None})[0] == "host away"
     assert nic_words({"alive": True, "up": True}) == ("good", "")
+
+
+def test_only_the_cells_of_rates_change_with_the_rates() -> None:
+    """What somebody reads or has marked in the details is not sent anew each second."""
+    state = plain(3)
+    later = {**state, "rates": {"h0001": {"eth0": [5e6, 7e6]}}}
+    look = rate_cells(later, "h0001")
+    assert look["nic-0-tx"] == ["num", "5.00 Mbit/s"] and look["nic-1-tx"] == ["num", "-"]
+    shown = str(details(later, "h0001"))
+    for key, (_, said) in look.items():
+        assert f'id="cell-{key}" class="num">{said}</td>' in shown
+        shown = shown.replace(f'id="cell-{key}" class="num">{said}', f'id="cell-{key}">')
+    before = str(details(state, "h0001"))
+    for key, (_, said) in rate_cells(state, "h0001").items():
+        before = before.replace(f'id="cell-{key}" class="num">{said}', f'id="cell-{key}">')
+    assert shown == before
+    assert rate_cells(state, "gone") == {}
 
 
 # ---- Explain
@@ -339,7 +386,7 @@ def test_the_question_as_a_request() -> None:
         "job": "j1",
     }
     assert request_of("a", "b", "tcp", "", "", "") == {"src": "a", "dst": "b"}
-    assert request_of("a", "b", "", "1", "2", "") == {"src": "a", "dst": "b"}
+    assert request_of("a", "b", "", "", "", "") == {"src": "a", "dst": "b"}
     assert request_of("a", "b", "icmp", "", "", "")["flow"] == {"protocol": 1}
 
 
@@ -348,6 +395,8 @@ def test_the_question_as_a_request() -> None:
     [
         (("", "b", "", "", "", ""), "From host"),
         (("a", " ", "", "", "", ""), "To host"),
+        (("a", "b", "", "1", "", ""), "Source port: only TCP and UDP have ports"),
+        (("a", "b", "icmp", "", "2", ""), "Destination port: only TCP and UDP have ports"),
         *(
             (("a", "b", "tcp", port, "", ""), "Source port")
             for port in ("-1", "65536", "x", "1.5", "٣", "9" * 50)

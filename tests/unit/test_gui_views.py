@@ -43,6 +43,7 @@ from ri2n_sdn.web.gui.words import (
     percent_text,
     rate_input,
     rate_text,
+    shortened,
     time_text,
 )
 from ri2n_sdn.web.who import Who
@@ -105,6 +106,13 @@ def test_times_and_durations() -> None:
         *("0.04", "64,000", "1,000,000,000,000", "400", "max_min")
     ]
     assert percent_text(0.25) == "25.0 %" and percent_text(None) == "-"
+
+
+def test_a_long_name_loses_its_middle() -> None:
+    names = [f"a-long-name-of-rack-1-node-{number:02d}" for number in range(20)]
+    shown = [shortened(name, 18) for name in names]
+    assert shown[7] == "a-long-na…-node-07" and len({*shown}) == 20
+    assert shortened("h0001", 5) == "h0001" and shortened("abcdef", 2) == "a…"
 
 
 # ---- Traffic
@@ -187,6 +195,11 @@ def test_charts_of_rates_and_shares() -> None:
     lines: dict[str, list[float | None]] = {"eth0": [3e6, 0.0, None], "eth1": [1e6, 0.0, 2e6]}
     rates = rate_chart("A", [1.0, 2.0, 3.0], lines)
     assert rates["series"][0]["data"] == [[1000, 3.0], [2000, 0.0], [3000, None]]
+    assert rates["xAxis"]["name"] == "time (UTC)" and rates["yAxis"]["name"] == "Mbit/s"
+    kinds = [series["lineStyle"]["type"] for series in rates["series"]]
+    assert len({*kinds}) == 2, "not by colour alone"
+    high = rate_chart("A", [1.0], {"all": [12e9]})
+    assert high["yAxis"]["name"] == "Gbit/s" and high["series"][0]["data"] == [[1000, 12.0]]
     shares = share_chart("A", [1.0, 2.0, 3.0], lines)
     assert [series["data"] for series in shares["series"]] == [
         [[1000, 75.0], [2000, None], [3000, None]],
@@ -250,6 +263,9 @@ def test_events_are_found_by_text_host_and_severity() -> None:
     assert [row["key"] for row in event_rows(state, host="A")] == [2, 1]
     assert [row["key"] for row in event_rows(state, search="ETH0 again")] == [2]
     assert [row["key"] for row in event_rows(state, severities=("bad",))] == [4, 1]
+    assert [row["text_href"] for row in event_rows({**state, "hosts": {"B": {}}})] == [
+        *("", "/?host=B", "", "")
+    ]
     assert hosts_in("A:eth0 and n1.example, B.", {"A", "B", "n1.example"}) == [
         *("A", "n1.example", "B")
     ]
@@ -262,6 +278,7 @@ def test_problems_come_with_what_to_do_the_worst_first() -> None:
         "h0002 is not connected",
     ]
     assert rows[0]["advice"] == "Check its cable and its switch port."
+    assert [row["text_href"] for row in rows] == ["/?host=h0001", "/?host=h0002"]
 
 
 # ---- Settings
@@ -291,6 +308,8 @@ def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:
     assert rows["slots"]["actions"] == "" and "cluster.yaml" in rows["slots"]["about"]
     assert rows["active_bps"]["range"] == "1.00 kbit/s to 1.00 Tbit/s"
     assert rows["settle_s"]["actions"] == "change"
+    changed = [{**each, "value": 2.0} for each in parameters() if each["name"] == "settle_s"]
+    assert parameter_rows(changed, ADMIN)[0]["actions"] == "change reset"
     assert not any(row["actions"] for row in parameter_rows(parameters(), VIEWER))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from typing import Any
 
+from ri2n_sdn.web.gui.event_views import place_of
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.words import counted
+from ri2n_sdn.web.gui.words import counted, time_text
 
-__all__ = ["MAX_SHOWN", "banner", "clock"]
+__all__ = ["MAX_SHOWN", "banner"]
 
 MAX_SHOWN = 3
 """So many problems are shown at once. The others unfold."""
@@ -26,15 +26,16 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
     if not connected:
         lines.append(_unreachable(state, why, since_s))
     problems = sorted(state.get("problems", {}).values(), key=lambda each: each["rank"])
-    lines += [_problem(problem) for problem in problems[:MAX_SHOWN]]
+    lines += [_problem(problem, state) for problem in problems[:MAX_SHOWN]]
     if len(problems) > MAX_SHOWN:
         rest = problems[MAX_SHOWN:]
         lines.append(
             tag(
                 "details",
                 tag("summary", f"{counted(len(rest), 'more problem')}"),
-                *(_problem(problem) for problem in rest),
+                *(_problem(problem, state) for problem in rest),
                 class_="more",
+                id="more-problems",
             )
         )
     waits = state.get("controller", {}).get("waits_because")
@@ -51,16 +52,9 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
     return text(*lines)
 
 
-def clock(time_s: float) -> str:
-    """A Unix time as hours, minutes and seconds, with the date unless it is today's."""
-    moment = datetime.datetime.fromtimestamp(time_s).astimezone()
-    today = datetime.datetime.now().astimezone().date()
-    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
-
-
 def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> Markup:
     known = any(state.get(part) for part in ("hosts", "controller"))
-    old = f" You see how it was at {clock(since_s)}." if known else ""
+    old = f" You see how it was at {time_text(since_s)}." if known else ""
     return _line(
         "bad",
         f"The controller is not reachable{': ' + why.rstrip('.') if why else ''}.{old}",
@@ -69,13 +63,17 @@ def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> M
     )
 
 
-def _problem(problem: Mapping[str, Any]) -> Markup:
+def _problem(problem: Mapping[str, Any], state: Mapping[str, Any]) -> Markup:
     severity = "bad" if problem["severity"] == "bad" else "warning"
-    return _line(severity, problem["text"], problem.get("advice") or "")
+    text = problem["text"]
+    return _line(severity, text, problem.get("advice") or "", place_of(text, state))
 
 
-def _line(severity: str, said: str, advice: str) -> Markup:
-    """One line. The word for the severity is there for those who do not see its colour."""
+def _line(severity: str, said: str, advice: str, place: tuple[str, str] | None = None) -> Markup:
+    """One line. The word for the severity is there for those who do not see its colour.
+
+    `place` is what it is about, and the address of the page that shows it.
+    """
     word = {"bad": "Problem", "warning": "Warning", "good": "Good"}[severity]
     return tag(
         "div",
@@ -83,6 +81,7 @@ def _line(severity: str, said: str, advice: str) -> Markup:
         " ",
         tag("span", said if said.endswith(".") else f"{said}."),
         *((" ", tag("span", f"What to do: {advice}", class_="advice")) if advice else ()),
+        *((" ", tag("a", f"Show {place[0]}", href=place[1])) if place is not None else ()),
         class_=f"line {severity}",
     )
 
@@ -90,7 +89,7 @@ def _line(severity: str, said: str, advice: str) -> Markup:
 def _all_is_well(state: Mapping[str, Any]) -> str:
     hosts = state.get("hosts", {})
     if not hosts:
-        return "The controller runs, and waits for hosts. Start host-start on each host."
+        return "The controller runs, and waits for hosts. Run host-up --controller on each host."
     networks = state.get("networks", {})
     strategy = state.get("controller", {}).get("strategy", "unknown")
     return (

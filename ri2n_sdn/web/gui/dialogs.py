@@ -8,15 +8,30 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from nicegui import ui
+from nicegui.elements.mixins.value_element import ValueElement
 
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.gui.commands import copyable
+from ri2n_sdn.web.gui.drawing import run
 from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["change", "check", "confirm", "field", "form", "information", "notify"]
+__all__ = [
+    "change",
+    "check",
+    "confirm",
+    "field",
+    "form",
+    "information",
+    "notify",
+    "side_by_side",
+]
 
 Submit = Callable[[], Awaitable[str | None] | str | None]
+Command = Callable[[], str | None]
+
+_INPUTS = (ui.input, ui.select)  # A textarea is an input.
 
 
 async def change(session: Session, op: str, **arguments: Any) -> dict[str, Any]:
@@ -26,7 +41,7 @@ async def change(session: Session, op: str, **arguments: Any) -> dict[str, Any]:
     to the login.
     """
     if session.number is not None and not session.logged_in and session.feed.connected:
-        session.client.open("/login?ended=1")
+        session.turn_to_login()
         raise BadInput("Your login has ended. Log in again.")
     return await session.feed.request(op, session.who, **arguments)
 
@@ -40,6 +55,7 @@ def field(label: str, *, value: str = "", hint: str = "", lines: bool = False) -
     """An input of a form, with its label and a hint below it."""
     made = ui.textarea(label, value=value) if lines else ui.input(label, value=value)
     made.props("outlined dense autocomplete=off spellcheck=false maxlength=20000 autogrow")
+    made.props("hide-bottom-space")  # So that a hint of two lines does not cover what is below.
     if not lines:
         made.props(remove="autogrow")
     if hint:
@@ -55,18 +71,39 @@ def check(label: str, *, value: bool = False) -> ui.checkbox:
 
 
 @contextlib.contextmanager
-def form(title: str, word: str, submit: Submit, *, danger: bool = False) -> Iterator[ui.dialog]:
+def side_by_side() -> Iterator[None]:
+    """What is built inside stands in two columns, where there is room for them."""
+    with ui.element("div").classes("fields"):
+        yield
+
+
+@contextlib.contextmanager
+def form(
+    title: str,
+    word: str,
+    submit: Submit,
+    *,
+    danger: bool = False,
+    command: Command | None = None,
+) -> Iterator[ui.dialog]:
     """A dialog with what is built inside, a button `word`, and one that cancels; it is opened.
 
     `submit` makes the change, and returns what to tell then. It may raise BadInput and
-    NotAvailable, whose words are shown in the dialog, which stays open.
+    NotAvailable, whose words are shown in the dialog, which stays open; the field that they begin
+    with is marked. Enter in an input is the same as the button. `command` gives the command line
+    that does the same, None when there is none; it may raise BadInput, too.
     """
     with _dialog(title) as dialog:
         yield dialog
+        inputs = [each for each in dialog.descendants() if isinstance(each, _INPUTS)]
+        if command is not None:
+            _add_command(dialog, command)
         refusal = html("", name="p", classes="refusal").props("role=alert")
         refusal.visible = False
 
         async def press() -> None:
+            if not button.enabled:
+                return  # Enter was pressed twice.
             button.disable()
             try:
                 result = submit()
@@ -74,6 +111,7 @@ def form(title: str, word: str, submit: Submit, *, danger: bool = False) -> Iter
             except (BadInput, NotAvailable) as error:
                 refusal.set_content(text(str(error)))
                 refusal.visible = True
+                _mark(inputs, str(error))
                 return
             finally:
                 button.enable()
@@ -85,6 +123,49 @@ def form(title: str, word: str, submit: Submit, *, danger: bool = False) -> Iter
             ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
             button = ui.button(word, on_click=press)
             button.props(f"no-caps unelevated color={'negative' if danger else 'primary'}")
+        for each in inputs:
+            if isinstance(each, ui.input) and not isinstance(each, ui.textarea):
+                each.on("keydown.enter", press)
+        if inputs:
+            inputs[0].props("autofocus")
+
+
+def _mark(inputs: Sequence[ValueElement[Any]], said: str) -> None:
+    """Mark the field that a refusal begins with, and no other, and move the focus there."""
+    label, colon, _ = said.partition(":")
+    for each in inputs:
+        named = str(each.props.get("label", "")).casefold()
+        wrong = bool(colon) and named == label.casefold()
+        each.props.set_bool("error", wrong)
+        each.props.set_optional("aria-invalid", "true" if wrong else None)
+        if not wrong:
+            continue
+        for around in each.ancestors():
+            if isinstance(around, ui.expansion):
+                around.open()
+        run("enter", each.html_id)
+
+
+def _add_command(dialog: ui.dialog, command: Command) -> None:
+    """A part that unfolds and has the command for what is in the dialog's inputs."""
+    values = [each for each in dialog.descendants() if isinstance(each, ValueElement)]
+    with ui.expansion("The same as a command").classes("fold") as fold:
+        shown = html("")
+
+    def update() -> None:
+        if not fold.value:
+            return
+        try:
+            line = command()
+        except BadInput as error:
+            shown.set_content(tag("p", f"Fill in the form first. {error}", class_="muted"))
+            return
+        none = tag("p", "No command does exactly this.", class_="muted")
+        shown.set_content(none if line is None else copyable(line))
+
+    fold.on_value_change(update)
+    for each in values:
+        each.on_value_change(update)
 
 
 def confirm(
@@ -94,9 +175,10 @@ def confirm(
     submit: Submit,
     *,
     danger: bool = True,
+    command: Command | None = None,
 ) -> None:
-    """Ask before something changes. `sentences` say what will happen."""
-    with form(title, word, submit, danger=danger):
+    """Ask before something changes. `sentences` say what will happen. `command`: as of `form`."""
+    with form(title, word, submit, danger=danger, command=command):
         html(tag("ul", *(tag("li", sentence) for sentence in sentences)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from ri2n_sdn.web.gui.words import time_text
 
@@ -14,6 +15,7 @@ __all__ = [
     "event_rows",
     "events_found",
     "hosts_in",
+    "place_of",
     "problem_rows",
     "severity_of",
 ]
@@ -53,6 +55,8 @@ _ADVICE = (
     (re.compile(r"helper"), "Run systemctl restart ri2n-reorder on that host."),
 )
 _WORDS = re.compile(r"[A-Za-z0-9_.-]+")
+# Problems and events of jobs begin so; a host that is named after it is not what it is about.
+_JOB = re.compile(r"(?:(?:refused|waiting): |job )(?P<id>[A-Za-z0-9][A-Za-z0-9._:@-]*?):? ")
 
 
 def severity_of(text: str) -> str:
@@ -71,6 +75,18 @@ def hosts_in(text: str, hosts: Iterable[str]) -> list[str]:
     return [word for word in found if word in known]
 
 
+def place_of(text: str, state: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(what it is about, the address of a page that shows it) of a problem or an event.
+
+    None when the text names neither a job nor a host that is there.
+    """
+    found = _JOB.match(text)
+    if found and found["id"] in state.get("jobs", {}):
+        return f"job {found['id']}", f"/jobs?{urlencode({'search': found['id']})}"
+    hosts = hosts_in(text, state.get("hosts", {}))
+    return (f"host {hosts[0]}", f"/?{urlencode({'host': hosts[0]})}") if hosts else None
+
+
 def problem_rows(state: Mapping[str, Any]) -> list[Row]:
     """What is wrong now, the worst first, and what to do."""
     problems = sorted(state.get("problems", {}).items(), key=lambda item: item[1]["rank"])
@@ -80,6 +96,7 @@ def problem_rows(state: Mapping[str, Any]) -> list[Row]:
             "severity": problem["severity"],
             "what": SEVERITIES.get(problem["severity"], "Warning"),
             "text": problem["text"],
+            "text_href": (place_of(problem["text"], state) or ("", ""))[1],
             "advice": _sentence(problem["advice"]),
         }
         for key, problem in problems
@@ -99,7 +116,7 @@ def event_rows(
     must name. `severities` are those that are shown.
     """
     found = events_found(state, search=search, host=host, severities=severities)
-    return [event_row(event) for event in found]
+    return [event_row(event, state) for event in found]
 
 
 def events_found(
@@ -120,8 +137,8 @@ def events_found(
     ]
 
 
-def event_row(event: Mapping[str, Any]) -> Row:
-    """The row of one event."""
+def event_row(event: Mapping[str, Any], state: Mapping[str, Any]) -> Row:
+    """The row of one event, with a link to what it is about in this state."""
     text = event["text"]
     severity = severity_of(text)
     return {
@@ -130,6 +147,7 @@ def event_row(event: Mapping[str, Any]) -> Row:
         "severity": severity,
         "what": SEVERITIES[severity],
         "text": text,
+        "text_href": (place_of(text, state) or ("", ""))[1],
         "advice": _advice(text) if severity != "info" else "",
     }
 

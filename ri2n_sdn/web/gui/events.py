@@ -22,8 +22,8 @@ async def build(session: Session) -> None:
             "Problems",
             [
                 Column("what", "Severity"),
-                Column("text", "Problem"),
-                Column("advice", "What to do"),
+                Column("text", "Problem", link=True, wide=True),
+                Column("advice", "What to do", wide=True),
             ],
             lambda question: page_of(problem_rows(session.state), question),
             key="key",
@@ -45,15 +45,19 @@ def _events(session: Session) -> Listing:
             host=str(host.value or "").strip(),
             severities=tuple(SEVERITIES) if severity.value == "all" else (severity.value,),
         )
-        return page_of(found, question, event_row)
+        return page_of(found, question, lambda event: event_row(event, session.state))
+
+    async def choose() -> None:
+        session.moved(host=str(host.value or "").strip())
+        await listing.restart()
 
     listing = Listing(
         session,
         "Events",
         [
-            Column("time", "Time"),
+            Column("time", "Time", short=True),
             Column("what", "Severity", phone=False),
-            Column("text", "Event"),
+            Column("text", "Event", link=True, wide=True),
             Column("advice", "What to do", phone=False),
         ],
         fetch,
@@ -66,9 +70,7 @@ def _events(session: Session) -> Listing:
         ),
     )
     with listing.bar:
-        host = ui.input(
-            "Host", value=session.query.get("host", "")[:128], on_change=listing.restart
-        )
+        host = ui.input("Host", value=session.query.get("host", "")[:128], on_change=choose)
         host.props("outlined dense clearable debounce=300 autocomplete=off")
         severity = ui.select(
             {"all": "All", **SEVERITIES},

@@ -5,14 +5,18 @@ from __future__ import annotations
 from nicegui import ui
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.drawing import Drawing, legend
 from ri2n_sdn.web.gui.explain_views import PROTOCOLS, answer_view, nics_of, only, request_of
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.markup import text
-from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS
+from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS, natural
 from ri2n_sdn.web.gui.session import Session
 
 __all__ = ["build"]
+
+MAX_NAMES = 1000
+"""So many names of hosts are offered while one is typed."""
 
 
 def build(session: Session) -> None:
@@ -34,7 +38,7 @@ class _Explain:
             self._dst = self._field("To host", query.get("dst", ""))
             protocol = query.get("protocol", "tcp")
             self._protocol = ui.select(
-                {"": "all packets", **{name: name.upper() for name in PROTOCOLS}},
+                {"": "any", **{name: name.upper() for name in PROTOCOLS}},
                 value=protocol if protocol in PROTOCOLS else "",
                 label="Protocol",
             ).props("outlined dense options-dense")
@@ -42,8 +46,12 @@ class _Explain:
             self._dport = self._field(
                 "Destination port", query.get("dport", ""), "inputmode=numeric"
             )
-            self._job = self._field("Job (may be empty)", query.get("job", ""))
+            self._job = self._field("Job, if any", query.get("job", ""))
             ui.button("Explain", on_click=None).props("type=submit unelevated")
+        self._fields = {
+            **{"src": self._src, "dst": self._dst, "protocol": self._protocol},
+            **{"sport": self._sport, "dport": self._dport, "job": self._job},
+        }
         self._error = html("", classes="problem").props('role="alert"')
         self._hint = empty_state(
             "Which way do packets take, and why?",
@@ -61,7 +69,7 @@ class _Explain:
             ui.timer(0, self._ask, once=True)
 
     def _field(self, label: str, value: str, props: str = "") -> ui.input:
-        names = sorted(self._session.state.get("hosts", {}))[:MAX_HOST_ROWS]
+        names = sorted(self._session.state.get("hosts", {}), key=natural)[:MAX_NAMES]
         is_host = label.endswith("host")
         field = ui.input(label, value=value, autocomplete=names if is_host else None)
         return field.props(f"outlined dense {props}")
@@ -74,17 +82,25 @@ class _Explain:
                 *(self._sport.value or "", self._dport.value or "", self._job.value or ""),
             )
         except BadInput as error:
-            self._error.set_content(text(str(error)))
+            self._refuse(str(error))
             return
-        answer = await self._session.ask("explain", **arguments)
+        answer = await self._session.ask("explain", refused=self._refuse, **arguments)
         if answer is None:
             return
+        self._session.moved(
+            **{key: str(each.value or "") for key, each in self._fields.items()},
+        )
         self._asked = (arguments["src"], arguments["dst"])
         self._drawing.nics = nics_of(answer)
-        self._answer.set_content(answer_view(answer))
+        self._answer.set_content(answer_view(answer, command_of("explain", **arguments)))
         self._answer.set_visibility(True)
         self._hint.set_visibility(False)
         self._update()
+
+    def _refuse(self, words: str) -> None:
+        """Say why there is no answer. What was asked before is no answer to this."""
+        self._error.set_content(text(words))
+        self._answer.set_visibility(False)
 
     def _update(self) -> None:
         state = self._session.state

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.web.gui.commands import copyable
 from ri2n_sdn.web.gui.markup import Markup, table, tag, text
 from ri2n_sdn.web.gui.scene import Nic
 from ri2n_sdn.web.gui.words import rate_text
@@ -24,7 +25,7 @@ def request_of(
     """The arguments of the operation `explain`.
 
     Without a port, or without a protocol, it asks about all packets of the two hosts. Raises
-    BadInput for what is missing or no port.
+    BadInput for what is missing or no port, and for ports of a protocol that has none.
     """
     request: dict[str, Any] = {}
     for key, label, name in (("src", "From host", src), ("dst", "To host", dst)):
@@ -37,6 +38,8 @@ def request_of(
             continue
         if not (_PORT.fullmatch(port.strip()) and int(port) <= MAX_PORT):
             raise BadInput(f"{label}: must be a number from 0 to {MAX_PORT}")
+        if protocol not in ("tcp", "udp"):
+            raise BadInput(f"{label}: only TCP and UDP have ports; choose one, or leave it empty")
         ports[key] = int(port)
     if protocol and (ports or protocol == "icmp"):
         request["flow"] = {"protocol": PROTOCOLS[protocol], **ports}
@@ -75,8 +78,11 @@ def only(state: Mapping[str, Any], hosts: Collection[str]) -> Mapping[str, Any]:
     }
 
 
-def answer_view(answer: Mapping[str, Any]) -> Markup:
-    """The answer: the way in one line, the reasons as steps, and the paths as a table."""
+def answer_view(answer: Mapping[str, Any], command: str | None = None) -> Markup:
+    """The answer: the way in one line, the reasons as steps, and the paths as a table.
+
+    `command` is the command that says the same.
+    """
     way = answer.get("path")
     if way is not None:
         tree = f", tree {way['vlan']}" if way["vlan"] else ""
@@ -97,7 +103,12 @@ def answer_view(answer: Mapping[str, Any]) -> Markup:
         tag("p", tag("strong", said)),
         tag("ol", *(tag("li", _sentence(each)) for each in answer["why"]), class_="steps"),
         *((_paths(answer),) if answer.get("paths") else ()),
+        *((_command(command),) if command else ()),
     )
+
+
+def _command(command: str) -> Markup:
+    return tag("details", tag("summary", "The same as a command"), copyable(command), class_="fold")
 
 
 def _paths(answer: Mapping[str, Any]) -> Markup:

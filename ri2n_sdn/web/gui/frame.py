@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -50,7 +51,8 @@ def needs_role(session: Session, role: str, doing: str) -> ui.html:
     advice = (
         f"{who.name} has the role {who.role}. Ask an admin for a token with the role {role}."
         if session.logged_in
-        else "Log in with a token of that role."
+        else "Log in with a token of that role. An admin makes one on the page Settings. Root makes"
+        f" one on the controller's machine: ri2n token add NAME --role {role}"
     )
     return empty_state(f"{doing} needs the role {role}.", advice)
 
@@ -106,7 +108,7 @@ def account(session: Session) -> Markup:
             action="/logout",
         )
     else:
-        way = tag("a", "Log in", href=f"/login?next={session.path}", class_="plain")
+        way = tag("a", "Log in", href=f"/login?next={quote(session.here)}", class_="plain")
     theme = tag(
         "button",
         "Theme: auto",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from ri2n_sdn.web.gui import markup
 from ri2n_sdn.web.gui.markup import Markup, tag, text
@@ -11,7 +12,7 @@ from ri2n_sdn.web.gui.picture import Paint
 from ri2n_sdn.web.gui.scene import natural
 from ri2n_sdn.web.gui.words import counted, rate_text
 
-__all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "table"]
+__all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", "table"]
 
 PAGE_ROWS = 50
 """A page of the table has so many hosts."""
@@ -19,14 +20,24 @@ PAGE_ROWS = 50
 COLUMNS = (("Host", ""), ("State", ""), ("NICs", "num"), ("Sends", "num"), ("Receives", "num"))
 
 
-def found(state: Mapping[str, Any], search: str, among: Collection[str] | None = None) -> list[str]:
-    """The hosts whose name or address has what is searched for, in natural order."""
+def found(
+    state: Mapping[str, Any],
+    search: str,
+    among: Collection[str] | None = None,
+    *,
+    only_bad: bool = False,
+) -> list[str]:
+    """The hosts whose name or address has what is searched for, in natural order.
+
+    With `only_bad` they are those that are away, or have a dead NIC.
+    """
     wanted = search.strip().lower()
     return sorted(
         (
             name
             for name, host in state.get("hosts", {}).items()
             if (among is None or name in among)
+            and not (only_bad and _is_good(host))
             and (
                 wanted in name.lower()
                 or wanted in host["mac"]
@@ -34,6 +45,12 @@ def found(state: Mapping[str, Any], search: str, among: Collection[str] | None =
             )
         ),
         key=natural,
+    )
+
+
+def _is_good(host: Mapping[str, Any]) -> bool:
+    return bool(host["connected"]) and all(
+        nic["up"] and nic["alive"] for nic in host["nics"].values()
     )
 
 
@@ -83,7 +100,7 @@ def cells(state: Mapping[str, Any], names: Sequence[str]) -> Paint:
 
 
 def details(state: Mapping[str, Any], name: str) -> Markup:
-    """All that is known of a host and its NICs."""
+    """All that is known of a host and its NICs. Its rates are in cells of their own."""
     host = state.get("hosts", {}).get(name)
     if host is None:
         return text(tag("h2", name), tag("p", "This host is no longer known to the controller."))
@@ -104,14 +121,13 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
             else "does not run",
         ),
     ]
-    rates = state.get("rates", {}).get(name, {})
+    look = rate_cells(state, name)
     texts, numbers = ("NIC", "State", "Network", "Switch"), ("Speed", "Sends", "Receives")
     heads = [*((each, False) for each in texts), *((each, True) for each in numbers)]
     rows = []
-    for nic in sorted(host["nics"], key=natural):
+    for number, nic in enumerate(sorted(host["nics"], key=natural)):
         known = host["nics"][nic]
         words, kind = nic_words(known)
-        tx_bps, rx_bps = rates.get(nic, (None, None))
         rows.append(
             tag(
                 "tr",
@@ -119,9 +135,10 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
                 tag("td", words, class_=f"said {kind}".rstrip()),
                 tag("td", known["network"]),
                 tag("td", known["switch"] or "-"),
+                tag("td", rate_text(known["speed_bps"]), class_="num"),
                 *(
-                    tag("td", rate_text(each), class_="num")
-                    for each in (known["speed_bps"], tx_bps, rx_bps)
+                    tag("td", look[key][1], id=f"cell-{key}", class_="num")
+                    for key in (f"nic-{number}-tx", f"nic-{number}-rx")
                 ),
             )
         )
@@ -129,7 +146,26 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
         tag("h2", f"Host {name}"),
         tag("dl", *(text(tag("dt", key), tag("dd", value)) for key, value in facts)),
         markup.table(f"NICs of {name}", heads, rows),
+        tag(
+            "p",
+            *(
+                text(tag("a", words, href=f"/{page}?{urlencode({'host': name})}"), " ")
+                for words, page in (("Its traffic", "traffic"), ("Its events", "events"))
+            ),
+            class_="ways",
+        ),
     )
+
+
+def rate_cells(state: Mapping[str, Any], name: str) -> Paint:
+    """The class and the text of the cells in the details of a host that have its NICs' rates."""
+    nics = state.get("hosts", {}).get(name, {}).get("nics", {})
+    rates = state.get("rates", {}).get(name, {})
+    return {
+        f"nic-{number}-{side}": ["num", rate_text(rate_bps)]
+        for number, nic in enumerate(sorted(nics, key=natural))
+        for side, rate_bps in zip(("tx", "rx"), rates.get(nic, (None, None)), strict=True)
+    }
 
 
 def nic_words(nic: Mapping[str, Any]) -> tuple[str, str]:

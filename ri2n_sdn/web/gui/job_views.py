@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.scene import natural
@@ -160,6 +161,7 @@ def job_row(job: Mapping[str, Any], who: Who, now_s: float) -> Row:
     """The row of one job."""
     return {
         "id": job["id"],
+        "id_href": f"/?{urlencode({'job': job['id']})}",
         "user": job["user"],
         "hosts": _hosts_text(job["hosts"]),
         "paths": _lanes_text(job),
@@ -246,7 +248,7 @@ def right_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
             else rate_text(right["max_rate_bps"]),
             "hosts": "no limit" if right["max_hosts"] is None else f"{right['max_hosts']:,}",
             "reserve": "yes" if right["reserve"] else "no",
-            "actions": "remove" if who.role == "admin" else "",
+            "actions": "change remove" if who.role == "admin" else "",
         }
         for right in rights
     ]
@@ -269,10 +271,9 @@ def route_rows(job: Mapping[str, Any]) -> list[Row]:
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:
-    """A policy's kind and its tables of paths, for people."""
-    parts = [str(policy["policy"])]
-    if policy["paths"]:
-        parts.append(", ".join(policy["paths"]))
+    """A policy's kind with its paths, and its tables of paths, for people."""
+    kind, paths = str(policy["policy"]), ", ".join(policy["paths"])
+    parts = [f"{kind}: {paths}" if paths else kind]
     parts += [f"DSCP {table['dscp']}: {', '.join(table['paths'])}" for table in policy["tables"]]
     return "; ".join(parts)
 
@@ -447,9 +448,10 @@ def _hosts_text(hosts: Sequence[str]) -> str:
 
 
 def _lanes_text(job: Mapping[str, Any]) -> str:
-    """Which path a job has: its policy, and the lanes that it was given."""
+    """Which path a job has: its policy, and the lanes that it was given if they are others."""
     text = policy_text(job)
-    return f"{text}: {', '.join(job['lanes'])}" if job["lanes"] else text
+    other = job["lanes"] and sorted(job["lanes"]) != sorted(job["paths"])
+    return f"{text} (has {', '.join(job['lanes'])})" if other else text
 
 
 def _until_text(end_s: float | None, now_s: float) -> str:

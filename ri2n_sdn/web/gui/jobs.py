@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import pwd
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nicegui import ui
 
-from ri2n_sdn.web.gui.dialogs import change, check, confirm, field, form, information
+from ri2n_sdn.web.gui.commands import command_of
+from ri2n_sdn.web.gui.dialogs import (
+    change,
+    check,
+    confirm,
+    field,
+    form,
+    information,
+    side_by_side,
+)
 from ri2n_sdn.web.gui.frame import frame, html, needs_role
+from ri2n_sdn.web.gui.job_fields import (
+    free_name,
+    policy_fields,
+    some_hosts,
+    uid_of,
+    user_field,
+    values,
+)
 from ri2n_sdn.web.gui.job_views import (
     KINDS,
     JobForm,
-    PolicyForm,
     ReservationForm,
     RightForm,
     history_rows,
@@ -35,17 +49,18 @@ from ri2n_sdn.web.gui.job_views import (
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
-from ri2n_sdn.web.gui.words import rate_input, time_text
+from ri2n_sdn.web.gui.words import rate_input, time_text, times_hint
 
 __all__ = ["build"]
 
 MAX_HISTORY = 1000
 
 _ID = Column("id", "Name")
+_JOB = Column("id", "Name", link=True)
 _USER = Column("user", "User", phone=False)
 _HOSTS = Column("hosts", "Hosts", phone=False)
 _PATHS = Column("paths", "Paths")
-_RATES = Column("rates", "Rate of each host", phone=False)
+_RATES = Column("rates", "Rate per host", phone=False)
 _SINCE = Column("since", "From", phone=False)
 _UNTIL = Column("until", "Until")
 _STATE = Column("state", "State", phone=False)
@@ -67,17 +82,19 @@ class _Page:
         writes, admin = session.who.may("user"), session.who.role == "admin"
         if not writes:
             needs_role(session, "user", "Beginning, moving and ending jobs")
-        self._head("Jobs", ("Begin a job", self._begin) if writes else None)
+        self._head("Jobs that run or wait", ("Begin a job", self._begin) if writes else None)
         self._jobs = Listing(
             session,
             "Jobs",
-            [_ID, _USER, _HOSTS, _PATHS, _RATES, _SINCE, _UNTIL, _STATE],
+            [_JOB, _USER, _HOSTS, _PATHS, _RATES, _SINCE, _UNTIL, _STATE],
             self._fetch_jobs,
             search="Search jobs",
+            begin=session.query.get("search", ""),
             act=self._act_job,
             empty=(
-                "No job is here.",
-                "Users begin jobs by job-begin on a host, or here.",
+                "No job runs or waits.",
+                "A job manager begins jobs with job-begin on their hosts. Users and admins begin"
+                " jobs here, or with ri2n job begin.",
             ),
         )
         self._head("Reservations", ("Reserve paths", self._reserve) if writes else None)
@@ -122,7 +139,7 @@ class _Page:
                 "An admin can name one, for jobs that need the same.",
             ),
         )
-        self._head("Rights of users", ("Set rights", self._set_right) if admin else None)
+        self._head("Rights of users", ("Set rights", lambda: self._set_right()) if admin else None)
         self._rights = Listing(
             session,
             "Rights",
@@ -134,7 +151,7 @@ class _Page:
                 Column("reserve", "May reserve", phone=False),
             ],
             lambda asked: page_of(right_rows(session.state, session.who), asked),
-            act=self._remove_right if admin else None,
+            act=self._act_right if admin else None,
             empty=(
                 "No rights are set.",
                 "So every user may ask for everything. An admin can set rights.",
@@ -163,9 +180,10 @@ class _Page:
 
     @staticmethod
     def _head(title: str, button: tuple[str, Callable[[], None]] | None) -> None:
-        html(text(title), name="h2")
-        if button is not None:
-            ui.button(button[0], on_click=button[1]).props("no-caps unelevated")
+        with ui.element("div").classes("head"):
+            html(text(title), name="h2")
+            if button is not None:
+                ui.button(button[0], on_click=button[1]).props("no-caps unelevated")
 
     def _fetch_jobs(self, asked: Question) -> Answer:
         who, now_s = self._session.who, time.time()
@@ -184,23 +202,34 @@ class _Page:
     def _begin(self) -> None:
         session = self._session
 
+        def order() -> dict[str, Any]:
+            filled = JobForm(*values(name, hosts, user, uid, until))
+            return order_request(filled, policy.value(), session.who, time.time(), uid_of)
+
+        def command() -> str | None:
+            # The command finds the uid of a user by itself, and takes no other one.
+            job = order()
+            known = session.who.role == "user" or uid_of(job["user"]) == job["uid"]
+            return command_of("job_begin", job=job) if known else None
+
         async def submit() -> str:
-            job = order_request(
-                JobForm(*_values(name, hosts, user, uid, until)),
-                policy.value(),
-                session.who,
-                time.time(),
-                _uid_of,
-            )
-            made = (await change(session, "job_begin", job=job))["job"]
+            made = (await change(session, "job_begin", job=order()))["job"]
             return f"Job {made['id']}: {_state_of(made)}"
 
-        with form("Begin a job", "Begin it", submit):
-            name = field("Name", hint="Letters, digits and ._:-")
-            hosts = field("Hosts", hint=_some_hosts(session))
-            user, uid = _owner_fields(session, with_uid=True)
-            until = field("Ends", hint="As +2h or 2026-11-27T10:00 (UTC); empty: by hand")
-            policy = _policy_fields(session)
+        with form("Begin a job", "Begin it", submit, command=command):
+            with side_by_side():
+                hosts = field("Hosts", hint=some_hosts(session))
+                until = field("Ends", hint=f"{times_hint()}; empty: when somebody ends it")
+            with side_by_side():
+                user = user_field(session)
+                name = field(
+                    "Name", value=free_name(session, "jobs"), hint="Letters, digits and ._:-"
+                )
+            policy = policy_fields(session)
+            uid = None
+            if user is not None:
+                with policy.fold:
+                    uid = field("Uid", hint="Only for a user whom this machine does not know")
 
     async def _act_job(self, action: str, key: str) -> None:
         if action == "details":
@@ -225,6 +254,7 @@ class _Page:
             ],
             "End it",
             submit,
+            command=lambda: command_of("job_end", id=key),
         )
 
     def _move(self, key: str) -> None:
@@ -232,18 +262,24 @@ class _Page:
         if job is None:
             return
 
+        def wanted() -> dict[str, Any]:
+            return {"id": key, "job": move_request(policy.value())}
+
         async def submit() -> str:
-            answer = await change(
-                self._session, "job_move", id=key, job=move_request(policy.value())
-            )
+            answer = await change(self._session, "job_move", **wanted())
             return f"Job {key}: {_state_of(answer['job'])}"
 
-        with form(f"Move the job {key}", "Move it", submit):
+        with form(
+            f"Move the job {key}",
+            "Move it",
+            submit,
+            command=lambda: command_of("job_move", **wanted()),
+        ):
             html(
                 text(f"It has {policy_text(job)} now. Its packets change over without a loss."),
                 name="p",
             )
-            policy = _policy_fields(self._session, job)
+            policy = policy_fields(self._session, job)
 
     def _move_back(self, key: str) -> None:
         async def submit() -> str:
@@ -256,6 +292,7 @@ class _Page:
             "Move it back",
             submit,
             danger=False,
+            command=lambda: command_of("job_move", id=key, back=True),
         )
 
     async def _details(self, key: str) -> None:
@@ -303,24 +340,35 @@ class _Page:
     def _reserve(self) -> None:
         session = self._session
 
-        async def submit() -> str:
-            wanted = reservation_request(
-                ReservationForm(*_values(name, hosts, user, begins, ends, rate)),
-                policy.value(),
-                session.who,
-                time.time(),
-            )
-            await change(session, "reserve_add", reservation=wanted)
-            return f"Reserved: {wanted['id']}, until {time_text(wanted['end_s'])}"
+        def wanted() -> dict[str, Any]:
+            filled = ReservationForm(*values(name, hosts, user, begins, ends, rate))
+            return reservation_request(filled, policy.value(), session.who, time.time())
 
-        with form("Reserve paths", "Reserve them", submit):
-            name = field("Name", hint="Letters, digits and ._:-")
-            hosts = field("Hosts", hint=_some_hosts(session))
-            user, _ = _owner_fields(session, with_uid=False)
-            begins = field("Begins", hint="As +2h or 2026-11-27T10:00 (UTC); empty: now")
-            ends = field("Ends", hint="As +2h or 2026-11-27T10:00 (UTC)")
-            rate = field("Rate", hint="What each host gets, as 400M; empty: whole lanes")
-            policy = _policy_fields(session, kind="exclusive")
+        async def submit() -> str:
+            made = wanted()
+            await change(session, "reserve_add", reservation=made)
+            return f"Reserved: {made['id']}, until {time_text(made['end_s'])}"
+
+        with form(
+            "Reserve paths",
+            "Reserve them",
+            submit,
+            command=lambda: command_of("reserve_add", reservation=wanted()),
+        ):
+            with side_by_side():
+                hosts = field("Hosts", hint=some_hosts(session))
+                rate = field("Rate", hint="What each host gets, as 400M; empty: whole lanes")
+            with side_by_side():
+                begins = field("Begins", hint=f"{times_hint()}; empty: now")
+                ends = field("Ends", value="+2h", hint="As in Begins")
+            with side_by_side():
+                user = user_field(session)
+                name = field(
+                    "Name",
+                    value=free_name(session, "reservations"),
+                    hint="Letters, digits and ._:-",
+                )
+            policy = policy_fields(session, kind="exclusive")
 
     def _remove_reservation(self, action: str, key: str) -> None:
         async def submit() -> str:
@@ -332,24 +380,29 @@ class _Page:
             ["Its paths are free for others, and jobs that run within it lose them."],
             "Remove it",
             submit,
+            command=lambda: command_of("reserve_remove", id=key),
         )
 
     # ---- Policies and rights
 
     def _add_policy(self) -> None:
-        async def submit() -> str:
-            wanted = policy_request(policy.value())
-            await change(
-                self._session,
-                "policy_add",
-                name=str(name.value or "").strip(),
-                policy=wanted,
-            )
-            return f"The policy {name.value} is there."
+        def wanted() -> dict[str, Any]:
+            return {"name": values(name)[0].strip(), "policy": policy_request(policy.value())}
 
-        with form("Add a policy", "Add it", submit):
+        async def submit() -> str:
+            made = wanted()
+            await change(self._session, "policy_add", **made)
+            return f"The policy {made['name']} is there."
+
+        with form(
+            "Add a policy",
+            "Add it",
+            submit,
+            command=lambda: command_of("policy_add", **wanted()),
+        ):
             name = field("Name", hint="What jobs will call it")
-            policy = _policy_fields(self._session, named=False)
+            policy = policy_fields(self._session, named=False)
+            policy.fold.open()
 
     def _remove_policy(self, action: str, key: str) -> None:
         async def submit() -> str:
@@ -361,30 +414,62 @@ class _Page:
             ["Jobs and reservations that have it keep what they have."],
             "Remove it",
             submit,
+            command=lambda: command_of("policy_remove", name=key),
         )
 
-    def _set_right(self) -> None:
-        async def submit() -> str:
+    def _act_right(self, action: str, key: str) -> None:
+        if action == "remove":
+            self._remove_right(action, key)
+        elif action == "change":
+            self._set_right(self._session.state.get("rights", {}).get(key))
+
+    def _set_right(self, old: Mapping[str, Any] | None = None) -> None:
+        """Ask for the rights of a user; `old` are those to begin with."""
+        most_hosts = None if old is None else old["max_hosts"]
+        most_bps = None if old is None else old["max_rate_bps"]
+
+        def wanted() -> dict[str, Any]:
             kinds = [kind for kind, box in boxes.items() if box.value]
-            name, most_bps, most = _values(user, rate, hosts)
-            right = right_request(RightForm(name, kinds, most_bps, most, bool(reserve.value)))
+            name, most_rate, most = values(user, rate, hosts)
+            return right_request(RightForm(name, kinds, most_rate, most, bool(reserve.value)))
+
+        async def submit() -> str:
+            right = wanted()
             await change(self._session, "rights_set", right=right)
             return f"The rights of {right['user']} are set."
 
-        with form("Set rights", "Set them", submit):
+        with form(
+            "Set rights",
+            "Set them",
+            submit,
+            command=lambda: command_of("rights_set", right=wanted()),
+        ):
             user = field(
                 "User",
+                value="" if old is None else old["user"],
                 hint="A name or a uid; * is everybody without rights of their own",
             )
             with ui.element("fieldset").classes("card"):
                 html(text("Policies that the user may ask for"), name="legend")
                 boxes = {
-                    kind: check(f"{kind}: {about}", value=kind == "shared")
+                    kind: check(
+                        f"{kind}: {about}",
+                        value=kind == "shared" if old is None else kind in old["policies"],
+                    )
                     for kind, about in KINDS.items()
                 }
-            rate = field("Highest rate", hint="As 400M; 0 for none, empty for no limit")
-            hosts = field("Most hosts", hint="Of one job; empty for no limit")
-            reserve = check("May reserve paths")
+            with side_by_side():
+                rate = field(
+                    "Highest rate",
+                    value="0" if most_bps == 0 else rate_input(most_bps),
+                    hint="As 400M; 0 for none, empty for no limit",
+                )
+                hosts = field(
+                    "Most hosts",
+                    value="" if most_hosts is None else str(most_hosts),
+                    hint="Of one job; empty for no limit",
+                )
+            reserve = check("May reserve paths", value=old is not None and old["reserve"])
 
     def _remove_right(self, action: str, key: str) -> None:
         async def submit() -> str:
@@ -399,99 +484,8 @@ class _Page:
             ],
             "Remove them",
             submit,
+            command=lambda: command_of("rights_remove", user=key),
         )
-
-
-@dataclass
-class _PolicyFields:
-    """The inputs of a form that say which policy."""
-
-    inputs: dict[str, Any]
-
-    def value(self) -> PolicyForm:
-        """What is in them now."""
-        return PolicyForm(**{key: str(made.value or "") for key, made in self.inputs.items()})
-
-
-def _policy_fields(
-    session: Session,
-    job: dict[str, Any] | None = None,
-    *,
-    kind: str = "shared",
-    named: bool = True,
-) -> _PolicyFields:
-    """Inputs for a policy, filled in with that of `job`."""
-    old = job or {}
-    inputs: dict[str, Any] = {}
-    names = sorted(session.state.get("policies", {}))
-    if named and names:
-        choice = {"": "none: as below", **{name: name for name in names}}
-        inputs["named"] = ui.select(choice, value="", label="Named policy").props("outlined dense")
-        inputs["named"].style("width: 100%")
-    kinds = {kind: f"{kind}: {about}" for kind, about in KINDS.items()}
-    chosen = ui.select(kinds, value=old.get("policy", kind), label="Policy").props("outlined dense")
-    inputs["kind"] = chosen.style("width: 100%")
-    networks = ", ".join(sorted(session.state.get("networks", {}))[:8]) or "net1"
-    inputs["paths"] = field(
-        "Paths",
-        value=", ".join(old.get("paths", ())),
-        hint=f"Networks, VLANs or NICs, as net1/12, vlan:12 or A:eth0. Networks: {networks}",
-    )
-    inputs["min_rate"] = field(
-        "At least",
-        value=rate_input(old.get("min_rate_bps")),
-        hint="Rate of each host, as 400M",
-    )
-    inputs["max_rate"] = field(
-        "At most",
-        value=rate_input(old.get("max_rate_bps")),
-        hint="Rate of each host, as 800M",
-    )
-    with ui.expansion("More: services, and paths by DSCP").style("width: 100%"):
-        inputs["services"] = field(
-            "Services",
-            value=", ".join(old.get("services", ())),
-            hint="What an isolated job may reach, as 10.0.0.9/tcp/2049",
-        )
-        inputs["tables"] = field(
-            "Tables",
-            value="\n".join(
-                f"{table['dscp']}={','.join(table['paths'])}" for table in old.get("tables", ())
-            ),
-            hint="Paths of packets with a DSCP, one per line, as 10=net2",
-            lines=True,
-        )
-    return _PolicyFields(inputs)
-
-
-def _owner_fields(session: Session, *, with_uid: bool) -> tuple[Any, Any]:
-    """Whose it will be. A user's own are all that a user has, so there is nothing to fill in."""
-    who = session.who
-    if who.role == "user" and who.user is not None:
-        html(text(f"It will be of {who.user}."), name="p")
-        return None, None
-    user = field("User", value=who.user or "", hint="Whose it will be")
-    hint = "Only for a user whom this machine does not know"
-    return user, field("Uid", hint=hint) if with_uid else None
-
-
-def _values(*fields: Any) -> list[str]:
-    """What is in inputs. One that is not there is empty."""
-    return ["" if each is None else str(each.value or "") for each in fields]
-
-
-def _uid_of(user: str) -> int | None:
-    """The uid of a user of this machine."""
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except (KeyError, ValueError):
-        return None
-
-
-def _some_hosts(session: Session) -> str:
-    hosts = sorted(session.state.get("hosts", {}))
-    more = f" and {len(hosts) - 6:,} more" if len(hosts) > 6 else ""
-    return f"With commas. Known are {', '.join(hosts[:6]) or 'none yet'}{more}"
 
 
 def _state_of(job: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from nicegui import events, ui
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.gui.frame import empty_state, html
-from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.markup import plain, text
 from ri2n_sdn.web.gui.session import Session
 
 __all__ = ["PAGE_ROWS", "Answer", "Column", "Listing", "Question", "page_of"]
@@ -31,6 +31,7 @@ ACTIONS = {
     "end": "End",
     "remove": "Remove",
     "change": "Change",
+    "reset": "Set back",
 }
 """The buttons that a row may have, and their words."""
 
@@ -46,7 +47,11 @@ _STYLE = """
 .listing .q-table th { font-size: 0.85rem; font-weight: 600; }
 .listing .q-table .text-right { text-align: right; font-variant-numeric: tabular-nums; }
 .listing .q-table td { font-size: 0.9rem; white-space: normal; overflow-wrap: break-word; }
-.listing .q-table tbody td { height: auto; padding: 0.35em 0.6em; vertical-align: top; }
+.listing .q-table tbody td { height: auto; padding: 0.35em 0.6em; vertical-align: baseline; }
+.listing .q-table .wide { width: 50%; min-width: 14em; overflow-wrap: anywhere; }
+.listing .q-table a { text-decoration-color: var(--line); }
+.listing .q-table a:hover { text-decoration-color: currentcolor; }
+@media (min-width: 641px) { .listing .q-table .short { white-space: nowrap; } }
 .listing .q-table th, .listing .q-table td { padding: 0.35em 0.6em; border-color: var(--line); }
 .listing tr.bad-row td:first-child { box-shadow: inset 4px 0 0 var(--bad); }
 .actions .q-btn { white-space: nowrap; }
@@ -56,7 +61,7 @@ _STYLE = """
 .refusal { color: var(--bad); overflow-wrap: anywhere; }
 .chart svg text { fill: var(--text) !important; }
 .chart { height: 20em; width: 100%; }
-.dialog { width: min(36em, 92vw); max-width: 92vw; }
+.dialog { width: min(40em, 92vw); max-width: 92vw; }
 .dialog h2 { margin-top: 0; }
 .q-btn { text-transform: none; }
 h3 { margin: 0.6em 0 0.2em; font-size: 1.1em; font-weight: 600; line-height: 1.3; }
@@ -67,12 +72,28 @@ dl dd { margin: 0; overflow-wrap: anywhere; }
 
 
 class Column(NamedTuple):
-    """A column of a table. On a phone those with `phone` False are left out."""
+    """A column of a table.
+
+    * `phone`: whether it is there on a phone, too.
+    * `link`: its text leads to the address that a row has under the column's name and `_href`.
+    * `wide`: it has the room that others leave.
+    * `short`: it is one line, but on a phone. Numbers are so anyway.
+    """
 
     name: str
     label: str
     phone: bool = True
     number: bool = False
+    link: bool = False
+    wide: bool = False
+    short: bool = False
+
+    @property
+    def classes(self) -> str:
+        """The classes of its cells."""
+        known = {"phone-hidden": not self.phone, "wide": self.wide}
+        known["short"] = self.short or self.number
+        return " ".join(name for name, is_so in known.items() if is_so)
 
 
 class Question(NamedTuple):
@@ -113,7 +134,7 @@ class Listing:
     words are shown then. `act` is called with the name of a button and the key of its row. Rows
     have texts by the names of the columns, and `actions` (names of buttons, between blanks) and
     `bad` (whether something is wrong) where they are needed. `empty` is what to say and what to
-    advise where there are no rows.
+    advise where there are no rows. `begin` is what is searched for from the beginning.
     """
 
     def __init__(
@@ -126,6 +147,7 @@ class Listing:
         empty: tuple[str, str],
         key: str = "id",
         search: str | None = None,
+        begin: str = "",
         sorts: Mapping[str, str] | None = None,
         act: Act | None = None,
     ) -> None:
@@ -133,22 +155,24 @@ class Listing:
         self._session, self._fetch, self._act, self._key = session, fetch, act, key
         self._offset, self._total = 0, 0
         self._shown: Answer | None = None
+        self._searched = ""
         with ui.element("section").classes("listing") as section:
             section.props["aria-label"] = label
             with ui.element("div").classes("bar") as self.bar:
-                self._search = self._search_field(search)
+                self._search = self._search_field(search, begin)
                 self._sort = self._sort_field(label, sorts)
             self._refusal = html("", name="p", classes="refusal").props("role=alert")
             self._table = self._make_table(columns, act is not None)
             self._empty = empty_state(*empty)
-            with ui.element("div").classes("bar") as self._pager:
+            self._none = html("", name="p", classes="muted").props("role=status")
+            with ui.element("div").classes("bar pager") as self._pager:
                 self._before = ui.button("Previous", on_click=lambda: self._turn(-1))
                 self._before.props("flat no-caps").props["aria-label"] = f"Previous page of {label}"
                 self._where = ui.label().props("role=status")
                 self._after = ui.button("Next", on_click=lambda: self._turn(1))
                 self._after.props("flat no-caps").props["aria-label"] = f"Next page of {label}"
         self._table.visible = self._pager.visible = self._empty.visible = False
-        self._refusal.visible = False
+        self._refusal.visible = self._none.visible = False
 
     @property
     def question(self) -> Question:
@@ -160,7 +184,7 @@ class Listing:
     async def refresh(self) -> None:
         """Show the page as it is now. What has not changed is not sent."""
         if not self._session.allowed:
-            self._session.client.open("/login?ended=1")
+            self._session.turn_to_login()
             return
         question = self.question
         try:
@@ -177,7 +201,8 @@ class Listing:
             await self.refresh()
             return
         self._refuse("")
-        if answer != self._shown:
+        if answer != self._shown or (not answer.rows and question.search != self._searched):
+            self._searched = question.search
             self._show(answer)
 
     async def restart(self) -> None:
@@ -187,11 +212,17 @@ class Listing:
 
     def _show(self, answer: Answer) -> None:
         self._shown = answer
-        shown = [dict(row) for row in answer.rows]
+        shown = [{key: plain(value) for key, value in row.items()} for row in answer.rows]
         if self._table.rows != shown:
             self._table.rows = shown
         self._table.visible = bool(shown)
-        self._empty.visible = not shown
+        # What is not found may be there: that is another message than that there is nothing.
+        searched = self._searched.strip()
+        self._empty.visible = not shown and not searched
+        self._none.visible = not shown and bool(searched)
+        if self._none.visible:
+            said = f"Nothing fits “{searched}”. Clear the search to see all."
+            self._none.set_content(text(said))
         self._total = answer.total
         self._pager.visible = answer.total > PAGE_ROWS
         last = self._offset + len(shown)
@@ -204,6 +235,7 @@ class Listing:
         if why:
             self._refusal.set_content(text(why))
             self._table.visible = self._empty.visible = self._pager.visible = False
+            self._none.visible = False
             self._shown = None
 
     async def _turn(self, pages: int) -> None:
@@ -212,10 +244,11 @@ class Listing:
             self._offset = offset
             await self.refresh()
 
-    def _search_field(self, label: str | None) -> ui.input | None:
+    def _search_field(self, label: str | None, begin: str) -> ui.input | None:
         if label is None:
             return None
-        field = ui.input(label, on_change=self.restart).props("outlined dense clearable")
+        field = ui.input(label, value=begin[:128], on_change=self.restart)
+        field.props("outlined dense clearable")
         return field.props("debounce=300 type=search autocomplete=off maxlength=128")
 
     def _sort_field(self, label: str, sorts: Mapping[str, str] | None) -> ui.select | None:
@@ -234,8 +267,8 @@ class Listing:
                     "label": column.label,
                     "field": column.name,
                     "align": "right" if column.number else "left",
-                    "classes": "" if column.phone else "phone-hidden",
-                    "headerClasses": "" if column.phone else "phone-hidden",
+                    "classes": column.classes,
+                    "headerClasses": column.classes,
                 }
                 for column in wanted
             ],
@@ -244,6 +277,9 @@ class Listing:
         )
         table.props("flat wrap-cells hide-no-data")
         table.props(""":table-row-class-fn="row => row.bad ? 'bad-row' : ''" """)
+        for column in wanted:
+            if column.link:
+                table.add_slot(f"body-cell-{column.name}", _link(column.name))
         if with_actions:
             table.add_slot("body-cell-actions", _buttons(self._key))
             table.on("act", self._acted)
@@ -260,6 +296,15 @@ class Listing:
                 if inspect.isawaitable(result):
                     await result
                 return
+
+
+def _link(column: str) -> str:
+    """The template of a cell whose text is a link, where its row says where to."""
+    href = f"props.row.{column}_href"
+    return (
+        f'<q-td :props="props"><a v-if="{href}" :href="{href}">{{{{ props.value }}}}</a>'
+        f"<template v-else>{{{{ props.value }}}}</template></q-td>"
+    )
 
 
 def _buttons(key: str) -> str:

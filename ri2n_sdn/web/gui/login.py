@@ -57,7 +57,9 @@ def form(query: Mapping[str, str]) -> Markup:
     help_ = tag(
         "p",
         "A token is a secret that an admin of the cluster gives you. With it you act as yourself:"
-        " on your own jobs as a user, or on everything as an admin.",
+        " on your own jobs as a user, or on everything as an admin. The first token is made by root"
+        " on the controller's machine: ",
+        tag("code", "ri2n token add NAME --role admin"),
         id="token-help",
         class_="muted",
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from typing import Any
 
-__all__ = ["Markup", "table", "tag", "text"]
+__all__ = ["Markup", "plain", "table", "tag", "text"]
+
+# Characters that turn what follows them round, so that a text seems to say something else.
+_TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd")
 
 # Elements without an end.
 _VOID = ("br", "hr", "img", "input")
@@ -17,10 +21,15 @@ class Markup(str):
     __slots__ = ()
 
 
+def plain(value: Any) -> Any:
+    """A text without what would turn the direction of writing round; other values as they are."""
+    return value.translate(_TURNS) if isinstance(value, str) else value
+
+
 def text(*parts: object) -> Markup:
     """The parts one after the other. All that are not Markup are escaped."""
     return Markup(
-        "".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts)
+        "".join(part if isinstance(part, Markup) else escape(plain(str(part))) for part in parts)
     )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from nicegui import events, ui
 
+from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.drawing import Drawing, legend, run
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
-from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, table
+from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, rate_cells, table
 from ri2n_sdn.web.gui.markup import text
 from ri2n_sdn.web.gui.picture import Paint, changes
 from ri2n_sdn.web.gui.scene import Nic, natural
@@ -36,11 +37,13 @@ class _Network:
         self._job = session.query.get("job", NO_JOB)
         self._job_document: Any = None
         self._tree = NO_TREE
-        self._host = session.query.get("host")
+        self._host = session.query.get("host") or None
+        self._rest = ""
+        self._rates: Paint = {}
         self._empty = empty_state(
             "No host has joined yet.",
-            "Start a host with host-start, and give it this controller's address. It appears here"
-            " by itself, within seconds.",
+            "Run host-up --controller with this controller's address on each host. It appears here"
+            " by itself, within seconds. If it does not, host-status on the host says why.",
         )
         with ui.element("div") as self._all:
             with ui.element("div").classes("tools"):
@@ -58,11 +61,12 @@ class _Network:
                 ).props("outlined dense options-dense")
                 self._said = html("", classes="muted").props('role="status"')
                 self._tree_said = html("", classes="muted").props('role="status"')
-            with ui.element("div").classes("card"):
-                self._drawing = Drawing(session.feed)
-                html(legend(way="used by the job or the tree"), classes="legend")
-            self._details = html("", name="section", classes="card")
-            self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
+            with ui.element("div").classes("beside"):
+                with ui.element("div").classes("card"):
+                    self._drawing = Drawing(session.feed)
+                    html(legend(way="used by the job or the tree"), classes="legend")
+                self._details = html("", name="section", classes="card")
+                self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
             self._table = _Table(session)
         ui.on("ri2n-row", self._choose_row)
         ui.on("ri2n-host", self._choose_host)
@@ -70,6 +74,8 @@ class _Network:
         session.live(self._refresh)
         if self._job:
             ui.timer(0, self._load_job, once=True)
+        if self._host:  # It may be below the picture.
+            ui.timer(0, lambda: run("reveal", "host-details"), once=True)
 
     async def _refresh(self) -> None:
         if self._job and self._session.state.get("jobs", {}).get(self._job) != self._job_document:
@@ -90,9 +96,15 @@ class _Network:
         self._update_jobs()
         self._details.set_visibility(self._host is not None)
         if self._host is not None:
-            content = details(state, self._host)
-            if content != self._details.content:
-                self._details.set_content(content)
+            # Rates change all the time. Only their cells do, so that what somebody reads, has
+            # marked or is at with the keyboard stays where it is.
+            rest = details({**state, "rates": {}}, self._host)
+            look = rate_cells(state, self._host)
+            if rest != self._rest:
+                self._details.set_content(details(state, self._host))
+            elif changed := changes(self._rates, look):
+                run("cells", changed)
+            self._rest, self._rates = rest, look
         self._table.update()
 
     def _update_jobs(self) -> None:
@@ -127,6 +139,7 @@ class _Network:
         chosen = str(event.value or NO_JOB)
         if chosen != self._job:
             self._job = chosen
+            self._session.moved(job=chosen)
             await self._load_job()
             self._update()
 
@@ -160,12 +173,14 @@ class _Network:
         else:
             self._host = None
             self._table.show_group(row.hosts)
+        self._session.moved(host=self._host or "")
         self._update()
         run("reveal", "host-details" if self._host else "hosts")
 
     def _choose_host(self, event: events.GenericEventArguments) -> None:
         if isinstance(event.args, str) and event.args in self._session.state.get("hosts", {}):
             self._host = event.args
+            self._session.moved(host=self._host)
             self._update()
             run("reveal", "host-details")
 
@@ -185,9 +200,14 @@ class _Table:
                 self._search = ui.input(
                     "Search by name or address", on_change=self._search_again
                 ).props("outlined dense clearable debounce=300 type=search")
+                self._only_bad = check("Only those with a problem")
+                self._only_bad.on_value_change(self._search_again)
                 self._all = ui.button("All hosts", on_click=self._leave_group).props("outline")
-                self._back = ui.button("Previous", on_click=lambda: self._turn(-1)).props("outline")
-                self._next = ui.button("Next", on_click=lambda: self._turn(1)).props("outline")
+                with ui.element("span").classes("pager"):
+                    self._back = ui.button("Previous", on_click=lambda: self._turn(-1))
+                    self._next = ui.button("Next", on_click=lambda: self._turn(1))
+                    for button in (self._back, self._next):
+                        button.props("outline")
                 self._said = html("", classes="muted").props('role="status"')
             self._body = html("", classes="scroll")
 
@@ -202,16 +222,16 @@ class _Table:
 
     def _show(self) -> None:
         state = self._session.state
-        names = found(state, self._search.value or "", self._group)
+        names = found(
+            state, self._search.value or "", self._group, only_bad=bool(self._only_bad.value)
+        )
         pages = max(1, -(-len(names) // PAGE_ROWS))
         self._page = min(max(0, self._page), pages - 1)
         first = self._page * PAGE_ROWS
         shown = names[first : first + PAGE_ROWS]
         look = cells(state, shown)
         if shown != self._names:
-            self._body.set_content(
-                table(shown, look) if shown else text("No host has that in its name or address.")
-            )
+            self._body.set_content(table(shown, look) if shown else text(self._none()))
         else:
             changed = changes(self._cells, look)
             if changed:
@@ -224,6 +244,11 @@ class _Table:
         self._back.set_enabled(self._page > 0)
         self._next.set_enabled(self._page < pages - 1)
         self._all.set_visibility(self._group is not None)
+
+    def _none(self) -> str:
+        if self._search.value:
+            return "No host fits. Clear the search to see all."
+        return "No host has a problem." if self._only_bad.value else "There is no host."
 
     def _search_again(self) -> None:
         self._page = 0

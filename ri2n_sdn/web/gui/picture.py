@@ -11,6 +11,7 @@ from typing import Any
 
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.scene import BAR_WIDTH, ROW_X, Bar, Cable, Link, Nic, Row, Scene
+from ri2n_sdn.web.gui.words import shortened
 
 __all__ = ["HEAT_STEPS", "Paint", "changes", "heat", "paint", "svg"]
 
@@ -146,7 +147,7 @@ def _row_state(row: Row, hosts: Mapping[str, Any]) -> tuple[str, str]:
 def _title(name: str, x: float) -> Markup:
     return tag(
         "text",
-        _short(name, _MAX_LABEL),
+        shortened(name, _MAX_LABEL),
         tag("title", f"network {name}"),
         x=round(x),
         y=16,
@@ -165,7 +166,7 @@ def _row(number: int, scene: Scene, painted: Paint, prefix: str) -> Markup:
         tag("rect", x=ROW_X, y=row.y, width=width, height=row.height, rx=4),
         tag(
             "text",
-            _short(row.label, _MAX_LABEL),
+            shortened(row.label, _MAX_LABEL),
             x=ROW_X + 7,
             y=_round(row.y + half + 4),
             class_="name",
@@ -221,11 +222,11 @@ def _bar(number: int, bar: Bar, painted: Paint, prefix: str) -> Markup:
     label = text()  # A network's name stands above its column already.
     if bar.upper:
         x, y = _round(bar.x + BAR_WIDTH / 2), _round(bar.y - 4)
-        label = tag("text", _short(bar.name, _MAX_LABEL), x=x, y=y, text_anchor="middle")
+        label = tag("text", shortened(bar.name, _MAX_LABEL), x=x, y=y, text_anchor="middle")
     elif bar.is_switch:
         x, y = _round(bar.x + BAR_WIDTH + 11), _round(bar.middle)
         letters = int((bar.height - 4) / _LETTER_PX)
-        shown = _short(bar.name, letters) if letters >= _MIN_LABEL else ""
+        shown = shortened(bar.name, letters) if letters >= _MIN_LABEL else ""
         turn = f"rotate(-90 {x} {y})"
         label = tag("text", shown, x=x, y=y, transform=turn, text_anchor="middle")
     return tag(
@@ -248,10 +249,6 @@ def _cable(number: int, cable: Cable, painted: Paint, prefix: str) -> Markup:
         class_=painted[f"c{number}"][0],
         d=f"M {cable.x1:.1f} {cable.y1:.1f} {middle} {cable.x2:.1f} {cable.y2:.1f}",
     )
-
-
-def _short(name: str, letters: int) -> str:
-    return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
 def _round(value: float) -> float:

@@ -34,11 +34,12 @@ MAX_HOST_ROWS = 60
 
 TOP, BOTTOM = 34.0, 14.0
 ROW_X, ROW_WIDTH, GROUP_WIDTH = 4.0, 132.0, 228.0
+SHORT_LABEL = 10
 COLUMN_GAP = 50.0
 ROW_GAP, MIN_ROW_HEIGHT, LINK_STEP = 5.0, 20.0, 9.0
 BAR_WIDTH, LANE_STEP, TIER_STEP, NETWORK_STEP = 18.0, 30.0, 130.0, 84.0
 MIN_BAR_HEIGHT = 46.0
-CABLE_STEP = 4.0
+CABLE_STEP, MIN_STEP = 4.0, 16.0
 _NUMBER = re.compile(r"(\d+)")
 
 
@@ -195,8 +196,9 @@ class _Builder:
         self._height = self._add_rows(groups)
 
     def scene(self) -> Scene:
-        many = any(len(row.hosts) > 1 for row in self._rows)
-        row_width = GROUP_WIDTH if many else ROW_WIDTH
+        # What is wrong with a host stands beside its name, which needs room when it is long.
+        long = any(len(row.hosts) > 1 or len(row.label) > SHORT_LABEL for row in self._rows)
+        row_width = GROUP_WIDTH if long else ROW_WIDTH
         x = first_x = ROW_X + row_width + COLUMN_GAP
         for network in sorted(self._networks, key=natural):
             if self._networks[network]:
@@ -254,7 +256,8 @@ class _Builder:
         end = x + max(0, len(lanes) - 1) * LANE_STEP + BAR_WIDTH
         for tier in self._upper_tiers(network, set(spans)):
             end += TIER_STEP
-            step = (self._height - TOP) / len(tier)
+            # Declared switches are there before the first host is.
+            step = max((self._height - TOP) / len(tier), MIN_STEP)
             for place, plug in enumerate(tier):
                 height = min(MIN_BAR_HEIGHT, step - 4)
                 middle = TOP + (place + 0.5) * step

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 
 from nicegui import Client, ui
 
@@ -180,6 +181,26 @@ class Session:
         """The state of the cluster, as it is known now. Empty before the first connection."""
         return self.feed.state
 
+    @property
+    def here(self) -> str:
+        """The address of the page as it is now, from the path on."""
+        query = urlencode({key: value for key, value in self.query.items() if value})
+        return f"{self.path}?{query}" if query else self.path
+
+    def moved(self, **query: str) -> None:
+        """Let the browser's address say what is shown now, so that it can be kept or sent on.
+
+        Arguments that are not given stay as they are; an empty one goes.
+        """
+        before = self.here
+        self.query = {**self.query, **query}
+        if self.here != before:
+            ui.navigate.history.replace(self.here)
+
+    def turn_to_login(self) -> None:
+        """Leave the page for the login, which leads back to it."""
+        self.client.open(f"/login?ended=1&next={quote(self.here)}")
+
     def live(self, callback: Callback) -> None:
         """Call this back when something has changed: once a second, or at once if it is a host.
 
@@ -197,7 +218,7 @@ class Session:
         """
         if self.logged_in or (not self._logged_in and self.allowed):
             return True
-        self.client.open("/login?ended=1")
+        self.turn_to_login()
         return False
 
     def tell(self) -> None:
@@ -236,11 +257,13 @@ class Session:
                         LOG.exception("%s: a part of the page is not up to date", self.path)
                     self._failed = True
 
-    async def ask(self, op: str, **arguments: Any) -> dict[str, Any] | None:
+    async def ask(
+        self, op: str, *, refused: Callable[[str], None] | None = None, **arguments: Any
+    ) -> dict[str, Any] | None:
         """The controller's answer to a request in the name of who looks at the page.
 
-        None after a refusal, which the page then shows. If the login has ended meanwhile, the
-        page turns to the login instead.
+        None after a refusal, whose words `refused` shows; without it, the page does. If the login
+        has ended meanwhile, the page turns to the login instead.
         """
         if self._has_ended():
             return None
@@ -248,6 +271,9 @@ class Session:
             return await self.feed.request(op, self.who, **arguments)
         except (BadInput, NotAvailable) as error:
             with self.client:
+                if refused is not None:
+                    refused(str(error))
+                    return None
                 ui.notify(
                     str(error), type="negative", multi_line=True, close_button="Close", timeout=0
                 )
@@ -257,5 +283,5 @@ class Session:
         """Whether a login that there was has ended. The page turns to the login then."""
         if not self._logged_in or self.logged_in or not self.feed.connected:
             return False
-        self.client.open("/login?ended=1")
+        self.turn_to_login()
         return True

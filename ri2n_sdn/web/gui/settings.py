@@ -12,7 +12,8 @@ from nicegui import ui
 from ri2n_sdn import __version__
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
-from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information
+from ri2n_sdn.web.gui.commands import command_of
+from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information, side_by_side
 from ri2n_sdn.web.gui.frame import frame, html, needs_role
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
@@ -31,6 +32,10 @@ from ri2n_sdn.web.gui.setting_views import (
 from ri2n_sdn.web.gui.words import number_text
 
 __all__ = ["build"]
+
+_UNTIL_RESTART = (
+    "The change lasts until the controller starts again. What shall last is in cluster.yaml."
+)
 
 AUDIT_S = 3.0
 """The controller is asked who changed what so often at most by one page."""
@@ -90,13 +95,14 @@ class _Strategy:
 
         async def submit() -> str:
             await change(self._session, "parameters_set", name="strategy", value=wanted)
-            return f"The strategy is {wanted} now."
+            return f"The strategy is {wanted} now. Before it was {now}."
 
         confirm(
             f"Change the strategy to {wanted}?",
             consequences(self._session.state, wanted),
             f"Change to {wanted}",
             submit,
+            command=lambda: _set_command(self._session, "strategy", wanted),
         )
 
 
@@ -115,8 +121,8 @@ class _Parameters:
                 Column("id", "Parameter"),
                 Column("value", "Value", number=True),
                 Column("default", "Default", phone=False, number=True),
-                Column("range", "Range", phone=False),
-                Column("about", "What it is", phone=False),
+                Column("range", "Range", phone=False, short=True),
+                Column("about", "What it is", phone=False, wide=True),
             ],
             self._fetch,
             act=self._act if session.who.role == "admin" else None,
@@ -137,29 +143,52 @@ class _Parameters:
 
     def _act(self, action: str, name: str) -> None:
         parameter = next(each for each in self._known if each["name"] == name)
-        row = parameter_rows([parameter], self._session.who)[0]
+        if action == "reset":
+            self._reset(parameter)
+        else:
+            self._change(parameter)
 
-        async def submit() -> str:
-            value = parameter_value(parameter, str(value_field.value or ""))
-            await change(self._session, "parameters_set", name=name, value=value)
-            await self._table.refresh()
-            return f"{name} is {value} now, until the controller starts again."
+    def _change(self, parameter: Mapping[str, Any]) -> None:
+        name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
 
-        with form(f"Change {name}", "Change it", submit):
+        def wanted() -> int | float | str:
+            return parameter_value(parameter, str(value_field.value or ""))
+
+        with form(
+            f"Change {name}",
+            "Change it",
+            lambda: self._set(name, wanted()),
+            command=lambda: _set_command(self._session, name, wanted()),
+        ):
             html(text(row["about"]), name="p")
             value_field = field(
                 name,
                 value=number_text(parameter["value"]).replace(",", ""),
                 hint=f"From {row['range']}. The default is {row['default']}.",
             )
-            html(
-                text(
-                    "The change lasts until the controller starts again. What shall last is in"
-                    " cluster.yaml."
-                ),
-                name="p",
-                classes="muted",
-            )
+            html(text(_UNTIL_RESTART), name="p", classes="muted")
+
+    def _reset(self, parameter: Mapping[str, Any]) -> None:
+        name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
+        confirm(
+            f"Set {name} back?",
+            [f"It is {row['value']} now, and will be {row['default']}.", _UNTIL_RESTART],
+            "Set it back",
+            lambda: self._set(name, parameter["default"]),
+            danger=False,
+            command=lambda: _set_command(self._session, name, parameter["default"]),
+        )
+
+    async def _set(self, name: str, value: object) -> str:
+        await change(self._session, "parameters_set", name=name, value=value)
+        await self._table.refresh()
+        return f"{name} is {value} now, until the controller starts again."
+
+
+def _set_command(session: Session, name: str, value: object) -> str | None:
+    """The line for curl that sets a parameter, at the address that the browser uses."""
+    url = str(session.client.request.base_url)
+    return command_of("parameters_set", name=name, value=value, url=url)
 
 
 class _Audit:
@@ -174,7 +203,7 @@ class _Audit:
             session,
             "Changes",
             [
-                Column("time", "Time"),
+                Column("time", "Time", short=True),
                 Column("who", "Who"),
                 Column("what", "What"),
                 Column("result", "Result", phone=False),
@@ -183,8 +212,8 @@ class _Audit:
             key="key",
             search="Search changes",
             empty=(
-                "No change fits.",
-                "Clear the search. Changes are kept until the controller starts again.",
+                "Nobody has changed anything yet.",
+                "Changes are kept until the controller starts again.",
             ),
         )
 
@@ -219,11 +248,13 @@ class _Tokens:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._table: Listing | None = None
-        html(text("Tokens"), name="h2")
+        with ui.element("div").classes("head"):
+            html(text("Tokens"), name="h2")
+            if session.who.role == "admin":
+                ui.button("Add a token", on_click=self._add).props("no-caps unelevated")
         if session.who.role != "admin":
             needs_role(session, "admin", "Seeing and changing tokens")
             return
-        ui.button("Add a token", on_click=self._add).props("no-caps unelevated")
         self._table = Listing(
             self._session,
             "Tokens",
@@ -254,24 +285,31 @@ class _Tokens:
             await self._table.refresh()
 
     def _add(self) -> None:
+        def wanted_token() -> dict[str, Any]:
+            whose = str(user.value or "") if user.visible else ""
+            days_typed = str(days.value or "")
+            return token_request(str(name.value or ""), str(role.value), whose, days_typed)
+
         async def submit() -> None:
-            wanted = token_request(
-                str(name.value or ""),
-                str(role.value),
-                str(user.value or ""),
-                str(days.value or ""),
-            )
+            wanted = wanted_token()
             token, digest = new_token()
             await change(self._session, "token_add", hash=digest, **wanted)
             with self._session.client.layout:
                 self._show_once(wanted["name"], token)
 
-        with form("Add a token", "Add it", submit):
-            name = field("Name", hint="Whose it is, or for which program, as alice or backup")
+        with form(
+            "Add a token",
+            "Add it",
+            submit,
+            command=lambda: command_of("token_add", **wanted_token()),
+        ):
+            with side_by_side():
+                name = field("Name", hint="Whose it is, or for which program, as alice or backup")
+                days = field("Days", value="90", hint="How long it is good; empty for no end")
             role = ui.select(ROLES, value="viewer", label="Role").props("outlined dense")
             role.style("width: 100%")
             user = field("User", hint="Whose jobs it is for; needed for the role user")
-            days = field("Days", value="90", hint="How long it is good; empty for no end")
+            user.bind_visibility_from(role, "value", lambda chosen: chosen != "viewer")
 
     @staticmethod
     def _show_once(name: str, token: str) -> None:
@@ -283,6 +321,16 @@ class _Tokens:
             ).props("role=alert")
             shown = ui.input("Token", value=token).props("outlined dense readonly")
             shown.props("autocomplete=off spellcheck=false").style("width: 100%")
+            copy = tag("button", "Copy", type="button", class_="plain copy", data_copy=token)
+            html(copy)
+            html(
+                text(
+                    "People give it on the page Log in. Scripts send it as the header"
+                    " Authorization: Bearer TOKEN."
+                ),
+                name="p",
+                classes="muted",
+            )
 
     def _remove(self, action: str, name: str) -> None:
         own = name == self._session.who.name
@@ -297,7 +345,13 @@ class _Tokens:
         ]
         if own:
             sentences.insert(0, "This is the token that you have logged in with.")
-        confirm(f"Remove the token {name}?", sentences, "Remove it", submit)
+        confirm(
+            f"Remove the token {name}?",
+            sentences,
+            "Remove it",
+            submit,
+            command=lambda: command_of("token_remove", name=name),
+        )
 
 
 class _Facts:
@@ -315,5 +369,10 @@ class _Facts:
             "dl",
             *(text(tag("dt", row["id"], class_="muted"), tag("dd", row["value"])) for row in rows),
         )
+        links = (
+            tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
+            tag("a", "Metrics for Prometheus", href="/metrics"),
+        )
+        content = text(content, *(tag("p", link, class_="ways") for link in links))
         if self._shown.content != content:
             self._shown.set_content(content)

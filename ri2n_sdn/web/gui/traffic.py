@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from nicegui import ui
 
@@ -15,7 +16,7 @@ from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
-from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.traffic_views import (
     HOST_SORTS,
@@ -32,6 +33,7 @@ from ri2n_sdn.web.gui.traffic_views import (
     thinned,
     worst_client,
 )
+from ri2n_sdn.web.gui.words import shortened
 
 __all__ = ["build"]
 
@@ -41,20 +43,23 @@ CHART_S = 4.0
 PAIR_S = 2.0
 """The controller is asked for pairs so often at most by one page."""
 
+TITLE_LETTERS = 24
+"""Names in a chart's title are no longer."""
+
 _Answers = dict[str, tuple[float, "asyncio.Future[dict[str, Any]]"]]
 _ANSWERS: weakref.WeakKeyDictionary[Feed, _Answers] = weakref.WeakKeyDictionary()
 
 _DIRECTIONS = {"tx": "Sent", "rx": "Received"}
 _HOSTS = [
-    Column("id", "Host"),
+    Column("id", "Host", link=True),
     Column("tx", "Sends", number=True),
     Column("rx", "Receives", number=True),
-    Column("load", "Of its NICs' rate", phone=False, number=True),
+    Column("load", "Load of its NICs", phone=False, number=True),
     Column("nics", "NICs", phone=False),
 ]
 _PAIRS = [
-    Column("src", "Sender"),
-    Column("dst", "Receiver"),
+    Column("src", "Sender", link=True),
+    Column("dst", "Receiver", link=True),
     Column("rate", "Rate", number=True),
     Column("shares", "Shares of its paths", phone=False),
     Column("state", "State", phone=False),
@@ -65,7 +70,7 @@ _PATHS = [
     Column("weight", "Weight"),
     Column("share", "Share", number=True),
     Column("tx", "Rate", number=True),
-    Column("limit", "At most", phone=False, number=True),
+    Column("limit", "Can carry", phone=False, number=True),
     Column("alive", "State"),
 ]
 
@@ -185,6 +190,7 @@ class _Hosts:
 
     def _choose(self, action: str, host: str) -> None:
         self._host = host
+        self._session.moved(host=host)
         self._draw()
         _reveal(self._worst)
 
@@ -197,6 +203,7 @@ class _Hosts:
         nics = self._session.state.get("hosts", {}).get(self._host, {}).get("nics", {})
         word = _DIRECTIONS[str(self._direction.value)].lower()
         self._all.visible = bool(self._host)
+        shown = shortened(self._host, TITLE_LETTERS)
         if nics:
             found = {nic: history.series(self._host, nic) for nic in nics}
             times = sorted({time_s for series in found.values() for time_s in series[0].tolist()})
@@ -204,13 +211,13 @@ class _Hosts:
                 nic: _on(times, series[0].tolist(), series[side].tolist())
                 for nic, series in found.items()
             }
-            what = f"{self._host} has {word}"
+            what, title = (f"{name} has {word}" for name in (self._host, shown))
         else:
             series = history.total()
             times = series[0].tolist()
             rates = {"all hosts": _known(series[side].tolist())}
-            what = f"All hosts have {word}"
-        titles = (f"{what}: rates", f"{what}: shares of the NICs")
+            what = title = f"All hosts have {word}"
+        titles = (f"{title}: rates", f"{title}: shares of the NICs")
         self._charts.draw(what, times, rates, titles, rates if nics else None)
 
 
@@ -291,6 +298,7 @@ class _Pairs:
     async def _choose(self, action: str, key: str) -> None:
         src, _, dst = key.partition(" ")
         self._pair, self._samples = (src, dst), PairSamples()
+        self._session.moved(src=src, dst=dst)
         await self._sample()
         _reveal(self._detail)
 
@@ -311,10 +319,12 @@ class _Pairs:
         pairs = answer["pairs"]
         self._paths = path_rows(pairs[0]) if pairs else []
         self._detail.visible = True
-        self._title.set_content(text(f"{src} to {dst}"))
+        why = tag("a", "Explain", href=f"/explain?{urlencode({'src': src, 'dst': dst})}")
+        self._title.set_content(text(f"{src} to {dst} ", why))
         await self._path_table.refresh()
         if not pairs:
             return
+        pair = " to ".join(shortened(name, TITLE_LETTERS // 2) for name in (src, dst))
         first = not self._samples.times
         self._samples.add(time.time(), pairs[0])
         if first or self._charts.due:
@@ -322,10 +332,7 @@ class _Pairs:
                 f"{src} to {dst}",
                 self._samples.times,
                 self._samples.rates,
-                (
-                    f"{src} to {dst}: rates of the paths",
-                    f"{src} to {dst}: weights of the paths",
-                ),
+                (f"{pair}: rates of the paths", f"{pair}: weights of the paths"),
                 self._samples.weights,
             )
 

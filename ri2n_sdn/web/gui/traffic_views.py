@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from ri2n_sdn.web.gui.words import counted, percent_text, rate_text, time_text
 
@@ -95,6 +96,7 @@ def host_row(state: Mapping[str, Any], name: str) -> Row:
     there = host["connected"]
     return {
         "id": name,
+        "id_href": f"/?{urlencode({'host': name})}",
         "tx": rate_text(tx_bps) if there else "-",
         "rx": rate_text(rx_bps) if there else "-",
         "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
@@ -158,6 +160,8 @@ def pair_rows(pairs: Sequence[Mapping[str, Any]]) -> list[Row]:
             "key": f"{pair['src']} {pair['dst']}",
             "src": pair["src"],
             "dst": pair["dst"],
+            "src_href": f"/?{urlencode({'host': pair['src']})}",
+            "dst_href": f"/?{urlencode({'host': pair['dst']})}",
             "rate": rate_text(pair.get("tx_bps")),
             "shares": ", ".join(
                 f"{_way(path)} {percent_text(path['share'])}" for path in pair["paths"][:4]
@@ -231,12 +235,14 @@ def rate_chart(
     times: Sequence[float],
     series: Lines,
 ) -> dict[str, Any]:
-    """The options of an ECharts chart of rates over time, in Mbit/s."""
+    """The options of an ECharts chart of rates over time, in Mbit/s, high ones in Gbit/s."""
+    known = [value for values in series.values() for value in values if value is not None]
+    factor, unit = (1e9, "Gbit/s") if max(known, default=0.0) >= 1e10 else (1e6, "Mbit/s")
     lines = {
-        name: [None if value is None else value / 1e6 for value in values]
+        name: [None if value is None else value / factor for value in values]
         for name, values in series.items()
     }
-    return _chart(title, times, lines, unit="Mbit/s", stacked=False)
+    return _chart(title, times, lines, unit=unit, stacked=False)
 
 
 def share_chart(
@@ -311,8 +317,16 @@ def _chart(
         "title": {"text": title, "textStyle": {"color": _INK, "fontSize": 14}},
         "legend": {"type": "scroll", "bottom": 0, "textStyle": {"color": _INK}},
         "tooltip": {"trigger": "axis", "confine": True},
-        "grid": {"left": 8, "right": 16, "top": 48, "bottom": 40, "containLabel": True},
-        "xAxis": {"type": "time", **axis, "splitLine": {"show": False}},
+        "grid": {"left": 8, "right": 16, "top": 48, "bottom": 58, "containLabel": True},
+        "xAxis": {
+            "type": "time",
+            "name": "time (UTC)",
+            "nameLocation": "middle",
+            "nameGap": 26,
+            "nameTextStyle": {"color": _INK},
+            "axisLabel": {"color": _INK, "hideOverlap": True},
+            "splitLine": {"show": False},
+        },
         "yAxis": {
             "type": "value",
             "min": 0,
@@ -325,7 +339,8 @@ def _chart(
                 "name": name,
                 "type": "line",
                 "showSymbol": False,
-                "lineStyle": {"type": ("solid", "dashed", "dotted")[number // len(_COLOURS) % 3]},
+                # Not by its colour alone: lines beside each other have different dashes.
+                "lineStyle": {"type": ("solid", "dashed", "dotted")[number % 3]},
                 **({"stack": "all", "areaStyle": {"opacity": 0.6}} if stacked else {}),
                 "data": [
                     [round(time_s * 1000), None if value is None else round(value, 3)]

@@ -18,7 +18,9 @@ __all__ = [
     "percent_text",
     "rate_input",
     "rate_text",
+    "shortened",
     "time_text",
+    "times_hint",
 ]
 
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -80,6 +82,19 @@ def time_text(time_s: float | None, unknown: str = "-") -> str:
     whole = timedelta(seconds=int(min(max(time_s, 0.0), _MAX_TIME_S)))
     when = datetime(1970, 1, 1, tzinfo=timezone.utc) + whole
     return when.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def times_hint() -> str:
+    """How a time is given in a form, and what time it is there: clocks elsewhere differ."""
+    return f"As +2h or 2026-11-27T10:00; UTC, now {datetime.now(timezone.utc):%H:%M}"
+
+
+def shortened(name: str, letters: int) -> str:
+    """A name of so many letters at most. It loses its middle: names often differ at their ends."""
+    if len(name) <= letters:
+        return name
+    end = (letters - 1) // 2
+    return f"{name[: letters - 1 - end]}…{name[len(name) - end :]}"
 
 
 def duration_text(seconds: float) -> str:

@@ -18,6 +18,84 @@
     if (button) button.textContent = `Theme: ${theme}`;
   };
 
+  // Without TLS, and not on this machine, browsers have no clipboard for pages but this old way.
+  const copyOldWay = (text, beside) => {
+    const area = document.createElement("textarea");
+    area.value = text;
+    beside.after(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    beside.focus();
+    return done;
+  };
+
+  const copyText = async (button) => {
+    const from = document.getElementById(button.dataset.copyFrom ?? "");
+    const text = from ? (from.value ?? from.querySelector("input").value) : button.dataset.copy;
+    let done = false;
+    try {
+      await navigator.clipboard.writeText(text);
+      done = true;
+    } catch {
+      done = copyOldWay(text, button);
+    }
+    const word = (button.dataset.word ??= button.textContent);
+    button.textContent = done ? "Copied" : "Select it, and copy by hand";
+    setTimeout(() => (button.textContent = word), 2000);
+  };
+
+  // Parts that the server makes anew keep the focus, and what was unfolded. So does a button that
+  // was disabled for a while. One that turns pages gives it to the other one on the last page.
+  let focused = null;
+
+  const keyOf = (part) =>
+    [
+      ...[part.id, part.getAttribute("href"), part.getAttribute("aria-label"), part.dataset.host],
+      part.tagName === "SUMMARY" ? "" : part.textContent, // which may say how many there are
+    ].join("\n");
+
+  const around = (part) => {
+    const found = [];
+    for (let at = part.parentElement; at && at !== document.body; at = at.parentElement)
+      found.push(at);
+    return found;
+  };
+
+  document.addEventListener("focusin", ({ target }) => {
+    focused = { part: target, key: keyOf(target), around: around(target) };
+  });
+
+  // Who clicks beside everything wants no focus. It is known a moment later that the part is there.
+  document.addEventListener("focusout", ({ target }) => {
+    setTimeout(() => {
+      if (focused?.part === target && target.isConnected && !target.disabled
+        && document.activeElement === document.body) focused = null;
+    });
+  });
+
+  const keep = (changes) => {
+    for (const node of changes.flatMap((change) => [...change.removedNodes])) {
+      if (node.nodeType !== Node.ELEMENT_NODE) continue;
+      for (const old of node.matches("details") ? [node] : node.querySelectorAll("details")) {
+        const made = old.open && old.id && document.getElementById(old.id);
+        if (made) made.open = true;
+      }
+    }
+    const active = document.activeElement;
+    if (!focused || (active !== document.body && !active.disabled)) return;
+    const { part, key } = focused;
+    if (!part.isConnected) {
+      const place = focused.around.find((each) => each.isConnected);
+      const alike = [...(place?.querySelectorAll(part.tagName) ?? [])];
+      alike.find((each) => keyOf(each) === key)?.focus({ preventScroll: true });
+    } else if (!part.disabled) {
+      part.focus({ preventScroll: true });
+    } else if (part.closest(".pager")) {
+      part.closest(".pager").querySelector("button:not([disabled])")?.focus();
+    }
+  };
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#theme");
     if (button) {
@@ -30,6 +108,8 @@
       }
       show(theme);
     }
+    const copy = event.target.closest?.("[data-copy], [data-copy-from]");
+    if (copy) copyText(copy);
     if (event.target.closest?.(".skip a")) {
       event.preventDefault();
       document.getElementById("content")?.focus();
@@ -80,6 +160,15 @@
       }
     },
 
+    // Moves the focus into a field, once what it is in has been unfolded.
+    enter(id) {
+      setTimeout(() => {
+        const part = document.getElementById(id);
+        const inner = part?.querySelector("input, textarea");
+        (inner ?? part)?.focus();
+      }, 100);
+    },
+
     reveal(id) {
       // What was hidden is shown by then.
       setTimeout(() => {
@@ -90,5 +179,9 @@
     },
   };
 
-  document.addEventListener("DOMContentLoaded", () => setTimeout(() => show(stored())));
+  document.addEventListener("DOMContentLoaded", () => {
+    setTimeout(() => show(stored()));
+    const watched = { childList: true, subtree: true, attributeFilter: ["disabled"] };
+    new MutationObserver(keep).observe(document.body, watched);
+  });
 })();

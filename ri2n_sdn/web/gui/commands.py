@@ -1,0 +1,160 @@
+"""The command lines that do what the GUI does, to be copied into a terminal or a script. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from ri2n_sdn.web.gui.markup import Markup, tag, text
+from ri2n_sdn.web.gui.words import rate_input
+
+__all__ = ["command_of", "copyable"]
+
+Json = Mapping[str, Any]
+
+_PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp"}
+_REMOVALS = {
+    "job_end": ("job", "end", "id"),
+    "reserve_remove": ("reserve", "rm", "id"),
+    "policy_remove": ("policy", "rm", "name"),
+    "rights_remove": ("rights", "rm", "user"),
+    "token_remove": ("token", "rm", "name"),
+}
+
+
+def command_of(op: str, **arguments: Any) -> str | None:
+    """The command that asks the controller for the same as an operation with these arguments.
+
+    It is None where no command does exactly that. `parameters_set` has no command: a line for curl
+    stands for it, and wants the argument `url`, the server's address.
+    """
+    if op == "parameters_set":
+        return _curl(**arguments)
+    if op in _REMOVALS:
+        group, verb, key = _REMOVALS[op]
+        words: list[str] | None = [group, verb, str(arguments[key])]
+    else:
+        words = _MAKERS[op](**arguments)
+    return None if words is None else shlex.join(["ri2n", *words])
+
+
+def copyable(command: str) -> Markup:
+    """A command as it is shown: with a button that copies it (gui.js)."""
+    button = tag(
+        "button",
+        "Copy",
+        type="button",
+        class_="plain copy",
+        data_copy=command,
+        aria_label="Copy the command",
+    )
+    where = "In a shell that has your token in TOKEN:"
+    if not command.startswith("curl "):
+        where = "On the controller's machine, as root or as the user whose job it is:"
+    return text(
+        tag("p", where, class_="muted"),
+        tag("div", tag("code", command), " ", button, class_="command"),
+    )
+
+
+def _job_begin(job: Json) -> list[str]:
+    until = ["--until", _time(job["end_s"])] if job.get("end_s") is not None else []
+    plain = dict(job)
+    if plain.get("policy") == "shared":
+        del plain["policy"]  # It is the default of this command.
+    return ["job", "begin", job["id"], *_between(job), *_policy(plain), *until]
+
+
+def _job_move(id: str, job: Json | None = None, back: bool = False) -> list[str]:
+    return ["job", "move", id, *(["--back"] if back else _policy(job or {}))]
+
+
+def _reserve_add(reservation: Json) -> list[str] | None:
+    # The command knows no other kind, and no rates of a policy.
+    others = ("tables", "services", "min_rate_bps", "max_rate_bps")
+    if reservation.get("policy", "exclusive") != "exclusive" or any(map(reservation.get, others)):
+        return None
+    plain = {key: value for key, value in reservation.items() if key != "policy"}
+    times = ["--begin", _time(reservation["begin_s"]), "--end", _time(reservation["end_s"])]
+    rate = _rate("--rate", reservation.get("rate_bps"))
+    return ["reserve", "add", reservation["id"], *_between(plain), *times, *rate, *_policy(plain)]
+
+
+def _policy_add(name: str, policy: Json) -> list[str]:
+    return ["policy", "add", name, *_policy(policy)]
+
+
+def _rights_set(right: Json) -> list[str] | None:
+    rate_bps, hosts = right["max_rate_bps"], right["max_hosts"]
+    if not right["policies"] or rate_bps == 0 or hosts == 0:
+        return None  # The command has no words for none.
+    words = ["rights", "set", right["user"], "--policies", ",".join(right["policies"])]
+    words += _rate("--max-rate", rate_bps)
+    words += [] if hosts is None else ["--max-hosts", str(hosts)]
+    return words + (["--reserve"] if right["reserve"] else [])
+
+
+def _token_add(name: str, role: str, user: str | None = None, days: int | None = None) -> list[str]:
+    words = ["token", "add", name, "--role", role]
+    words += [] if user is None else ["--user", user]
+    return words + ([] if days is None else ["--days", str(days)])
+
+
+def _explain(src: str, dst: str, flow: Json | None = None, job: str | None = None) -> list[str]:
+    words = ["explain", src, dst]
+    if flow is not None:
+        words += ["--proto", _PROTOCOLS.get(flow["protocol"], str(flow["protocol"]))]
+        for key in ("sport", "dport"):
+            words += [f"--{key}", str(flow[key])] if key in flow else []
+    return words + ([] if job is None else ["--job", job])
+
+
+_MAKERS: Mapping[str, Callable[..., list[str] | None]] = {
+    "job_begin": _job_begin,
+    "job_move": _job_move,
+    "reserve_add": _reserve_add,
+    "policy_add": _policy_add,
+    "rights_set": _rights_set,
+    "token_add": _token_add,
+    "explain": _explain,
+}
+
+
+def _between(wanted: Json) -> list[str]:
+    return ["--hosts", ",".join(wanted["hosts"]), "--user", str(wanted["user"])]
+
+
+def _policy(policy: Json) -> list[str]:
+    """The options that say which policy."""
+    if "named" in policy:
+        return ["--named", policy["named"]]
+    words = ["--policy", policy["policy"]] if "policy" in policy else []
+    words += ["--paths", ",".join(policy["paths"])] if policy.get("paths") else []
+    tables = [f"{each['dscp']}={','.join(each['paths'])}" for each in policy.get("tables") or ()]
+    words += _each("--table", tables) + _each("--service", policy.get("services") or ())
+    words += _rate("--min-rate", policy.get("min_rate_bps"))
+    return words + _rate("--max-rate", policy.get("max_rate_bps"))
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _rate(option: str, rate_bps: int | None) -> list[str]:
+    return [] if rate_bps is None else [option, rate_input(rate_bps)]
+
+
+def _time(time_s: float) -> str:
+    return datetime.fromtimestamp(int(time_s), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _curl(name: str, value: object, url: str) -> str:
+    path = "strategy" if name == "strategy" else f"parameters/{name}"
+    body = json.dumps({"name" if name == "strategy" else "value": value})
+    address = f"{url.rstrip('/')}/api/v1/{path}"
+    token = '"Authorization: Bearer $TOKEN"'  # The shell fills it in.
+    rest = shlex.join(["-H", "If-Match: *", "--json", body, address])
+    return f"curl -X PUT -H {token} {rest}"

@@ -1,0 +1,164 @@
+"""The inputs that the forms about jobs, reservations and policies have in common."""
+
+from __future__ import annotations
+
+import itertools
+import pwd
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import ui
+
+from ri2n_sdn.web.gui.dialogs import field, side_by_side
+from ri2n_sdn.web.gui.frame import html
+from ri2n_sdn.web.gui.job_views import KINDS, PolicyForm, policy_text
+from ri2n_sdn.web.gui.markup import text
+from ri2n_sdn.web.gui.session import Session
+from ri2n_sdn.web.gui.words import rate_input
+
+__all__ = [
+    "PolicyFields",
+    "free_name",
+    "policy_fields",
+    "some_hosts",
+    "uid_of",
+    "user_field",
+    "values",
+]
+
+# What the choice of a named policy has before its name. No kind of policies begins so.
+_NAMED = "named "
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9._:-]+|^[^A-Za-z0-9]+")
+_STEM_LETTERS = 48
+
+
+@dataclass
+class PolicyFields:
+    """The inputs of a form that say which policy.
+
+    `fold` has what is seldom needed; a form may add to it.
+    """
+
+    inputs: dict[str, Any]
+    fold: ui.expansion
+
+    def value(self) -> PolicyForm:
+        """What is in them now. What is not shown does not count."""
+        kind = str(self.inputs["kind"].value or "")
+        if kind.startswith(_NAMED):
+            return PolicyForm(named=kind.removeprefix(_NAMED))
+        others = {
+            key: str(made.value or "")
+            for key, made in self.inputs.items()
+            if key != "kind" and made.visible
+        }
+        return PolicyForm(kind=kind, **others)
+
+
+def policy_fields(
+    session: Session,
+    job: dict[str, Any] | None = None,
+    *,
+    kind: str = "shared",
+    named: bool = True,
+) -> PolicyFields:
+    """Inputs for a policy, filled in with that of `job`.
+
+    The common case is one choice: a kind, or with `named` a policy that has a name. Paths are asked
+    for where the kind has some. All else is in a part that unfolds.
+    """
+    old = job or {}
+    inputs: dict[str, Any] = {}
+    choices = {name: f"{name}: {about}" for name, about in KINDS.items()}
+    for name, policy in sorted(session.state.get("policies", {}).items()) if named else ():
+        choices[f"{_NAMED}{name}"] = f"{name} ({policy_text(policy)})"
+    with side_by_side():
+        chosen = ui.select(choices, value=old.get("policy", kind), label="Policy")
+        inputs["kind"] = chosen.props("outlined dense").style("width: 100%")
+        networks = ", ".join(sorted(session.state.get("networks", {}))[:4]) or "net1"
+        paths = inputs["paths"] = field(
+            "Paths",
+            value=", ".join(old.get("paths", ())),
+            hint=f"Some of {networks}; or VLANs and NICs, as vlan:12, A:eth0",
+        )
+    fold = ui.expansion("More: rates, services, paths by DSCP").classes("fold")
+    with fold, ui.element("div") as rest:
+        _seldom(inputs, old)
+
+    def update() -> None:
+        is_named = str(chosen.value or "").startswith(_NAMED)
+        paths.visible = not is_named and (chosen.value != "shared" or bool(old.get("paths")))
+        rest.visible = not is_named
+        fold.visible = not is_named or len(fold.default_slot.children) > 1
+
+    chosen.on_value_change(update)
+    update()
+    return PolicyFields(inputs, fold)
+
+
+def _seldom(inputs: dict[str, Any], old: dict[str, Any]) -> None:
+    """The inputs of a policy that most leave empty."""
+    with side_by_side():
+        for key, label, example in (
+            ("min_rate", "At least", "400M"),
+            ("max_rate", "At most", "800M"),
+        ):
+            rate = rate_input(old.get(f"{key}_bps"))
+            inputs[key] = field(label, value=rate, hint=f"Rate of each host, as {example}")
+    inputs["services"] = field(
+        "Services",
+        value=", ".join(old.get("services", ())),
+        hint="What an isolated job may reach, as 10.0.0.9/tcp/2049",
+    )
+    inputs["tables"] = field(
+        "Tables",
+        value="\n".join(
+            f"{table['dscp']}={','.join(table['paths'])}" for table in old.get("tables", ())
+        ),
+        hint="Paths of packets with a DSCP, one per line, as 10=net2",
+        lines=True,
+    )
+
+
+def user_field(session: Session) -> Any:
+    """Whose it will be. A user's own are all that a user has, so there is nothing to fill in."""
+    who = session.who
+    if who.role == "user" and who.user is not None:
+        html(text(f"It will be of {who.user}."), name="p")
+        return None
+    state = session.state
+    parts = [state.get(part, {}).values() for part in ("jobs", "reservations")]
+    known = {each["user"] for part in parts for each in part}
+    known |= state.get("rights", {}).keys() - {"*"}
+    made = field("User", value=who.user or "", hint="Whose it will be")
+    made.set_autocomplete(sorted(known)[:100])
+    return made
+
+
+def free_name(session: Session, *parts: str) -> str:
+    """A name that nothing in these parts of the state has: `alice-1`, or `job-1`."""
+    stem = _NO_NAME.sub("", session.who.user or "")[:_STEM_LETTERS] or "job"
+    taken = {name for part in parts for name in session.state.get(part, {})}
+    return next(name for number in itertools.count(1) if (name := f"{stem}-{number}") not in taken)
+
+
+def values(*fields: Any) -> list[str]:
+    """What is in inputs. One that is not there is empty."""
+    return ["" if each is None else str(each.value or "") for each in fields]
+
+
+def uid_of(user: str) -> int | None:
+    """The uid of a user of this machine."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        return None
+
+
+def some_hosts(session: Session) -> str:
+    """A hint: how hosts are named, and which there are."""
+    hosts = sorted(session.state.get("hosts", {}))
+    more = f" and {len(hosts) - 4:,} more" if len(hosts) > 4 else ""
+    return f"With commas. Known are {', '.join(hosts[:4]) or 'none yet'}{more}"
