@@ -11,9 +11,12 @@ __all__ = ["keyboard_problems", "problems", "width_problems"]
 MIN_CONTRAST, MIN_LARGE_CONTRAST = 4.5, 3.0
 PHONE = {"width": 360, "height": 740}
 
-# Runs in the browser, and returns a sentence for each thing that is wrong.
+# Runs in the browser, and returns a sentence for each thing that is wrong. A colour or an opacity
+# that changes slowly has no contrast of its own: the page is looked at when it has come to its end.
 _CHECKS = """
-([minContrast, minLarge]) => {
+async ([minContrast, minLarge]) => {
+  const slow = document.getAnimations().filter((each) => each instanceof CSSTransition);
+  await Promise.allSettled(slow.map((each) => each.finished));
   const found = [];
   const all = (what) => [...document.querySelectorAll(what)];
   const visible = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true })
@@ -110,16 +113,28 @@ _CHECKS = """
 
 MAX_WALKS = 5
 
-_FOCUSABLE = """
-() => {
-  document.querySelectorAll("[data-focusable]").forEach((e) => { delete e.dataset.focusable; });
+_REACHABLE = """
   const what = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
   const found = [...document.querySelectorAll(what)].filter((e) =>
     e.tabIndex >= 0 && !e.disabled
     && e.checkVisibility({ visibilityProperty: true, opacityProperty: true }));
-  found.forEach((e, number) => { e.dataset.focusable = number; });
+"""
+
+_FOCUSABLE = f"""
+() => {{
+  document.querySelectorAll("[data-focusable]").forEach((e) => {{ delete e.dataset.focusable; }});
+  {_REACHABLE}
+  found.forEach((e, number) => {{ e.dataset.focusable = number; }});
   return found.map((e) => e.outerHTML.slice(0, 120));
-}
+}}
+"""
+
+# Whether all that can be reached now is what was marked, no more and no less.
+_IS_AS_BEFORE = f"""
+(marked) => {{
+  {_REACHABLE}
+  return found.length === marked && found.every((e) => e.dataset.focusable !== undefined);
+}}
 """
 
 _FOCUSED = """
@@ -147,12 +162,12 @@ def problems(page: Page) -> list[str]:
 def keyboard_problems(page: Page) -> list[str]:
     """What the tabulator does not reach, and where it cannot be seen that it is there.
 
-    A part that the page makes anew meanwhile, as when it has just got its first answer, is another
-    one. Then all is tried again; a page that never rests has its problems told.
+    A part that the page makes anew or adds meanwhile, as when it has just got its first answer, is
+    another one. Then all is tried again; a page that never rests has its problems told.
     """
     for _ in range(MAX_WALKS):
         marked, found = _walk(page)
-        if page.evaluate("document.querySelectorAll('[data-focusable]').length") == marked:
+        if not found or page.evaluate(_IS_AS_BEFORE, marked):
             break
     return found
 

@@ -114,10 +114,13 @@ class FakeController:
                 connection, _ = server.accept()
             except OSError:
                 return
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._talk, args=(server, connection), daemon=True).start()
 
-    def _talk(self, connection: socket.socket) -> None:
+    def _talk(self, server: socket.socket, connection: socket.socket) -> None:
         with self._lock:
+            if self._server is not server:  # `stop` was called before it saw this connection
+                connection.close()
+                return
             self._connections.add(connection)
         try:
             with connection, connection.makefile("rb") as lines:
@@ -171,7 +174,7 @@ def serving(controller: Path, log: Path, *options: str) -> Iterator[str]:
     command = (sys.executable, "-m", "ri2n_sdn.cli.main", "web", "--socket", str(controller))
     with log.open("w") as out:
         process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{_free_port()}", *options], stdout=out, stderr=out
+            [*command, "--listen", "127.0.0.1:0", *options], stdout=out, stderr=out
         )
         try:
 
@@ -269,12 +272,6 @@ class Visit:
     def _answered(self, response: Any) -> None:
         if response.status >= 400:
             self.troubles.append(f"{response.status}: {response.url}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
