@@ -40,6 +40,8 @@ class FakeSwitch:
         """The transaction number of the newest request for flows."""
         self.turns = threading.Lock()
         """Held while the thread that answers, or the test, sends a message."""
+        self.echo_replies = 0
+        """How many of its echo requests were answered."""
         self._rows: dict[int, int] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -122,6 +124,8 @@ class FakeSwitch:
             self.send(FEATURES_REPLY, struct.pack("!QIBBxxII", dpid, 0, 254, 0, 0x4F, 0), xid)
         elif kind == ECHO_REQUEST:
             self.send(ECHO_REPLY, body, xid)
+        elif kind == ECHO_REPLY:
+            self.echo_replies += 1
         elif kind == FLOW_MOD:
             cookie, _, table, command = struct.unpack_from("!QQBB", body)
             if command == 0:
