@@ -50,8 +50,9 @@ def test_a_real_controller_has_all_that_is_always_there(sandbox: Sandbox, web: W
             assert ("ri2n_nic_transmit_bytes_total", host, nic) in found
     assert found["ri2n_openflow_messages_total", "sent", "flow_mod"] > 10
     assert found["ri2n_openflow_messages_total", "received", "packet_in"] > 0
-    # Open vSwitch connects anew when the greeting takes longer than a second.
-    assert found["ri2n_openflow_messages_total", "received", "hello"] >= len(HOSTS)
+    # A host connects twice when the greeting takes a second, or when it is hurried meanwhile.
+    sent = found["ri2n_openflow_messages_total", "sent", "hello"]
+    assert len(HOSTS) <= found["ri2n_openflow_messages_total", "received", "hello"] <= sent
     assert found["ri2n_cycle_cpu_seconds_sum",] > 0
     assert found["ri2n_errors_total", "handler"] == 0
 
@@ -77,23 +78,29 @@ def test_bytes_and_weights_follow_traffic(sandbox: Sandbox, web: WebProcess) -> 
 
 
 def test_an_outage_is_counted_once_and_has_a_length(sandbox: Sandbox, web: WebProcess) -> None:
+    before = scraped(web)
+    outages = before["ri2n_nic_outages_total", "B", "B-e1"]
+    out_s = before["ri2n_nic_outage_seconds_total", "B", "B-e1"]
     with dead_port(sandbox, "B", 1):
         wait_until(lambda: scraped(web)["ri2n_nic_alive", "B", "B-e1"] == 0, web.log)
         found = scraped(web)
-        assert found["ri2n_nic_outages_total", "B", "B-e1"] == 1
-        assert found["ri2n_nic_outage_seconds_total", "B", "B-e1"] == 0
+        assert found["ri2n_nic_outages_total", "B", "B-e1"] == outages + 1
+        assert found["ri2n_nic_outage_seconds_total", "B", "B-e1"] == out_s
         assert ("ri2n_nic_out_since_timestamp_seconds", "B", "B-e1") in found
         assert found["ri2n_problems", "bad"] + found["ri2n_problems", "warning"] > 0
     wait_until(lambda: scraped(web)["ri2n_nic_alive", "B", "B-e1"] == 1, web.log)
     found = scraped(web)
-    assert found["ri2n_nic_outages_total", "B", "B-e1"] == 1
-    assert found["ri2n_nic_outage_seconds_total", "B", "B-e1"] > 0
+    assert found["ri2n_nic_outages_total", "B", "B-e1"] == outages + 1
+    assert found["ri2n_nic_outage_seconds_total", "B", "B-e1"] > out_s
     # Of two NICs on a network, the other one may seem out for a moment.
     assert found["ri2n_nic_outage_duration_seconds_count",] >= 1
 
 
 def test_a_controller_that_starts_anew_begins_at_0(sandbox: Sandbox, web: WebProcess) -> None:
-    assert scraped(web)["ri2n_nic_outages_total", "B", "B-e1"] == 1
+    with dead_port(sandbox, "B", 1):
+        wait_until(lambda: scraped(web)["ri2n_nic_alive", "B", "B-e1"] == 0, web.log)
+    wait_until(lambda: scraped(web)["ri2n_nic_alive", "B", "B-e1"] == 1, web.log)
+    assert scraped(web)["ri2n_nic_outages_total", "B", "B-e1"] >= 1
     started_s = scraped(web)["ri2n_controller_start_time_seconds",]
     sandbox.kill_controllers()
     wait_until(lambda: scraped(web)["ri2n_up",] == 0, web.log)
