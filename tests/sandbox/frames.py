@@ -76,6 +76,8 @@ def read_pcap(path: Path) -> list[str]:
     frames, offset = [], 24
     while offset + 16 <= len(data):
         (length,) = struct.unpack_from("<I", data, offset + 8)
+        if offset + 16 + length > len(data):
+            break  # the rest of it is just being written
         frames.append(data[offset + 16 : offset + 16 + length].hex())
         offset += 16 + length
     return frames

@@ -6,6 +6,7 @@ test's own, because system.slice is the machine's.
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 from collections.abc import Iterator
@@ -73,7 +74,13 @@ def gone(folder: Path) -> bool:
     """Whether a cgroup has no process and is removed now."""
     if (folder / "cgroup.procs").read_text():
         return False
-    folder.rmdir()
+    try:
+        folder.rmdir()
+    except OSError as error:
+        # A process that is ending is in the list no more, and may still be in the cgroup.
+        if error.errno != errno.EBUSY:
+            raise
+        return False
     return True
 
 

@@ -85,6 +85,8 @@ def read_slots(pcap: Path) -> dict[int, int]:
     offset = 24
     while offset + 16 <= len(data):
         (length,) = struct.unpack_from("<I", data, offset + 8)
+        if offset + 16 + length > len(data):
+            break  # the rest of it is just being written
         packet = data[offset + 16 : offset + 16 + length]
         slots[int.from_bytes(packet[9:12], "big")] = packet[5]
         offset += 16 + length

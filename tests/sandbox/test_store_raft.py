@@ -115,7 +115,8 @@ def test_controllers_with_three_servers_of_which_one_is_killed(servers: dict[str
             leader({name: each for name, each in servers.items() if name != victim})
             for each in (first, second):
                 each.until(each.is_well, "the store stays away")
-            assert first.in_charge() and second.stands_by()
+            assert first.status()["in_charge"] and second.stands_by()
+            first.until(first.in_charge, "it does not stay in charge")
             servers[victim].start()
             first.kill()
             second.until(second.in_charge, "it does not take over")

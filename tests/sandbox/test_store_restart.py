@@ -22,7 +22,7 @@ from tests.waiting import LONG_S, wait_until
 
 from .declarations import declare, job, withdraw
 from .forked import fork
-from .frames import Capture, udp
+from .frames import Capture, await_problems, udp
 from .store_servers import is_gone
 from .test_recovery import flows, groups
 from .test_rewiring import expected, networks
@@ -338,8 +338,9 @@ def test_what_is_wrong_with_the_options_is_one_line(sandbox: Sandbox, tmp_path: 
 
 def test_without_a_store_it_runs_as_before(sandbox: Sandbox) -> None:
     sandbox.start_controller(config="{}", before=HASTY, extra=["--store", "none"])
-    status = sandbox.wait_settled()
-    assert not problem_texts(status) and not memory(sandbox).exists()
+    sandbox.wait_settled()
+    await_problems(sandbox)
+    assert not memory(sandbox).exists()
 
 
 def test_the_default_folder_is_not_asked_for_and_so_no_error(
@@ -355,8 +356,8 @@ def test_the_default_folder_is_not_asked_for_and_so_no_error(
     argv += ["--config", "/dev/null"]
     process = fork(f"{HASTY}\n{before}", argv, sandbox.log_file)
     try:
-        status = sandbox.wait_settled()
-        assert problem_texts(status) == [f"nothing is remembered: {tmp_path}/file: File exists"]
+        sandbox.wait_settled()
+        await_problems(sandbox, f"nothing is remembered: {tmp_path}/file: File exists")
     finally:
         process.kill()
         process.wait(LONG_S)

@@ -56,7 +56,8 @@ def test_the_standby_says_for_whom_and_sends_nothing(
 ) -> None:
     first, second = pair
     status = second.status()
-    assert not second.problems() and not first.problems()
+    for each in pair:
+        each.until(each.is_well, "something is wrong")
     assert status["waits_because"].endswith(f"(127.0.0.1:{first.port}) is in charge")
     for host in HOSTS:
         wait_until(partial(first.is_master_of, host), f"it is no master of {host}")
@@ -79,7 +80,7 @@ def test_the_standby_takes_over_from_a_killed_one_and_no_frame_is_lost(
         traffic.all_arrived()
         status = second.status()
         assert status["networks"] == names
-        assert not second.problems()
+        second.until(second.is_well, "something is wrong")
         wait_until(partial(second.is_master_of, "A"), "it is no master")
         first.start()
         first.until(first.stands_by, "the one that was killed does not stand by")
@@ -130,7 +131,9 @@ def test_one_that_was_only_stopped_is_fenced_off_and_stands_back(
         )
         assert first.status()["pid"] == pid
         first.until(lambda: first.hosts() == set(HOSTS), "its hosts do not come back")
-        assert second.in_charge() and not second.problems()
+        assert second.status()["in_charge"]
+        second.until(second.in_charge, "it does not stay in charge")
+        second.until(second.is_well, "something is wrong")
         frames = [udp(sandbox.mac("A"), sandbox.mac("B"), (number, 1)) for number in range(16)]
         capture = Capture(sandbox)
         sandbox.receive("A", *frames)
@@ -148,7 +151,8 @@ def test_a_store_that_is_away_changes_nothing_and_two_do_not_become_active(
     for each in pair:
         words = f"nothing is remembered: the store at {server.target}: it does not answer"
         each.until(partial(each.says, words), "it does not say that the store is away")
-    assert first.in_charge() and second.stands_by()
+    assert first.status()["in_charge"] and second.stands_by()
+    first.until(first.in_charge, "it does not stay in charge")
     sandbox.ovs.vsctl("del-port", "C-e1")
     first.until(
         lambda: not any("C:C-e1" in each["nics"] for each in first.status()["networks"]),
@@ -157,7 +161,8 @@ def test_a_store_that_is_away_changes_nothing_and_two_do_not_become_active(
     server.start()
     for each in pair:
         each.until(each.is_well, "the store stays away")
-    assert first.in_charge() and second.stands_by()
+    assert first.status()["in_charge"] and second.stands_by()
+    first.until(first.in_charge, "it does not stay in charge")
     store = Store.open([server.target], name="reader", compete=False)
     wait_until(lambda: "C" in store.state().hosts, "nothing was stored")
     wait_until(lambda: set(store.state().hosts["C"].nic_names) == {1}, "it is not stored later")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_lab.cluster.sandbox import Sandbox, execute
+from ri2n_lab.cluster.sandbox import Sandbox, execute, reserve_port
 from ri2n_sdn.cli import bundle
 from ri2n_sdn.client import call, web_socket_of
 from tests.unit.commands import ri2n
@@ -48,19 +48,13 @@ def sandbox() -> Iterator[Sandbox]:
         yield made
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @pytest.fixture
 def web(sandbox: Sandbox) -> Iterator[Path]:
     """A web process of this controller; the path whose text plus .metrics is what it says."""
     program = sandbox.folder / "ri2n"
     program.write_text(WEB)
     program.with_name("ri2n.metrics").write_text("ri2n_hosts 3\n")
-    port = free_port()
+    reserved, port = reserve_port()
     command = [sys.executable, str(program), "web", "--listen", f"127.0.0.1:{port}"]
     process = subprocess.Popen([*command, "--socket", str(sandbox.socket)])
 
@@ -74,6 +68,7 @@ def web(sandbox: Sandbox) -> Iterator[Path]:
     finally:
         process.kill()
         process.wait()
+        reserved.close()
 
 
 def texts_of(document: Any) -> Iterator[str]:

@@ -31,6 +31,8 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
         socket, config = sandbox.folder / "second.sock", sandbox.folder / "second.yaml"
         config.write_text("slots: 128\n" + sandbox.declared())
 
+        warnings: list[dict[str, Any]] = []
+
         def warned(status: dict[str, Any]) -> bool:
             lines = [line for line in problem_texts(status) if "changes its rows" in line]
             return {line.split(":")[0] for line in lines} == set(HOSTS)
@@ -48,11 +50,13 @@ def test_two_controllers_with_other_settings_are_both_told() -> None:
             for name in HOSTS:
                 first = sandbox.ovs.vsctl("get-controller", name).strip()
                 sandbox.ovs.vsctl("set-controller", name, first, f"tcp:127.0.0.1:{port}")
-            wait_until(
-                lambda: warned(sandbox.ask("status")),
-                lambda: f"{problem_texts(sandbox.ask('status'))}",
-            )
-            few = sandbox.ask("status")["counters"]["audit_repairs"]
+
+            def first_warns() -> bool:
+                warnings[:] = [sandbox.ask("status")]
+                return warned(warnings[0])
+
+            wait_until(first_warns, lambda: f"{problem_texts(sandbox.ask('status'))}")
+            few = warnings[0]["counters"]["audit_repairs"]
             wait_until(
                 lambda: warned(call(socket, "status", timeout_s=ANSWER_S)),
                 lambda: f"{problem_texts(call(socket, 'status'))}",

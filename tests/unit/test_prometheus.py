@@ -21,6 +21,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from ri2n_lab.cluster.sandbox import reserve_port
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.metrics import mount
 from tests.unit.metrics_state import full_state
@@ -93,10 +94,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     program = shutil.which("prometheus")
     assert program, "prometheus is missing: run `./dev setup`"
     folder = tmp_path_factory.mktemp("prometheus")
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with web_process() as web_port:
+    reserved, port = reserve_port()
+    with closing(reserved), web_process() as web_port:
         # Every group is evaluated at once, and not only after up to 30 s.
         fast = RULES.read_text("utf-8").replace("interval: 30s", "interval: 200ms")
         (folder / "rules.yaml").write_text(fast)
