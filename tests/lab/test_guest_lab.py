@@ -282,7 +282,7 @@ def lab(root: Path, booting: Booting) -> Iterator[str]:
 
 
 def test_commands_run_on_its_hosts(root: Path, lab: str) -> None:
-    ping = ri2n(root, "lab", "exec", "B", "--", "ping", "-c", "1", "-W", "5", "A")
+    ping = ri2n(root, "lab", "exec", "B", "--", "ping", "-c", "1", "-w", "60", "A")
     assert (ping.returncode, b"1 received" in ping.stdout) == (0, True), ping.stderr
     done = ri2n(
         root, "lab", "exec", "B", "--", "sh", "-c", "cat; echo e >&2; exit 7", input=b"\0in\xff"

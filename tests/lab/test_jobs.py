@@ -420,9 +420,13 @@ def store_pid(lab: Lab) -> int:
     found: list[int] = []
 
     def is_there() -> bool:
-        children = Path(f"/proc/{controller}/task").glob("*/children")
-        for pid in {int(word) for each in children for word in each.read_text().split()}:
-            with suppress(FileNotFoundError, ProcessLookupError):
+        ended = suppress(FileNotFoundError, ProcessLookupError)  # a thread or a child
+        pids: list[int] = []
+        for path in Path(f"/proc/{controller}/task").glob("*/children"):
+            with ended:
+                pids += map(int, path.read_text().split())
+        for pid in pids:
+            with ended:
                 if "ovsdb-server" in Path(f"/proc/{pid}/cmdline").read_text():
                     found.append(pid)
         return bool(found)

@@ -131,7 +131,12 @@ def test_a_loss_of_power_before_the_confirmation_is_undone_at_boot(
         lambda: bridges(machine) == "", lambda: machine.journal("ri2n-unconfirmed"), PATIENCE_S
     )
     wait_until(lambda: reaches(machine), "the NIC is not as before", PATIENCE_S)
-    assert machine.run("ls", "-A", "/var/lib/ri2n").stdout.split() == ["br-ri2n.undo.log"]
+
+    def left() -> list[str]:
+        return machine.run("ls", "-A", "/var/lib/ri2n").stdout.split()
+
+    # The state goes last.
+    wait_until(lambda: left() == ["br-ri2n.undo.log"], lambda: f"left are {left()}", PATIENCE_S)
 
 
 def test_host_up_says_where_a_loss_of_power_would_not_be_undone(machine: Machine) -> None:
@@ -163,13 +168,19 @@ def test_it_boots_without_nics_and_takes_each_when_it_appears(
         lambda: reaches(machine), lambda: status(machine) + machine.journal("ri2n-host"), PATIENCE_S
     )
     for nic in missing:
-        assert f"--nic {nic}: there is no such NIC: going on without it" in machine.journal(
-            "ri2n-host"
+        said = f"--nic {nic}: there is no such NIC: going on without it"
+        wait_until(
+            lambda said=said: said in machine.journal("ri2n-host"),
+            lambda: machine.journal("ri2n-host"),
+            PATIENCE_S,
         )
-    assert machine.run("systemctl", "is-active", "ri2n-host", "ri2n-host-watch").stdout.split() == [
-        "active",
-        "active",
-    ]
+
+    def units() -> list[str]:
+        argv = ["systemctl", "is-active", "ri2n-host", "ri2n-host-watch"]
+        return machine.run(*argv, check=False).stdout.split()
+
+    # The host is reached before host-up has done the last that it does.
+    wait_until(lambda: units() == ["active", "active"], lambda: f"{units()}", PATIENCE_S)
     took_s = []
     for nic in missing:
         number = 1 + nics.index(nic)
@@ -341,7 +352,8 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
     machine.run("systemctl", "start", "ri2n-host")
     # It has told systemd that it is ready, or this fails.
     machine.run("systemctl", "start", "ri2n-reorder")
-    assert "helper: running" in status(machine)
+    # Open vSwitch hears of the TAPs' carrier a moment later.
+    wait_until(lambda: "helper: running" in status(machine), lambda: status(machine), PATIENCE_S)
     asked = (
         "import socket; s = socket.socket(socket.AF_UNIX); "
         "s.connect('/run/ri2n/reorder.sock'); print(s.recv(9))"
@@ -469,7 +481,11 @@ def test_the_controller_runs_as_nobody_in_particular(
     ).stdout.split()
     assert found[1] != "0" and set(found[6::2]) == {"0000000000000000"}, found
     machine.run("systemctl", "reload", "ri2n-controller")
-    assert "starting anew" in machine.journal("ri2n-controller")
+    wait_until(  # what a service says is in the journal a moment later
+        lambda: "starting anew" in machine.journal("ri2n-controller"),
+        lambda: machine.journal("ri2n-controller"),
+        PATIENCE_S,
+    )
     # No host has connected.
     assert machine.run("/opt/ri2n_sdn/.venv/bin/ri2n", "status", check=False).returncode == 1
     assert (

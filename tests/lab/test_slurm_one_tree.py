@@ -7,7 +7,6 @@ says of its other trees is hidden from slurmd.
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +35,10 @@ def site(cluster: Site) -> Iterator[Site]:
     assert not [*cluster.slurm.scope(cluster.first).glob("job_*")]
 
 
+LAST = 999
+"""The size of the echo request that ends a capture."""
+
+
 @contextmanager
 def pings(site: Site) -> Iterator[dict[int, int]]:
     """The class of each echo request that leaves the first host, by its payload's size."""
@@ -47,13 +50,19 @@ def pings(site: Site) -> Iterator[dict[int, int]]:
         assert capture.stderr is not None and capture.stdout is not None
         assert any("listening on" in line for line in iter(capture.stderr.readline, ""))
         yield seen
-        capture.send_signal(signal.SIGINT)  # it prints what it has, and ends
+        # Packets come in order: when this one was seen, all others were. A signal may end tcpdump
+        # before it has read what is there.
+        peer = site.lab.address(site.lab.hosts[1])
+        site.lab.exec(site.first, ["ping", "-c1", "-w60", "-s", str(LAST), peer])
         for line in capture.stdout:
             if "echo request" in line:
                 source, length = line.split()[1], re.search(r"length (\d+)$", line)
                 assert length is not None, line
-                number = int(source[-2:], 16) if source.startswith("02:52:4a:00:00:") else 0
-                seen[int(length[1]) - 8] = number
+                size = int(length[1]) - 8
+                if size == LAST:
+                    break
+                seen[size] = int(source[-2:], 16) if source.startswith("02:52:4a:00:00:") else 0
+        capture.terminate()
 
 
 def ping(site: Site, size: int) -> str:

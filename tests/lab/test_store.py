@@ -49,6 +49,9 @@ def test_a_controller_remembers_its_lab_until_the_lab_is_removed(
     flawless(stream.result())
     assert status["networks"] == networks
     assert status["counters"].get("flow_mods", 0) == 0, "a plan without a host deletes rows"
-    assert not call(lab.controller_socket, "status")["problems"]
+    wait_until(
+        lambda: not call(lab.controller_socket, "status")["problems"],
+        lambda: str(call(lab.controller_socket, "status")["problems"]),
+    )
     lab.down()
     assert not folder.exists() and not servers(folder)
