@@ -208,9 +208,7 @@ class JobBook:
             changes: list[Change] = [
                 Remove(row) for name in sorted(names) if (row := self._kept.get(name)) is not None
             ]
-            changes += [
-                Remove(row) for name in sorted(names) if (row := self._lanes.get(name)) is not None
-            ]
+            changes += [Remove(self._lanes[name]) for name in sorted(names & self._lanes.keys())]
             changes += [
                 Remove(_to_row(HistoryRow, old)) for old in self.history if id(old) not in stays
             ]
