@@ -94,8 +94,8 @@ storm_rules() {
 
 # On netdev, a NIC that comes to a bridge which runs is closed to the kernel first. Peers send to it
 # as soon as the bridge has it, and until it is closed, what they send arrives twice: from the
-# bridge and from the kernel. A NIC that has addresses of its own stays open until they have moved, and one
-# that leaves stays closed until it has left.
+# bridge and from the kernel. A NIC that has addresses of its own stays open until they have moved,
+# and one that leaves stays closed until it has left.
 guard_new_nics() {
     local nic guarded=() new=no
     [[ $DATAPATH == netdev ]] && bridge_exists || return 0
