@@ -235,6 +235,7 @@ setting() {
 
 # content FILE: set CONTENT to what a file says, without the newlines at its end; to nothing where
 # it cannot be read. No process is started for it.
+# shellcheck disable=SC2034 # the scripts that read this file use it
 content() {
     CONTENT=
     [[ ! -r $1 ]] || { CONTENT=$(<"$1"); } 2>/dev/null || true
@@ -293,6 +294,7 @@ check_ovs() {
 # lock, and with it the undo and the boot; and whoever owns the folder could say what is restored.
 own_state_root() {
     local mode owner
+    # shellcheck disable=SC2174 # the folders above it are as usual
     [[ -d $STATE_ROOT ]] || mkdir -p -m 700 -- "$STATE_ROOT" 2>/dev/null ||
         die "--state-dir $STATE_ROOT: cannot be made"
     read -r owner mode < <(stat -L -c '%u %a' -- "$STATE_ROOT")
