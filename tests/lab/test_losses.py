@@ -46,11 +46,12 @@ def lost(lab: Lab) -> list[str]:
 def talking(lab: Lab, seconds: float) -> Iterator[None]:
     """Every host sends to every other one; paths over one switch have 100 packets/s and more.
 
-    All send until the end of the block, at most for so many seconds.
+    All send until the end of the block, at most for so many seconds. Each flow's packets are 40 ms
+    apart; those of all flows are sent together, since it does not matter when each is sent.
     """
     streams = [
-        Stream(lab, source, target, port=port, pps=400, seconds=seconds, flows=16, size=200)
-        for port, (source, target) in enumerate(permutations("ABC", 2), 7000)
+        Stream(lab, *ends, port=port, pps=400, seconds=seconds, flows=16, size=200, burst=16)
+        for port, ends in enumerate(permutations("ABC", 2), 7000)
     ]
     try:
         yield
