@@ -25,16 +25,16 @@ helper_is_set_up() { [[ -e $STATE/helper ]]; }
 # Before anything is changed: find devices of these names that host-up did not make. Fills in
 # OWNER_OF.
 check_taps() {
-    local tap owner
+    local tap
     [[ -c /dev/net/tun ]] || die "--helper: /dev/net/tun is missing: modprobe tun"
     for tap in "$PLAIN_TAP" "$WIRE_TAP"; do
-        owner=$(vsctl port-to-br "$tap" 2>/dev/null || true)
-        [[ -z $owner || $owner == "$BRIDGE" ]] ||
-            die "--helper: $tap is in the OVS bridge $owner; one bridge per host can have it"
+        find_owner "$tap"
+        [[ -z $OWNER || $OWNER == "$BRIDGE" ]] ||
+            die "--helper: $tap is in the OVS bridge $OWNER; one bridge per host can have it"
         if read_link "$tap" && ! helper_is_set_up; then
             die "--helper: there is a device $tap that host-up did not make: remove it"
         fi
-        OWNER_OF[$tap]=$owner
+        OWNER_OF[$tap]=$OWNER
     done
 }
 

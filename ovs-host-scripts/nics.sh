@@ -112,16 +112,19 @@ guard_new_nics() {
 
 guard_ingress() { # guard_ingress NIC ...
     local rules have nic right=yes
-    rules=$(ingress_rules "$@" | paste -sd ';')
+    rules=$(ingress_rules "$@")
+    rules=${rules//$'\n'/;}
     if [[ -z $rules ]]; then
         no_ingress_rules
         return 0
     fi
-    have=$(nft -t list table netdev "$NFT_TABLE" 2>/dev/null || true)
-    for nic in "$@"; do
-        [[ $have == *"device \"$nic\""* ]] || right=no
-    done
-    [[ $right == no || $(cat "$STATE/ingress" 2>/dev/null || true) != "$rules" ]] || return 0
+    if [[ -e $STATE/ingress && $(<"$STATE/ingress") == "$rules" ]]; then
+        have=$(nft -t list table netdev "$NFT_TABLE" 2>/dev/null) || true
+        for nic in "$@"; do
+            [[ $have == *"device \"$nic\""* ]] || right=no
+        done
+        [[ $right == no ]] || return 0
+    fi
     if [[ $DATAPATH == netdev ]]; then
         run nft "$rules"
     elif ! command -v nft >/dev/null || ! run nft "$rules" 2>/dev/null; then
