@@ -105,6 +105,7 @@ def form(
             if not button.enabled:
                 return  # Enter was pressed twice.
             button.disable()
+            button.props("loading")  # A controller may be slow to answer.
             try:
                 result = submit()
                 said = await result if inspect.isawaitable(result) else result
@@ -114,6 +115,7 @@ def form(
                 _mark(inputs, str(error))
                 return
             finally:
+                button.props(remove="loading")
                 button.enable()
             dialog.close()
             if said:

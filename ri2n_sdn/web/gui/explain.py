@@ -9,6 +9,7 @@ from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.drawing import Drawing, legend
 from ri2n_sdn.web.gui.explain_views import PROTOCOLS, answer_view, nics_of, only, request_of
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
+from ri2n_sdn.web.gui.listing import ASKING
 from ri2n_sdn.web.gui.markup import text
 from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS, natural
 from ri2n_sdn.web.gui.session import Session
@@ -53,6 +54,7 @@ class _Explain:
             **{"sport": self._sport, "dport": self._dport, "job": self._job},
         }
         self._error = html("", classes="problem").props('role="alert"')
+        self._asking = html("", name="p", classes="muted").props("role=status")
         self._hint = empty_state(
             "Which way do packets take, and why?",
             "Name two hosts. Add the ports of one connection to see the NIC that it uses.",
@@ -84,7 +86,9 @@ class _Explain:
         except BadInput as error:
             self._refuse(str(error))
             return
+        self._asking.set_content(text(ASKING))
         answer = await self._session.ask("explain", refused=self._refuse, **arguments)
+        self._asking.set_content("")
         if answer is None:
             return
         self._session.moved(

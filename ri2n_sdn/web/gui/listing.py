@@ -15,13 +15,16 @@ from ri2n_sdn.web.gui.frame import empty_state, html
 from ri2n_sdn.web.gui.markup import plain, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["PAGE_ROWS", "Answer", "Column", "Listing", "Question", "page_of"]
+__all__ = ["PAGE_ROWS", "ASKING", "Answer", "Column", "Listing", "Question", "page_of"]
 
 Row = dict[str, Any]
 Item = TypeVar("Item")
 
 PAGE_ROWS = 50
 """So many rows are sent to a browser at most."""
+
+ASKING = "The controller is being asked."
+"""What stands in place of an answer until it is there."""
 
 ACTIONS = {
     "show": "Show",
@@ -164,7 +167,7 @@ class Listing:
             self._refusal = html("", name="p", classes="refusal").props("role=alert")
             self._table = self._make_table(columns, act is not None)
             self._empty = empty_state(*empty)
-            self._none = html("", name="p", classes="muted").props("role=status")
+            self._none = html(text(ASKING), name="p", classes="muted").props("role=status")
             with ui.element("div").classes("bar pager") as self._pager:
                 self._before = ui.button("Previous", on_click=lambda: self._turn(-1))
                 self._before.props("flat no-caps").props["aria-label"] = f"Previous page of {label}"
@@ -172,7 +175,7 @@ class Listing:
                 self._after = ui.button("Next", on_click=lambda: self._turn(1))
                 self._after.props("flat no-caps").props["aria-label"] = f"Next page of {label}"
         self._table.visible = self._pager.visible = self._empty.visible = False
-        self._refusal.visible = self._none.visible = False
+        self._refusal.visible = False
 
     @property
     def question(self) -> Question:
