@@ -94,7 +94,7 @@ function fields(schema) {
   );
 }
 
-let models = {};
+let schemas = {};
 
 // The same request for a shell. The token itself is not shown.
 function curl(method, url, headers, body) {
@@ -122,7 +122,7 @@ function tryOut(base, path, method, operation) {
   if (operation.requestBody) {
     const id = `${operation.operationId}-body`;
     const name = nameOf(operation.requestBody.content["application/json"].schema.$ref || "");
-    const example = (models[name]?.examples || [{}])[0];
+    const example = (schemas[name]?.examples || [{}])[0];
     body = make("textarea", { id, value: JSON.stringify(example, null, 2) });
     box.append(make("label", { htmlFor: id }, "body (JSON)"), body);
   }
@@ -232,7 +232,7 @@ function operationOf(base, path, method, operation) {
 
 function show(made) {
   const base = made.servers[0].url;
-  models = made.components.schemas;
+  schemas = made.components.schemas;
   document.getElementById("version").textContent = made.info.version;
   document.getElementById("about").append(prose(made.info.description));
   const contents = document.getElementById("contents");
