@@ -75,7 +75,15 @@ def test_a_jobs_connection_uses_its_network_alone(
             )
             start = {it["link"]: it["sent"] for it in described(cluster, "B")["links"]}
             send_by_tcp(cluster, "B", cluster.lab.address("A"))
-            carried = {host: channel(cluster, host) for host in ("A", "B")}
+            # The last frames of the connection are on their way when the programs have ended.
+            wait_until(
+                lambda: all(
+                    channel(cluster, near)["frames_out"] <= channel(cluster, far)["frames_in"]
+                    for near, far in (("B", "A"), ("A", "B"))
+                ),
+                cluster.described,
+            )
+            carried = {host: channel(cluster, host) for host in ("B", "A")}
             sent = {
                 it["link"]: it["sent"] - start[it["link"]]
                 for it in described(cluster, "B")["links"]

@@ -29,6 +29,7 @@ FAKES = {
     "ovs-vsctl": """
         case "$*" in
         --version) echo 'ovs-vsctl (Open vSwitch) 3.3.0' ;;
+        *list-br*) echo br-x ;;
         *ri2n-nic=*) printf '1,eth0\\n2,eth1\\n' ;;
         *dp-desc*) echo A ;;
         *hwaddr*) echo '"06:00:00:00:00:00"' ;;
