@@ -20,7 +20,7 @@ from ri2n_sdn.web.rest.problem import Problem
 from ri2n_sdn.web.who import Who
 from tests.unit.rest_controller import RealFeed, controller
 from tests.unit.web_app import bearer, made_app, run, serving
-from tests.unit.web_state import FakeFeed, cluster_state
+from tests.unit.web_state import NOW_S, FakeFeed, cluster_state
 
 V1 = "/api/v1"
 FEED = FakeFeed(cluster_state(hosts=12, nics=2, jobs=4, dead=(("h0002", "eth1"),), away=("h0003",)))
@@ -118,6 +118,19 @@ def test_the_controller_in_figures(app: FastAPI) -> None:
     assert found["nics_alive"] == 21 and found["faults"] == 2 and found["jobs"] == 4
     history = got(app, "hosts/h0001/nics/eth0/history").json()
     assert len(history["time_s"]) == len(history["tx_bps"]) == 1
+
+
+def test_a_rate_that_was_not_known_is_null_in_the_history() -> None:
+    feed = FakeFeed(cluster_state(hosts=2))
+    last_s = NOW_S + 10.0
+    feed.history.add(last_s, {"rates": {}})  # its host was away
+    for path in ("hosts/h0001/history", "hosts/h0001/nics/eth0/history"):
+        app = made_app(feed)
+        found = got(app, path).json()
+        assert found["time_s"][-1] == last_s and found["tx_bps"][0] > 0
+        assert found["tx_bps"][1:] == found["rx_bps"][1:] == [None]
+    items = rest.openapi()["components"]["schemas"]["Samples"]["properties"]["tx_bps"]["items"]
+    assert {"type": "null"} in items["anyOf"]
 
 
 def test_a_page_of_pairs_is_asked_for_and_never_all_pairs() -> None:

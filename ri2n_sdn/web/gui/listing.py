@@ -15,7 +15,7 @@ from ri2n_sdn.web.gui.frame import empty_state, html
 from ri2n_sdn.web.gui.markup import plain, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["PAGE_ROWS", "ASKING", "Answer", "Column", "Listing", "Question", "page_of"]
+__all__ = ["ASKING", "PAGE_ROWS", "Answer", "Column", "Listing", "Question", "page_of"]
 
 Row = dict[str, Any]
 Item = TypeVar("Item")

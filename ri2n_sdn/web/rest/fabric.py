@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isnan
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -201,5 +202,9 @@ def _switch(access: Access, name: str, document: Mapping[str, Any]) -> dict[str,
 
 
 def _samples(series: tuple[Any, Any, Any]) -> dict[str, Any]:
-    times, tx_bps, rx_bps = ([float(value) for value in each] for each in series)
-    return {"time_s": times, "tx_bps": tx_bps, "rx_bps": rx_bps}
+    """The samples of a series, where what is not known is None and not NaN, which JSON lacks."""
+    names = ("time_s", "tx_bps", "rx_bps")
+    return {
+        name: [None if isnan(value) else float(value) for value in each]
+        for name, each in zip(names, series, strict=True)
+    }

@@ -114,12 +114,15 @@ class Cable(BaseModel):
     vlans: list[int] = Field(description="the VLANs whose trees use it")
 
 
+_SAMPLES_NULL = "bit/s; null where a rate was not known, for example of a host that was away"
+
+
 class Samples(BaseModel):
     """What a NIC, or all NICs of a host, sent and received in the last minutes."""
 
     time_s: list[float] = Field(description="Unix times, one for each sample")
-    tx_bps: list[float]
-    rx_bps: list[float]
+    tx_bps: list[float | None] = Field(description=_SAMPLES_NULL)
+    rx_bps: list[float | None] = Field(description=_SAMPLES_NULL)
 
 
 class ReportedLink(BaseModel):
