@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import socket
@@ -65,6 +66,8 @@ _MAX_CONNECTIONS = 1024
 _GREETING_S = 15.0
 # How often the listener looks for connections whose time is over.
 _REAP_S = 0.25
+# What is left of a controller that was killed may hold the address for a moment.
+_BIND_PATIENCE_S, _BIND_POLL_S = 2.0, 0.05
 # How often the listener asks at most which hosts may lose their connection.
 _JUDGED_S = 1.0
 # The bytes that are read of one connection before its host is known by name. The switch describes
@@ -526,21 +529,29 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
     They use TLS when a context is given. Raises NotAvailable when the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, port))
-        bound.listen(512)
-    except OSError as error:
-        bound.close()
-        hint = (
-            "(does another controller run there? choose another address with --listen HOST:PORT)"
-            if error.errno == 98
-            else ""
-        )
-        raise NotAvailable(
-            f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()
-        ) from None
+    deadline_s = time.monotonic() + _BIND_PATIENCE_S
+    while True:
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((host, port))
+            bound.listen(512)
+            break
+        except OSError as error:
+            bound.close()
+            in_use = error.errno == errno.EADDRINUSE
+            if in_use and time.monotonic() < deadline_s:
+                time.sleep(_BIND_POLL_S)
+                continue
+            hint = (
+                "(does another controller run there? choose another address with --listen "
+                "HOST:PORT)"
+                if in_use
+                else ""
+            )
+            raise NotAvailable(
+                f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()
+            ) from None
     _Controller.bound = bound
     if context is not None:
         _Controller.context = context
