@@ -28,6 +28,7 @@ SHIPPED = ("topologies", "ovs-host-scripts")
 # A folder may import itself, the single files of BESIDE, and what is listed here. Folders that do
 # not exist yet are listed already.
 ALLOWED: dict[str, set[str]] = {
+    "ri2n_sdn.contract": set(),
     "ri2n_sdn.fabric": set(),
     "ri2n_sdn.discovery": {"ri2n_sdn.fabric", "ri2n_sdn.vlan"},
     "ri2n_sdn.rates": set(),
@@ -80,9 +81,13 @@ BESIDE = {
     "ri2n_sdn.shipped",
     "ri2n_sdn.__version__",
 }
+FOR_ALL = {*BESIDE, "ri2n_sdn.contract"}
+"""What every folder of the product and of the lab may import."""
 PURE = tuple(
     f"ri2n_sdn.{each}"
-    for each in ("fabric", "rates", "discovery", "weights", "vlan", "jobs", "pipeline")
+    for each in (
+        *("contract", "fabric", "rates", "discovery", "weights", "vlan", "jobs", "pipeline"),
+    )
 )
 IMPURE_MODULES = {
     *(
@@ -94,7 +99,6 @@ IMPURE_MODULES = {
         "threading",
         "asyncio",
         "subprocess",
-        "datetime",
     ),
     *("select", "selectors", "signal", "ssl", "pyroute2", "ovs"),
     *("ri2n_sdn.client", "ri2n_sdn.shipped"),
@@ -174,6 +178,14 @@ def only_seeded_random(path: Path) -> bool:
     return set(names) <= {"Random"} and not bare
 
 
+def reads_the_clock(path: Path) -> Iterator[int]:
+    """The lines of a file that ask `datetime` for the time of now; dates alone are pure."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr in ("now", "today", "utcnow"):
+            if ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date"):
+                yield node.lineno
+
+
 def wrong_form(path: Path) -> Iterator[str]:
     """What is wrong with the form of a file: it has no docstring, or it is too long."""
     text = path.read_text(encoding="utf-8")
@@ -185,6 +197,9 @@ def wrong_form(path: Path) -> Iterator[str]:
 
 def violations(name: str, known: Modules) -> Iterator[str]:
     path, folder = known[name], folder_of(name, known)
+    if folder in PURE:
+        for line in reads_the_clock(path):
+            yield f"{path}:{line}: {folder} is pure and must not ask for the time"
     for line, imported in imports_of(name, known):
         top = imported.split(".")[0]
         if top == "os_ken" and folder != "ri2n_sdn.apps":
@@ -199,7 +214,7 @@ def violations(name: str, known: Modules) -> Iterator[str]:
             continue
         target = folder_of(imported, known)
         own = target in (folder, f"{top}.__version__") or (
-            target in BESIDE and name.split(".")[0] != "ri2n_parallel"
+            target in FOR_ALL and name.split(".")[0] != "ri2n_parallel"
         )
         allowed = ALLOWED[folder]
         if not own and target not in allowed and not (top in allowed and top != "ri2n_parallel"):
@@ -326,6 +341,11 @@ def test_the_three_distributions_have_one_version() -> None:
     ("folder", "text", "expected"),
     [
         ("ri2n_sdn/fabric", "import socket", "is pure"),
+        ("ri2n_sdn/contract", "from datetime import datetime\nx = datetime.now()", "is pure"),
+        ("ri2n_sdn/contract", "import datetime\nx = datetime.date.today()", "is pure"),
+        ("ri2n_sdn/contract", "from datetime import datetime\nx = datetime.min", ""),
+        ("ri2n_sdn/contract", "from ri2n_sdn.fabric.model import Nic", "must not import"),
+        ("ri2n_sdn/web", "from ri2n_sdn.contract.wording import fill", ""),
         ("ri2n_sdn/pipeline", "def f():\n    from time import monotonic", "is pure"),
         ("ri2n_sdn/weights", "import random\nx = random.random()", "is pure"),
         ("ri2n_sdn/weights", "import random\nx = random.Random()", "is pure"),
