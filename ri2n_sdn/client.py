@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.contract.refusals import error_of, refusal
+from ri2n_sdn.errors import Ri2nError
 
 __all__ = [
     "DEFAULT_SOCKET",
@@ -20,6 +21,7 @@ __all__ = [
     "call",
     "jobs_socket_of",
     "merge",
+    "refusal_of",
     "web_socket_of",
 ]
 
@@ -59,8 +61,8 @@ def call(
     `who` is for whom it is, and needed on the socket of `web_socket_of` alone.
 
     Raises NotAvailable when nobody listens, when no answer comes within `timeout_s`, or when the
-    answer is not that of a controller. Raises BadInput with the controller's own words when the
-    controller refuses the request (an unknown host, an unknown strategy).
+    answer is not that of a controller. Raises the controller's own error when the controller
+    refuses the request: BadInput for what is wrong with it, NotAvailable where waiting helps.
     """
     deadline = time.monotonic() + timeout_s
     with _asking(path, timeout_s), socket.socket(socket.AF_UNIX) as connection:
@@ -85,6 +87,18 @@ def merge(state: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
+def refusal_of(path: Path, error: OSError, denied: str = "controller_for_group") -> Ri2nError:
+    """Why a socket of the controller cannot be used, and what to do.
+
+    `denied` is the code for one who may not connect.
+    """
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        return refusal("controller_absent", path=str(path))
+    if isinstance(error, PermissionError):
+        return refusal(denied, path=str(path))
+    return refusal("controller_unreachable", path=str(path), why=error.strerror or str(error))
+
+
 class Watch:
     """The state of a controller, and each change of it, as they come: an iterator.
 
@@ -102,8 +116,8 @@ class Watch:
         """Watch the controller that listens at `path`.
 
         `who` is for whom this is, and needed on the socket of `web_socket_of`. A controller that
-        says nothing for `silent_s` has ended. Raises NotAvailable when nobody listens, BadInput
-        when the controller refuses.
+        says nothing for `silent_s` has ended. Raises NotAvailable when nobody listens, and the
+        controller's own error when it refuses.
         """
         self._path, self._silent_s = path, silent_s
         self._data = bytearray()
@@ -166,7 +180,7 @@ class Watch:
             chunk = self._connection.recv(1 << 16)
             if not chunk:
                 if self._data:
-                    raise NotAvailable(f"{self._path}: the controller has broken off the stream")
+                    raise refusal("controller_broke_off", path=str(self._path))
                 return None
             self._data += chunk
         line = bytes(self._data[:end])
@@ -180,17 +194,9 @@ def _asking(path: Path, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise NotAvailable(f"{path}: the controller did not answer in {timeout_s:g} s") from None
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise NotAvailable(
-            f"{path}: no controller listens there; start one with `ri2n controller`"
-        ) from None
-    except PermissionError:
-        raise NotAvailable(
-            f"{path}: permission denied; the controller's socket is for root: use sudo"
-        ) from None
+        raise refusal("controller_late", path=str(path), after_s=timeout_s) from None
     except OSError as error:
-        raise NotAvailable(f"{path}: {error.strerror or error}") from None
+        raise refusal_of(path, error, "controller_for_root") from None
 
 
 def _request(
@@ -208,12 +214,12 @@ def _send(
 
 
 def _answer(path: Path, line: bytes) -> dict[str, Any]:
-    """The controller's answer. Raises BadInput with its own words when it refuses."""
+    """The controller's answer. Raises the controller's own error when it refuses."""
     reply = _parsed(path, line)
     if not isinstance(reply.get("ok"), bool):
         raise _stranger(path)
     if not reply["ok"]:
-        raise BadInput(str(reply.get("error", "the controller refused without a reason")))
+        raise error_of(reply)
     return reply
 
 
@@ -227,8 +233,8 @@ def _parsed(path: Path, line: bytes) -> dict[str, Any]:
     return document
 
 
-def _stranger(path: Path) -> NotAvailable:
-    return NotAvailable(f"{path}: what listens there is not a RI2N controller")
+def _stranger(path: Path) -> Ri2nError:
+    return refusal("controller_stranger", path=str(path))
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:

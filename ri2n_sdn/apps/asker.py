@@ -8,7 +8,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.text import shown
 
 __all__ = ["ROOT", "Asker", "asker_of"]
@@ -26,12 +26,12 @@ class Asker:
     def check_owner(self, user: str, uid: int | None, what: str) -> None:
         """Raise BadInput when something is not the asker's own and the asker is not root."""
         if self.uid != 0 and (user != self.name or uid not in (None, self.uid)):
-            raise BadInput(f"{what}: it is of {shown(user)}, and you are {self.name}")
+            raise refusal("not_yours", what=what, owner=shown(user), asker=self.name)
 
     def check_root(self, what: str) -> None:
         """Raise BadInput when the asker is not root. `what` is what only root may change."""
         if self.uid != 0:
-            raise BadInput(f"{what}: only root may change them")
+            raise refusal("root_only", what=what)
 
 
 ROOT = Asker(0, "root")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.moves import move_of
 from ri2n_sdn.pipeline.explain import JobView, Pair
 from ri2n_sdn.pipeline.job_plan import tables_of
@@ -29,9 +29,9 @@ def packets_of(request: dict[str, Any]) -> Packets | None:
     if job is None and dscp is None:
         return None
     if not isinstance(job, str):
-        raise BadInput("job: must be the id of a job")
+        raise refusal("not_job_id", "job")
     if dscp is not None and (type(dscp) is not int or not 0 <= dscp <= 63):
-        raise BadInput("dscp: must be 0 to 63")
+        raise refusal("out_of_range", "dscp", low=0, high=63)
     return Packets(job, dscp)
 
 
@@ -42,7 +42,7 @@ def with_jobs(cluster: Cluster, pair: Pair, packets: Packets | None) -> Pair:
     """
     state = cluster.jobs
     if packets is not None and packets.job not in state.agreement.jobs:
-        raise BadInput(f"job: no job {packets.job} runs; see `ri2n job ls`")
+        raise refusal("no_job_runs", "job", job=packets.job)
     view = JobView(reserved=_reserved(cluster, pair), wall=_wall(cluster, pair))
     if packets is None or pair.target not in pair.fabric.hosts:
         return replace(pair, jobs=view)
@@ -51,8 +51,8 @@ def with_jobs(cluster: Cluster, pair: Pair, packets: Packets | None) -> Pair:
     by = f", moved by {move.by}" if move is not None else ""
     name = f"job {packets.job} of {job.user} ({job.policy.kind}{by})"
     if packets.job in state.assignment.refused:
-        refusal = state.assignment.refused[packets.job]
-        return replace(pair, jobs=replace(view, text=f"{name} was refused: {refusal}"))
+        text = f"{name} was refused: {state.assignment.refused[packets.job]}"
+        return replace(pair, jobs=replace(view, text=text))
     if pair.source not in job.hosts:
         text = f"{name} does not run on {pair.source}, so no packet there has its class"
         return replace(pair, jobs=replace(view, text=text))

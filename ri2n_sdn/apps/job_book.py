@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.earlier import Earlier
 from ri2n_sdn.jobs.history import Record, kept
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
@@ -188,7 +188,7 @@ class JobBook:
         """Begin a job by order. Raises BadInput when there are too many, NotAvailable."""
         with self._lock:
             if job.id not in self.orders and len(self.orders) >= MAX_ORDERS:
-                raise BadInput(f"id: there are {MAX_ORDERS} jobs already, no more are accepted")
+                raise refusal("jobs_full", "id", most=MAX_ORDERS)
             _check_share(job, self.orders, "jobs")
             row = _to_row(JobRow, job, state="waiting")
             self._write(Put(row))
@@ -231,7 +231,7 @@ class JobBook:
         """Give a job the policy that its hosts declare. Raises BadInput, NotAvailable."""
         with self._lock:
             if name not in self.moves:
-                raise BadInput(f"{name}: it has the policy that its hosts declare")
+                raise refusal("has_declared_policy", job=name)
             self._write(Remove(_to_row(MoveRow, self.moves[name])))
             self.moves = {key: move for key, move in self.moves.items() if key != name}
             self.version += 1
@@ -241,7 +241,7 @@ class JobBook:
         with self._lock:
             new = reservation.id not in self.reservations
             if new and len(self.reservations) >= MAX_RESERVATIONS:
-                raise BadInput(f"id: there are {MAX_RESERVATIONS} reservations already")
+                raise refusal("reservations_full", "id", most=MAX_RESERVATIONS)
             _check_share(reservation, self.reservations, "reservations")
             self._write(Put(_to_row(ReservationRow, reservation)))
             self.reservations = {**self.reservations, reservation.id: reservation}
@@ -251,7 +251,7 @@ class JobBook:
         """Remove a reservation. Raises BadInput when there is none, NotAvailable."""
         with self._lock:
             if name not in self.reservations:
-                raise BadInput(f"{name}: no such reservation")
+                raise refusal("no_such_reservation", name=name)
             self._write(Remove(_to_row(ReservationRow, self.reservations[name])))
             self.reservations = {
                 key: value for key, value in self.reservations.items() if key != name
@@ -269,7 +269,7 @@ class JobBook:
         """Take a user's entry away. Raises BadInput when there is none, NotAvailable."""
         with self._lock:
             if user not in self.rights:
-                raise BadInput(f"{user}: has no entry")
+                raise refusal("no_such_right", name=user)
             self._write(Remove(_to_row(RightRow, self.rights[user])))
             self.rights = {key: value for key, value in self.rights.items() if key != user}
             self.version += 1
@@ -278,9 +278,9 @@ class JobBook:
         """Give a policy a name. Raises BadInput when it is taken, NotAvailable."""
         with self._lock:
             if name in self.policies:
-                raise BadInput(f"name: there is a policy {name} already")
+                raise refusal("policy_exists", "name", policy=name)
             if len(self.policies) >= MAX_POLICIES:
-                raise BadInput(f"name: there are {MAX_POLICIES} policies already")
+                raise refusal("policies_full", "name", most=MAX_POLICIES)
             self._write(Put(PolicyRow(name, _rules(policy))))
             self.policies = {**self.policies, name: policy}
 
@@ -288,7 +288,7 @@ class JobBook:
         """Remove a named policy. Raises BadInput when there is none, NotAvailable."""
         with self._lock:
             if name not in self.policies:
-                raise BadInput(f"{name}: no such policy")
+                raise refusal("no_such_policy", name=name)
             self._write(Remove(PolicyRow(name)))
             self.policies = {key: value for key, value in self.policies.items() if key != name}
 
@@ -300,7 +300,7 @@ class JobBook:
 def _check_share(new: Job | Reservation, kept: Mapping[str, Job | Reservation], what: str) -> None:
     """Raise BadInput when a user has so many already that no room would stay for others."""
     if new.id not in kept and sum(each.user == new.user for each in kept.values()) >= MAX_OF_USER:
-        raise BadInput(f"id: {new.user} has {MAX_OF_USER} {what} already, no more are accepted")
+        raise refusal("share_full", "id", user=new.user, most=MAX_OF_USER, what=what)
 
 
 def _rules(policy: Policy) -> Rules:

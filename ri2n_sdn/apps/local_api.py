@@ -32,7 +32,8 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching, counters_of
 from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.contract.refusals import answer_of, refusal
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
 from ri2n_sdn.weights.strategies import strategy
@@ -94,8 +95,8 @@ class LocalApi:
                             # A connection that ends unread shows its user no reason.
                             self.connection.settimeout(_REFUSE_S)
                             self.rfile.readline(_MAX_JOB_REQUEST_BYTES)
-                            refusal = {"ok": False, "error": "you have too many open connections"}
-                            self.wfile.write(json.dumps(refusal).encode() + b"\n")
+                            full = answer_of(refusal("connections_full"))
+                            self.wfile.write(json.dumps(full).encode() + b"\n")
 
             def _serve(self, asker: Asker) -> None:
                 leases = local_vlans.Leases()
@@ -209,34 +210,33 @@ class LocalApi:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
-                raise BadInput("a request must be a JSON object")
+                raise refusal("request_not_object")
             speaker = speaker_of(request) if web else None
             if speaker is not None:
                 asker = speaker.asker()
             elif "as" in request:
-                raise BadInput("as: is for the socket of the web process alone")
+                raise refusal("as_not_here", "as")
             operations = self._operations(held, asker, everything, web)
             name = request.get("op")
             if not isinstance(name, str) or name not in operations:
-                raise BadInput(f"op: must be one of {', '.join(operations)}")
+                raise refusal("not_one_of", "op", choices=list(operations))
             if speaker is not None:
                 speaker.check(name)
             answer = operations[name](request)
             note()
             return {"ok": True, **answer}
-        except (BadInput, NotAvailable) as error:
-            # The text may repeat parts of the request, which may hold any character.
-            text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
+        except Ri2nError as error:
+            refused = answer_of(error)
             if not web or speaker is not None:
-                note(text[:300])
-            return {"ok": False, "error": text}
+                note(refused["error"][:300])
+            return refused
         except (ValueError, RecursionError):
-            return {"ok": False, "error": "not a JSON object on one line"}
+            return answer_of(refusal("request_not_json"))
         except Exception as error:
             # The operation is one that there is; its arguments may hold a hash.
             name = request.get("op") if isinstance(request, dict) else None
             _LOG.exception("the operation %s failed, which is a mistake in the program", name)
-            return {"ok": False, "error": f"internal error: {type(error).__name__}"}
+            return answer_of(refusal("internal_error", error=type(error).__name__))
 
     def _operations(
         self, leases: local_vlans.Leases, asker: Asker, everything: bool, web: bool
@@ -276,7 +276,7 @@ class LocalApi:
         """
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
-            raise BadInput("pairs: must be true or false")
+            raise refusal("not_flag", "pairs")
         cluster = self._cluster
         with cluster.lock:
             fabric = cluster.fabric()
@@ -428,21 +428,24 @@ class LocalApi:
         """Change the strategy from the next round on."""
         name = request.get("name")
         if not isinstance(name, str):
-            raise BadInput("name: must be the name of a strategy")
+            raise refusal("not_strategy_name", "name")
         strategy(name)
         set_parameter(self._cluster, {"name": "strategy", "value": name}, asker)
         return {}
 
     def _reload(self, request: dict[str, Any]) -> dict[str, Any]:
         """Check all files that a new start reads, and then start anew in the same process."""
-        self._check()
+        try:
+            self._check()
+        except BadInput as error:
+            raise refusal("file_wrong", why=str(error)) from None
         return {"starts_anew": True}
 
     def _events(self, request: dict[str, Any]) -> dict[str, Any]:
         """The newest events, or those after the number `since`."""
         since = request.get("since", 0)
         if not isinstance(since, int):
-            raise BadInput("since: must be a number")
+            raise refusal("not_number", "since")
         with self._cluster.lock:
             return {
                 "events": [

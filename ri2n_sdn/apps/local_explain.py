@@ -15,7 +15,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.slot_groups import slots_in_force
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.dphash import HashBuild
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, Verdict, decider, pair_verdict
@@ -61,11 +61,10 @@ def explain(
     with cluster.lock:
         fabric = cluster.fabric()
         if source not in fabric.hosts:
-            raise BadInput(
-                f"{source}: no such host; known are {', '.join(sorted(fabric.hosts)) or 'none'}"
-            )
+            known = sorted(fabric.hosts) or "none"
+            raise refusal("no_such_host_of", name=source, known=known)
         if source == target:
-            raise BadInput(f"{source}: source and destination are the same host")
+            raise refusal("same_host", host=source)
         pair = explain_jobs.with_jobs(cluster, _pair(cluster, fabric, source, target), packets)
         verdict = pair_verdict(pair)
         document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
@@ -130,7 +129,7 @@ def _flow(
     ):
         channel = channels[name]
         if given is None and channel is None:
-            raise NotAvailable(f"the address of {name} is not known; give {option}")
+            raise refusal("address_unknown", host=name, option=option)
         addresses.append(given or channel.address)  # type: ignore[union-attr]
     return Flow(
         question.protocol, addresses[0], question.sport, addresses[1], question.dport
@@ -172,23 +171,21 @@ def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
 def _question(asked: object) -> _Question:
     """The flow of a request, checked. Raises BadInput."""
     if not isinstance(asked, dict) or not {"protocol"} <= set(asked) <= _KEYS:
-        raise BadInput(
-            f"flow: must have protocol, and may have {', '.join(sorted(_KEYS - {'protocol'}))}"
-        )
+        raise refusal("flow_form", "flow", keys=sorted(_KEYS - {"protocol"}))
     for key, maximum in (("protocol", 255), ("sport", 65535), ("dport", 65535)):
         if type(asked.get(key, 0)) is not int or not 0 <= asked.get(key, 0) <= maximum:
-            raise BadInput(f"flow.{key}: must be 0 to {maximum}")
+            raise refusal("out_of_range", f"flow.{key}", low=0, high=maximum)
     addresses = [
         None if asked.get(key) is None else _address(key, asked[key])
         for key in ("src_ip", "dst_ip")
     ]
     if None not in addresses and len({ip_address(str(text)).version for text in addresses}) > 1:
-        raise BadInput(f"flow: {addresses[0]} and {addresses[1]}: one is IPv4, the other IPv6")
+        raise refusal("address_families", "flow", one=addresses[0], other=addresses[1])
     build, datapath = asked.get("hash", "portable"), asked.get("datapath")
     if build not in get_args(HashBuild):
-        raise BadInput(f"flow.hash: must be one of {', '.join(get_args(HashBuild))}")
+        raise refusal("not_one_of", "flow.hash", choices=list(get_args(HashBuild)))
     if datapath not in (None, "netdev", "system"):
-        raise BadInput("flow.datapath: must be netdev or system")
+        raise refusal("not_one_of", "flow.datapath", choices=["netdev", "system"])
     sport, dport = asked.get("sport", 0), asked.get("dport", 0)
     return _Question(asked["protocol"], sport, dport, addresses[0], addresses[1], build, datapath)
 
@@ -198,4 +195,4 @@ def _address(key: str, value: object) -> str:
     try:
         return str(ip_address(str(value)))
     except ValueError as error:
-        raise BadInput(f"flow.{key}: {error}") from None
+        raise refusal("address_wrong", f"flow.{key}", why=str(error)) from None

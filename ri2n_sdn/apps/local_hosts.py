@@ -9,7 +9,7 @@ from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.identity import name_fault
 from ri2n_sdn.apps.local_jobs import job_operations
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.contract.refusals import refusal
 
 __all__ = ["list_hosts", "retire_host"]
 
@@ -92,30 +92,30 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
     """
     unknown = request.keys() - _KEYS
     if unknown:
-        raise BadInput(f"{min(unknown)}: unknown key")
+        raise refusal("unknown_key", name=min(unknown))
     name = request.get("name")
     if not isinstance(name, str) or not name:
-        raise BadInput("name: must be the name of a host")
+        raise refusal("not_host_name", "name")
     flags = [request.get(key, False) for key in ("dry_run", "force")]
     if not all(isinstance(flag, bool) for flag in flags):
-        raise BadInput("dry_run, force: must be true or false")
+        raise refusal("not_flag", "dry_run, force")
     dry_run, force = flags
     document = next((each for each in list_hosts(cluster)["hosts"] if each["name"] == name), None)
     if document is None:
         if name_fault(name) is not None:
-            raise BadInput(f"name: {name[:_SHOWN]!a} is not the name of a host")
+            raise refusal("host_not_name", "name", value=ascii(name[:_SHOWN]))
         return {"retired": False, "known": False, "jobs": [], "reservations": [], "stored": True}
     if cluster.passive is not None:
-        raise NotAvailable(f"this controller stands by ({cluster.passive}): ask the other one")
+        raise refusal("stands_by", why=cluster.passive)
     if document["connected"]:
-        raise BadInput(f"{name}: is connected; run host-down on it first, or turn it off")
+        raise refusal("host_connected", host=name)
     if document["declared"]:
-        raise BadInput(f"{name}: cluster.yaml names it; take it out there and run ri2n reload")
+        raise refusal("host_declared", host=name)
     hurt = [*document["jobs"], *document["reservations"]]
     if hurt and not force:
-        raise BadInput(
-            f"{name}: {', '.join(hurt[:10])}{', ...' if len(hurt) > 10 else ''} "
-            f"need{'s' if len(hurt) == 1 else ''} it; end them first, or give --force"
+        by = f"{', '.join(hurt[:10])}{', ...' if len(hurt) > 10 else ''}"
+        raise refusal(
+            "host_needed", host=name, by=f"{by} need{'s' if len(hurt) == 1 else ''}", needed_by=hurt
         )
     answer = {
         **{"retired": not dry_run, "known": True, "nics": document["nics"]},
@@ -126,7 +126,7 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
     with cluster.lock:
         member = cluster.members.get(name)
         if member is not None and member.channel is not None:
-            raise BadInput(f"{name}: has just connected; run host-down on it first")
+            raise refusal("host_just_connected", host=name)
         cluster.remembered.hosts.pop(name, None)
         cluster.remembered.expected.discard(name)
         if believed := [nic for nic in cluster.remembered.networks if nic[0] == name]:

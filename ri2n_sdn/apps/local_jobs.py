@@ -22,7 +22,7 @@ from ri2n_sdn.apps.local_policies import (
     show_policy,
     spelled_out,
 )
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.check import check_policy, check_reservation
@@ -103,7 +103,7 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str,
         same = book.orders.get(job.id)
         if same is not None and replace(same, begin_s=job.begin_s) == job:
             return {"job": _document(cluster, job.id, same), "again": True}
-        raise BadInput(f"id: there is a job {job.id} already")
+        raise refusal("job_exists", "id", job=job.id)
     _check_room(cluster, asker, job, running, now_s)
     book.add_order(job)
     cluster.wake.jobs.set()
@@ -120,11 +120,8 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, A
     if job is None:
         declared = cluster.jobs.agreement.jobs.get(name)
         if declared is None:
-            raise BadInput(f"{name}: no such job")
-        raise BadInput(
-            f"{name}: it was begun on its hosts; run job-end --id {declared.id} on "
-            f"{', '.join(declared.hosts)}"
-        )
+            raise refusal("no_such_job", name=name)
+        raise refusal("begun_on_hosts", job=name, id=declared.id, hosts=list(declared.hosts))
     asker.check_owner(job.user, job.uid, name)
     why = f"{asker.name} has ended it"
     book.end(ended(job, time.time(), why))
@@ -144,20 +141,20 @@ def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
     book, now_s = cluster.jobs.book, time.time()
     back = request.get("back", False)
     if type(back) is not bool:
-        raise BadInput("back: must be true or false")
+        raise refusal("not_flag", "back")
     with cluster.lock:
         job = book.orders.get(name) or cluster.jobs.agreement.jobs.get(name)
         declared = cluster.jobs.declared_policy(name)
     if job is None or (job.source == "order" and name not in book.orders):
-        raise BadInput(f"{name}: no such job")
+        raise refusal("no_such_job", name=name)
     asker.check_owner(job.user, job.uid, name)
     if back:
         if "job" in request:
-            raise BadInput("back: says which policy it is, so there can be no other")
+            raise refusal("back_and_policy", "back")
         if job.source == "order":
-            raise BadInput(f"{name}: it is an order, so it has no other policy to go back to")
+            raise refusal("order_has_no_other", job=name)
         if declared is None or name not in book.moves:
-            raise BadInput(f"{name}: it has the policy that its hosts declare")
+            raise refusal("has_declared_policy", job=name)
         wanted = replace(job, policy=declared)
     else:
         wanted = replace(job, policy=_moved_policy(job, declared, request.get("job"), now_s, book))
@@ -185,21 +182,18 @@ def _moved_policy(
 ) -> Policy:
     """The policy that a request wants for a job that runs. Raises BadInput."""
     if not isinstance(asked, dict):
-        raise BadInput("job: must be an object")
+        raise refusal("not_object", "job")
     fixed = {"user": job.user, "uid": job.uid, "hosts": list(job.hosts)}
     fixed["id"] = job.id.partition("@")[0]
     if fixed.keys() & asked.keys():
-        raise BadInput(f"job: {', '.join(sorted(fixed.keys() & asked.keys()))} cannot be changed")
+        raise refusal("cannot_be_changed", "job", keys=sorted(fixed.keys() & asked.keys()))
     policy = _job({**asked, **fixed}, now_s, book).policy
     if job.source == "order":
         return policy
     # Hosts hold a job to its max_rate, by what they declare.
     rate_bps = declared.max_rate_bps if declared is not None else job.policy.max_rate_bps
     if policy.max_rate_bps not in (None, rate_bps):
-        raise BadInput(
-            f"max_rate_bps: the hosts of {job.id} hold it to its rate; run job-begin --change "
-            f"--id {fixed['id']} there"
-        )
+        raise refusal("rate_held_by_hosts", "max_rate_bps", job=job.id, id=fixed["id"])
     policy = replace(policy, max_rate_bps=rate_bps)
     check_policy(policy)
     return policy
@@ -217,7 +211,7 @@ def _show(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
     with cluster.lock:
         job = _all(cluster).get(name)
         if job is None:
-            raise BadInput(f"{name}: no such job; see `ri2n job ls` and `ri2n job history`")
+            raise refusal("no_such_job", name=name)
         return {"job": _document(cluster, name, job) | _details(cluster, name, job)}
 
 
@@ -225,10 +219,10 @@ def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     """The jobs that have ended, the newest first."""
     limit = request.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= _MAX_HISTORY:
-        raise BadInput(f"limit: must be 1 to {_MAX_HISTORY}")
+        raise refusal("out_of_range", "limit", low=1, high=_MAX_HISTORY)
     user = request.get("user")
     if user is not None and not isinstance(user, str):
-        raise BadInput("user: must be the name of a user")
+        raise refusal("not_user_name", "user")
     records = matching(reversed(list(cluster.jobs.book.history)), user=user)
     return {
         "jobs": [
@@ -321,22 +315,22 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     book, now_s = cluster.jobs.book, time.time()
     asked = request.get("reservation")
     if not isinstance(asked, dict):
-        raise BadInput("reservation: must be an object")
+        raise refusal("not_object", "reservation")
     rate = asked.get("rate_bps")
     if rate is not None and type(rate) is not int:
-        raise BadInput("rate_bps: must be a number of bit/s")
+        raise refusal("not_rate_number", "rate_bps")
     rest = {key: value for key, value in asked.items() if key != "rate_bps"}
     kind = {} if "named" in rest else {"policy": "exclusive"}
     job = _job({"uid": 0, **kind, **rest}, now_s, book)
     if job.end_s is None:
-        raise BadInput("end_s: is missing")
+        raise refusal("missing", "end_s")
     wanted = Reservation(job.id, job.user, job.hosts, job.begin_s, job.end_s, rate, job.policy)
     check_reservation(wanted)
     asker.check_owner(wanted.user, None, "user")
     with cluster.lock:
         running = list(_all(cluster).values())
     if wanted.id in book.reservations:
-        raise BadInput(f"id: there is a reservation {wanted.id} already")
+        raise refusal("reservation_exists", "id", reservation=wanted.id)
     _check_room(cluster, asker, wanted, running, now_s)
     book.put_reservation(wanted)
     cluster.wake.jobs.set()
@@ -355,7 +349,7 @@ def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[
     book = cluster.jobs.book
     kept = book.reservations.get(name)
     if kept is None:
-        raise BadInput(f"{name}: no such reservation")
+        raise refusal("no_such_reservation", name=name)
     asker.check_owner(kept.user, None, name)
     book.remove_reservation(name)
     cluster.wake.jobs.set()
@@ -387,17 +381,17 @@ def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[
     asked = request.get("right")
     keys = {"user", "policies", "max_rate_bps", "max_hosts", "reserve"}
     if not isinstance(asked, dict) or not asked.keys() <= keys:
-        raise BadInput(f"right: must be an object with the keys {', '.join(sorted(keys))}")
+        raise refusal("not_object_with", "right", keys=sorted(keys))
     if not isinstance(asked.get("user"), str):
-        raise BadInput("user: must be the name of a user")
+        raise refusal("not_user_name", "user")
     policies = asked.get("policies", [])
     if not isinstance(policies, list) or not all(isinstance(kind, str) for kind in policies):
-        raise BadInput("policies: must be a list of kinds of policies")
+        raise refusal("not_policy_kinds", "policies")
     for key in ("max_rate_bps", "max_hosts"):
         if asked.get(key) is not None and type(asked[key]) is not int:
-            raise BadInput(f"{key}: must be a number")
+            raise refusal("not_number", key)
     if type(asked.get("reserve", False)) is not bool:
-        raise BadInput("reserve: must be true or false")
+        raise refusal("not_flag", "reserve")
     right = Right(
         asked["user"],
         frozenset(policies),
@@ -420,7 +414,7 @@ def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> di
     asker.check_root("rights")
     user = request.get("user")
     if not isinstance(user, str):
-        raise BadInput("user: must be the name of a user")
+        raise refusal("not_user_name", "user")
     cluster.jobs.book.remove_right(user)
     return {}
 
@@ -438,11 +432,11 @@ def _job(asked: object, now_s: float, book: JobBook) -> Job:
     `named` may stand in place of the keys of a policy.
     """
     if not isinstance(asked, Mapping):
-        raise BadInput("job: must be an object")
+        raise refusal("not_object", "job")
     asked = spelled_out(book, asked)
     for key in ("v", "order", "source"):
         if key in asked:
-            raise BadInput(f"unknown key {key}")
+            raise refusal("unknown_key", name=key)
     order = {"begin_s": now_s, **asked, "v": 1, "order": True, "source": "order"}
     return read_order(json.dumps(order).encode())
 
@@ -460,29 +454,29 @@ def _check_room(
     book = cluster.jobs.book
     _check_hosts(fabric, wanted.hosts)
     _check_times(wanted.begin_s, wanted.end_s, now_s)
-    refusal = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
-    if refusal is None:
-        refusal = conflict(fabric, running, list(book.reservations.values()), wanted, now_s, before)
-    if refusal is not None:
-        raise BadInput(f"refused: {refusal}")
+    why = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
+    if why is None:
+        why = conflict(fabric, running, list(book.reservations.values()), wanted, now_s, before)
+    if why is not None:
+        raise refusal("not_admitted", why=why)
 
 
 def _check_hosts(fabric: Fabric, hosts: tuple[str, ...]) -> None:
     for name in hosts:
         if name not in fabric.hosts:
-            known = ", ".join(sorted(fabric.hosts)) or "none"
-            raise BadInput(f"hosts: no host {name}; known are {known}")
+            known = sorted(fabric.hosts) or "none"
+            raise refusal("host_unknown", "hosts", host=name, known=known)
 
 
 def _check_times(begin_s: float, end_s: float | None, now_s: float) -> None:
     if end_s is not None and end_s <= max(begin_s, now_s):
-        raise BadInput("end_s: is over before it begins, or already")
+        raise refusal("over_already", "end_s")
 
 
 def _name(request: dict[str, Any]) -> str:
     name = request.get("id")
     if not isinstance(name, str):
-        raise BadInput("id: must be a text")
+        raise refusal("not_text", "id")
     # The key of a job whose id another job has too ends with the name of a host.
     job_id(name.partition("@")[0])
     return name

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
-from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.pipeline.explain import Flow, Row
 from ri2n_sdn.pipeline.placement import Connection
 
@@ -25,17 +25,15 @@ def deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | No
     with cluster.lock:
         hosts = cluster.fabric().hosts
         if not {source, target} <= hosts.keys():
-            raise NotAvailable(f"{source}, {target}: one of them has just left")
+            raise refusal("host_has_left", hosts=[source, target])
         connection = Connection(flow.src_ip, flow.sport, flow.dst_ip, flow.dport, hosts[target].mac)
         channel = cluster.members[source].channel
     if channel is None:
-        raise NotAvailable(
-            f"{source}: it is not connected, so its rows of placed connections cannot be read"
-        )
+        raise refusal("host_away_for_rows", host=source)
     try:
         parts = channel.request(deciding_request(channel, connection)).result(timeout=_ANSWER_S)
         row = deciding_row(b"".join(raw.data for part in parts for raw in part.body))
     except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
         why = str(error) or type(error).__name__
-        raise NotAvailable(f"{source}: cannot read its rows of placed connections: {why}") from None
+        raise refusal("host_rows_unread", host=source, why=str(why)) from None
     return None if row is None else Row(*row)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.job_book import JobBook
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.declaration import read_order
 from ri2n_sdn.jobs.model import Policy
 from ri2n_sdn.jobs.text import policy_name, service_text, shown
@@ -59,7 +59,7 @@ def spelled_out(book: JobBook, asked: Mapping[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in asked.items() if key != "named"}
     both = [key for key in _POLICY_KEYS if key in rest]
     if both:
-        raise BadInput(f"named: the named policy says what {', '.join(both)} would: omit one")
+        raise refusal("policy_said_twice", "named", keys=both)
     return rest | policy_document(policy)
 
 
@@ -69,10 +69,10 @@ def add_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[
     name = _name(request.get("name"), "name")
     asked = request.get("policy")
     if not isinstance(asked, dict):
-        raise BadInput("policy: must be an object")
+        raise refusal("not_object", "policy")
     for key in asked:
         if key not in _POLICY_KEYS:
-            raise BadInput(f"policy: unknown key {shown(key)}")
+            raise refusal("unknown_key", "policy", name=shown(key))
     order = {**_NOBODY, "begin_s": 0, "v": 1, "order": True, "source": "order", **asked}
     policy = read_order(json.dumps(order).encode()).policy
     book.add_policy(name, policy)
@@ -99,7 +99,7 @@ def remove_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> di
 
 def _name(value: object, key: str) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"{key}: must be the name of a policy")
+        raise refusal("not_policy_name", key)
     return policy_name(value, key)
 
 
@@ -107,7 +107,7 @@ def _find(book: JobBook, value: object, key: str) -> Policy:
     name = _name(value, key)
     policy = book.policies.get(name)
     if policy is None:
-        raise BadInput(f"{key}: there is no policy {name}; see `ri2n policy ls`")
+        raise refusal("policy_unknown", key, policy=name)
     return policy
 
 

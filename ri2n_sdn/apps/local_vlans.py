@@ -8,7 +8,7 @@ from typing import Any
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.vlan_check import check_vlans
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import PairKey
 
 __all__ = ["Leases", "check", "set_table", "tables", "traffic"]
@@ -43,9 +43,9 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
     """
     owner, rows, lease = request.get("owner"), request.get("pairs"), request.get("lease", False)
     if not isinstance(owner, str) or not 0 < len(owner) <= _MAX_OWNER or not owner.isprintable():
-        raise BadInput(f"owner: must be a name of 1 to {_MAX_OWNER} printable characters")
+        raise refusal("owner_form", "owner", most=_MAX_OWNER)
     if not isinstance(rows, list) or not isinstance(lease, bool):
-        raise BadInput("pairs: must be a list of [sender, receiver, VLAN ID]")
+        raise refusal("pairs_form", "pairs")
     with cluster.lock:
         tree = _tree(cluster)
         table: dict[PairKey, int] = {}
@@ -56,19 +56,19 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
                 or len(row) != 3
                 or not all(isinstance(name, str) for name in row[:2])
             ):
-                raise BadInput("pairs: must be a list of [sender, receiver, VLAN ID]")
+                raise refusal("pairs_form", "pairs")
             sender, receiver, vlan = row
             for name in (sender, receiver):
                 if name not in hosts:
-                    raise BadInput(f"pairs: no host {name}")
+                    raise refusal("host_not_there", "pairs", host=name)
             if (sender, receiver) in table or sender == receiver:
-                raise BadInput(f"pairs: {sender} {receiver} is there twice, or is no pair")
+                raise refusal("pair_twice", "pairs", src=sender, dst=receiver)
             table[sender, receiver] = vlan if isinstance(vlan, int) else -1
         if rows:
             try:
                 tree.set_table(owner, table)
             except ValueError as error:
-                raise BadInput(f"pairs: {error}") from None
+                raise refusal("table_wrong", "pairs", why=str(error)) from None
             tree.leased.pop(owner, None)
             if lease:
                 tree.leased[owner] = leases
@@ -86,7 +86,7 @@ def tables(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
     """
     owner = request.get("owner")
     if owner is not None and not isinstance(owner, str):
-        raise BadInput("owner: must be the name of a program")
+        raise refusal("not_program_name", "owner")
     with cluster.lock:
         tree = cluster.fat_tree
         if tree is None:
@@ -139,5 +139,5 @@ def _clear(cluster: Cluster, owner: str) -> None:
 
 def _tree(cluster: Cluster) -> FatTree:
     if cluster.fat_tree is None:
-        raise BadInput("switches: cluster.yaml declares no links between switches")
+        raise refusal("no_switch_links", "switches")
     return cluster.fat_tree

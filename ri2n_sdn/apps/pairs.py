@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline.plan import pair_group_id
 
@@ -59,7 +59,7 @@ def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> dict[
         rates = cluster.measured.rates
     for name in {asked.host, asked.src, asked.dst} - {None}:
         if name not in fabric.hosts:
-            raise BadInput(f"{name}: no such host")
+            raise refusal("no_such_host", name=name)
 
     def rate_bps(pair: PairKey) -> float:
         return sum(path.tx_bps for path in rates.get(pair, {}).values())
@@ -179,19 +179,19 @@ def _documents(
 def _question(request: dict[str, Any]) -> _Question:
     """The request, checked. Raises BadInput."""
     for key in request.keys() - _KEYS:
-        raise BadInput(f"unknown key {ascii(key)[:64]}")
+        raise refusal("unknown_key", name=ascii(key)[:64])
     for key in ("host", "src", "dst"):
         if request.get(key) is not None and not isinstance(request[key], str):
-            raise BadInput(f"{key}: must be the name of a host")
+            raise refusal("not_host_name", key)
     for key in ("active", "descending"):
         if request.get(key) not in (None, True, False) or type(request.get(key)) is int:
-            raise BadInput(f"{key}: must be true or false")
+            raise refusal("not_flag", key)
     sort = request.get("sort", "src")
     if sort not in SORTS:
-        raise BadInput(f"sort: must be one of {', '.join(SORTS)}")
+        raise refusal("not_one_of", "sort", choices=list(SORTS))
     descending = request.get("descending")
     if sort == "rate" and descending is False and request.get("active") is not True:
-        raise BadInput("descending: the lowest rates first are for active pairs alone")
+        raise refusal("lowest_first_is_for_active", "descending")
     return _Question(
         request.get("host"),
         request.get("src"),
@@ -207,5 +207,5 @@ def _question(request: dict[str, Any]) -> _Question:
 def _whole(request: dict[str, Any], key: str, default: int, low: int, high: int) -> int:
     value = request.get(key, default)
     if type(value) is not int or not low <= value <= high:
-        raise BadInput(f"{key}: must be {low} to {high}")
+        raise refusal("out_of_range", key, low=low, high=high)
     return value

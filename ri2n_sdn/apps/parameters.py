@@ -11,7 +11,7 @@ from typing import Any
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.text import shown
 from ri2n_sdn.weights.loop import LoopSettings
 from ri2n_sdn.weights.losses import LossSettings
@@ -179,9 +179,9 @@ def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT
     name, value = request.get("name"), request.get("value")
     parameter = PARAMETERS.get(name) if isinstance(name, str) else None
     if parameter is None:
-        raise BadInput(f"name: must be one of {', '.join(PARAMETERS)}")
+        raise refusal("not_one_of", "name", choices=list(PARAMETERS))
     if not parameter.live:
-        raise BadInput(f"{name}: cannot be changed while the controller runs; see cluster.yaml")
+        raise refusal("parameter_not_live", name=name)
     checked = _checked(parameter, value)
     by = "" if asker == ROOT else f": {asker.name} has set it"
     with cluster.lock:
@@ -196,17 +196,19 @@ def _checked(parameter: Parameter, value: object) -> Any:
     """A new value in the parameter's own type. Raises BadInput."""
     if parameter.choices:
         if value not in parameter.choices:
-            raise BadInput(
-                f"{parameter.name}: unknown {shown(value)}: choose one of "
-                f"{', '.join(parameter.choices)}"
+            raise refusal(
+                "parameter_unknown_choice",
+                name=parameter.name,
+                value=shown(value),
+                choices=list(parameter.choices),
             )
         return value
     types: tuple[type, ...] = (int,) if parameter.kind is int else (int, float)
     low, high = parameter.kind(parameter.low), parameter.kind(parameter.high)
     if type(value) not in types or not low <= value <= high:
-        what = "a whole number" if parameter.kind is int else "a number"
+        code = "parameter_not_whole" if parameter.kind is int else "parameter_not_number"
         unit = f" {parameter.unit}" if parameter.unit else ""
-        raise BadInput(f"{parameter.name}: must be {what} from {low:g} to {high:g}{unit}")
+        raise refusal(code, name=parameter.name, low=low, high=high, unit=unit)
     return parameter.kind(value)
 
 
@@ -226,9 +228,11 @@ def _apply(cluster: Cluster, parameter: Parameter, value: Any) -> None:
         return
     settings = replace(cluster.loop.settings, **{parameter.field: value})
     if settings.hbspan_min_s > settings.hbspan_max_s:
-        raise BadInput(
-            f"{parameter.name}: hbspan_min_s would be larger than hbspan_max_s "
-            f"({settings.hbspan_min_s:g} s and {settings.hbspan_max_s:g} s)"
+        raise refusal(
+            "parameter_span_crossed",
+            name=parameter.name,
+            low=settings.hbspan_min_s,
+            high=settings.hbspan_max_s,
         )
     cluster.loop.configure(settings)
 

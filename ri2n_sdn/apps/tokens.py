@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ri2n_sdn.apps.web_socket import check_role
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.text import shown, user_name
 from ri2n_sdn.store.rows import Change, Put, Remove, State, TokenRow
 
@@ -82,11 +82,11 @@ class Tokens:
         with self._lock:
             rows = self._rows()
             if row.name in rows:
-                raise BadInput(f"name: there is a token {row.name} already")
+                raise refusal("token_exists", "name", token=row.name)
             if any(row.hash == other.hash for other in rows.values()):
-                raise BadInput("hash: there is a token with this hash already")
+                raise refusal("token_hash_exists", "hash")
             if len(rows) >= MAX_TOKENS:
-                raise BadInput(f"name: there are {MAX_TOKENS} tokens already")
+                raise refusal("tokens_full", "name", most=MAX_TOKENS)
             self._write(Put(row))
             if self._storage is None:
                 self._own = {**self._own, row.name: row}
@@ -102,7 +102,7 @@ class Tokens:
         with self._lock:
             row = self._rows().get(name)
             if row is None:
-                raise BadInput(f"{name}: no such token")
+                raise refusal("no_such_token", name=name)
             self._write(Remove(row))
             self._own = {key: value for key, value in self._own.items() if key != name}
         return {}
@@ -115,19 +115,19 @@ class Tokens:
 def _row(request: dict[str, Any], now_s: float) -> TokenRow:
     """The token that a request describes. Raises BadInput."""
     for key in request.keys() - _KEYS:
-        raise BadInput(f"unknown key {shown(key)}")
+        raise refusal("unknown_key", name=shown(key))
     name, role = _name(request.get("name")), check_role(request.get("role"))
     user, days, digest = request.get("user"), request.get("days"), request.get("hash")
     if user is not None:
         user = user_name(user) if isinstance(user, str) else ""
     if user == "":
-        raise BadInput("user: must be the name of a user")
+        raise refusal("not_user_name", "user")
     if user is None and role == "user":
-        raise BadInput("user: is missing; a token with the role user is for the jobs of one user")
+        raise refusal("token_user_missing", "user")
     if days is not None and (type(days) is not int or not 1 <= days <= MAX_DAYS):
-        raise BadInput(f"days: must be 1 to {MAX_DAYS}")
+        raise refusal("out_of_range", "days", low=1, high=MAX_DAYS)
     if not isinstance(digest, str) or not _HASH.match(digest):
-        raise BadInput("hash: must be the SHA-256 of the token, 64 hexadecimal digits")
+        raise refusal("token_hash_form", "hash")
     return TokenRow(
         name, digest, role, user, now_s, None if days is None else now_s + days * _DAY_S
     )
@@ -135,10 +135,7 @@ def _row(request: dict[str, Any], now_s: float) -> TokenRow:
 
 def _name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise BadInput(
-            f"name: {shown(name)} must be 1 to 64 letters, digits and ._@- and begin with a letter "
-            "or digit"
-        )
+        raise refusal("token_name_form", "name", value=shown(name))
     return name
 
 

@@ -10,6 +10,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.running_check import RunningCheck
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.discovery.tree_liveness import TreeProbe
 from ri2n_sdn.discovery.vlan_check import (
     LearningTest,
@@ -18,7 +19,6 @@ from ri2n_sdn.discovery.vlan_check import (
     learning_tests,
     sweep,
 )
-from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import NicId
 
 __all__ = ["check_vlans"]
@@ -37,14 +37,14 @@ def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
     """(what is wrong, number of probes sent). Each finding names the part that is wrong.
 
     It takes a second or more: each probe is sent four times, 2,000 a second. Raises BadInput when
-    no links between switches are declared, and NotAvailable while another check runs.
+    no links between switches are declared, and while another check runs.
     """
     with cluster.lock:
         tree = cluster.fat_tree
         if tree is None:
-            raise BadInput("switches: cluster.yaml declares no links between switches")
+            raise refusal("no_switch_links", "switches")
         if cluster.vlan_check is not None:
-            raise NotAvailable("another check is running")
+            raise refusal("check_runs")
         leaf_of = tree.leaf_of(cluster.fabric())
         reachable = {
             nic.id

@@ -30,7 +30,7 @@ from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
-from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
 
@@ -381,7 +381,7 @@ class Watching:
         """
         with self._changed:
             if self._closed:
-                raise NotAvailable("the controller ends")
+                raise refusal("controller_ends")
             if len(self._watchers) >= MAX_WATCHERS:
                 # Nothing was sent to those that have gone, so nobody has noticed it yet.
                 for watcher in [each for each in self._watchers if each.gone]:
@@ -389,7 +389,7 @@ class Watching:
                     watcher.cut_off()
             if len(self._watchers) >= MAX_WATCHERS:
                 self._count("watchers_refused")
-                raise NotAvailable(f"{MAX_WATCHERS} watch already, no more are accepted")
+                raise refusal("watchers_full", most=MAX_WATCHERS)
             if not self._watchers or self._state is None:
                 self._renew()
             assert self._state is not None

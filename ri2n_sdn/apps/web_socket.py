@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.jobs.text import shown, user_name
 
 __all__ = ["OWN", "READING", "ROLES", "Speaker", "check_role", "give_to_group", "speaker_of"]
@@ -60,36 +61,37 @@ class Speaker:
             return Asker(0, self.user)
         uid = self.uid if self.uid is not None else _uid_of(self.user)
         if self.role == "user" and uid == 0:
-            raise BadInput(f"as: {shown(self.user)} has uid 0, which needs the role admin")
+            raise refusal("uid_is_root", "as", user=shown(self.user))
         return Asker(uid if self.role == "user" else _NOBODYS_UID, self.user)
 
     def check(self, operation: str) -> None:
         """Raise BadInput when the role does not include an operation."""
         if operation in READING or self.role == "admin":
             return
-        if operation not in OWN:
-            raise BadInput(f"{operation}: needs the role admin, and {self.user} is {self.role}")
-        if self.role != "user":
-            raise BadInput(f"{operation}: needs the role user, and {self.user} is {self.role}")
+        needed = "user" if operation in OWN else "admin"
+        if self.role != needed:
+            raise refusal(
+                "role_too_low", op=operation, needed=needed, user=self.user, role=self.role
+            )
 
 
 def speaker_of(request: dict[str, Any]) -> Speaker:
     """For whom a request is. Raises BadInput when it does not say so, or makes no sense."""
     said = request.get("as")
     if not isinstance(said, dict) or said.keys() != _KEYS:
-        raise BadInput("as: must be an object with user, uid and role")
+        raise refusal("as_not_object", "as")
     user, uid = said["user"], said["uid"]
     if not isinstance(user, str):
-        raise BadInput("as.user: must be the name of a user")
+        raise refusal("not_user_name", "as.user")
     if uid is not None and (type(uid) is not int or not 0 <= uid <= MAX_UID):
-        raise BadInput(f"as.uid: must be 0 to {MAX_UID}, or null")
+        raise refusal("uid_out_of_range", "as.uid", high=MAX_UID)
     return Speaker(user_name(user, "as.user"), uid, check_role(said["role"], "as.role"))
 
 
 def check_role(role: object, where: str = "role") -> str:
     """A role. Raises BadInput, which begins with `where`."""
     if not isinstance(role, str) or role not in ROLES:
-        raise BadInput(f"{where}: must be one of {', '.join(ROLES)}")
+        raise refusal("not_one_of", where, choices=list(ROLES))
     return role
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import Field, ValidationError
 
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.errors import BadInput, Ri2nError
 from ri2n_sdn.fabric.yamlfile import StrictModel
 from ri2n_sdn.jobs.check import check_job
 from ri2n_sdn.jobs.model import MAX_CLASS, Job, PathTable, Policy
@@ -144,10 +145,10 @@ def read_declaration(host: str, note: bytes) -> Declaration:
         read = _validated(_Declaration, note)
         job = _job(read)
         if host not in job.hosts:
-            raise BadInput("hosts: the host that declares the job is not among them")
+            raise refusal("host_not_among", "hosts")
         return Declaration(host, read.number, job)
     except BadInput as error:
-        raise BadInput(f"declaration of {host}: {error}") from None
+        raise refusal("declaration_wrong", host=host, why=str(error)) from None
 
 
 def write_declaration(declaration: Declaration) -> bytes:
@@ -164,10 +165,10 @@ def read_failure(host: str, note: bytes) -> Failure:
         read = _validated(_Failure, note)
         job_id(read.id)
         if not (read.why.isascii() and read.why.isprintable()):
-            raise BadInput("why: must be one line of printable ASCII")
+            raise refusal("not_printable_ascii", "why")
         return Failure(host, read.id, read.why)
     except BadInput as error:
-        raise BadInput(f"failed order of {host}: {error}") from None
+        raise refusal("failure_wrong", host=host, why=str(error)) from None
 
 
 def read_order(note: bytes) -> Job:
@@ -191,7 +192,7 @@ def read_answer(note: bytes) -> Answer:
     read = _validated(_Answer, note)
     job_id(read.id)
     if not read.why.isprintable():
-        raise BadInput("why: must be one printable line")
+        raise refusal("not_printable", "why")
     return Answer(read.id, read.state, read.why)
 
 
@@ -236,10 +237,7 @@ def _plain(time_s: float) -> float | int:
 def _written(document: Mapping[str, object], name: str) -> bytes:
     note = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     if len(note) > MAX_NOTE_BYTES:
-        raise BadInput(
-            f"{name}: its declaration has {len(note)} bytes, more than {MAX_NOTE_BYTES}: name "
-            "fewer hosts, paths or services"
-        )
+        raise refusal("note_too_long_for_job", job=name, size=len(note), most=MAX_NOTE_BYTES)
     return note
 
 
@@ -280,44 +278,44 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise BadInput(f"key {shown(key)} is there twice")
+            raise refusal("key_twice", name=shown(key))
         result[key] = value
     return result
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise BadInput(f"{text} is no number")
+    raise refusal("not_a_number", value=text)
 
 
 def _parsed(note: bytes) -> object:
     """The JSON of a note without its padding. Raises BadInput."""
     if len(note) > MAX_NOTE_BYTES:
-        raise BadInput(f"the note has {len(note)} bytes, more than {MAX_NOTE_BYTES}")
+        raise refusal("note_too_long", size=len(note), most=MAX_NOTE_BYTES)
     try:
         return json.loads(
             note.rstrip(b"\0").decode(), object_pairs_hook=_unique, parse_constant=_no_constant
         )
     except UnicodeDecodeError:
-        raise BadInput("the note is not UTF-8 text") from None
+        raise refusal("note_not_utf8") from None
     except RecursionError:
-        raise BadInput("the note is nested too deep") from None
+        raise refusal("note_too_deep") from None
     except ValueError as error:  # JSONDecodeError, and an integer with thousands of digits
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
-        raise BadInput(f"the note is not JSON: {reason}") from None
+        raise refusal("note_not_json", why=reason) from None
 
 
 def _validated(model: type[ModelT], note: bytes) -> ModelT:
     document = _parsed(note)
     if not isinstance(document, dict):
-        raise BadInput(f"the note is not a mapping of keys, it is {type(document).__name__}")
+        raise refusal("note_not_mapping", type=type(document).__name__)
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise BadInput(_first_error(error)) from None
+        raise _first_error(error) from None
 
 
-def _first_error(error: ValidationError) -> str:
-    """The first error as `key: reason`. A key may be anything, so it is quoted if it is unknown."""
+def _first_error(error: ValidationError) -> Ri2nError:
+    """The first error. A key may be anything, so it is quoted if it is unknown."""
     first = error.errors(include_url=False, include_input=False)[0]
     unknown = first["type"] == "extra_forbidden"
     path = ""
@@ -328,7 +326,7 @@ def _first_error(error: ValidationError) -> str:
             last = unknown and place == len(first["loc"]) - 1
             path += ("." if path else "") + (shown(part) if last else part)
     if unknown:
-        return f"unknown key {path}"
+        return refusal("unknown_key", name=path)
     if first["type"] == "missing":
-        return f"{path}: is missing"
-    return f"{path}: {first['msg']}"
+        return refusal("missing", path)
+    return refusal("value_wrong", path, why=first["msg"])

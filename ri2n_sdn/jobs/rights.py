@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.check import MAX_HOSTS
 from ri2n_sdn.jobs.model import KINDS, Job, Reservation
 from ri2n_sdn.jobs.text import MAX_RATE_BPS, rate_text, shown, user_name
@@ -83,7 +83,7 @@ def parse_policies(text: str, where: str = "--policies") -> frozenset[str]:
     kinds = [kind.strip() for kind in text.split(",")]
     for kind in kinds:
         if kind not in KINDS:
-            raise BadInput(f"{where}: {shown(kind)} must be one of {', '.join(KINDS)}")
+            raise refusal("value_not_one_of", where, value=shown(kind), choices=list(KINDS))
     return frozenset(kinds)
 
 
@@ -92,8 +92,12 @@ def check_right(right: Right) -> None:
     if right.user != EVERYBODY:
         user_name(right.user)
     for kind in sorted(right.policies - set(KINDS)):
-        raise BadInput(f"policies: {shown(kind)} must be one of {', '.join(KINDS)}")
+        raise refusal("value_not_one_of", "policies", value=shown(kind), choices=list(KINDS))
     if right.max_rate_bps is not None and not 0 <= right.max_rate_bps <= MAX_RATE_BPS:
-        raise BadInput(f"max_rate_bps: {right.max_rate_bps} must be from 0 to {MAX_RATE_BPS}")
+        raise refusal(
+            "value_out_of_range", "max_rate_bps", value=right.max_rate_bps, low=0, high=MAX_RATE_BPS
+        )
     if right.max_hosts is not None and not 0 <= right.max_hosts <= MAX_HOSTS:
-        raise BadInput(f"max_hosts: {right.max_hosts} must be from 0 to {MAX_HOSTS}")
+        raise refusal(
+            "value_out_of_range", "max_hosts", value=right.max_hosts, low=0, high=MAX_HOSTS
+        )

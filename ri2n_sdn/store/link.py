@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.store.files import SCHEMA
 from ri2n_sdn.store.idl import Datum, DbSchema, Error, Idl, SchemaHelper, Stream, Transaction
@@ -303,7 +304,9 @@ def encode(change: Change) -> Encoded:
         try:
             columns[name] = Datum.from_python(types[name].type, value, _as_it_is).to_json()
         except (Error, TypeError, ValueError):
-            raise BadInput(f"{table.name}: {name}: {value!r} cannot be stored") from None
+            raise refusal(
+                "row_not_storable", table=table.name, column=name, value=repr(value)
+            ) from None
     return Encoded(change.row, columns)
 
 

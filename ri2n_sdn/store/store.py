@@ -13,7 +13,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.store.idl import POLLIN, Poller, Transaction
 from ri2n_sdn.store.link import Encoded, Link, RowKey, TlsFiles, encode
 from ri2n_sdn.store.rows import Change, ClusterRow, State
@@ -171,20 +172,20 @@ class Store:
         if threading.current_thread() is self._thread:
             raise RuntimeError("a watcher must not write")
         if any(isinstance(change.row, ClusterRow) for change in changes):
-            raise BadInput("Cluster: the store writes this row itself")
+            raise refusal("row_of_store")
         encoded = tuple(encode(change) for change in changes)
         write = _Write(encoded, Future(), time.monotonic() + timeout_s)
         with self._lock:
             if self._stop:
-                raise NotAvailable("the store is closed")
+                raise refusal("store_closed")
             if len(self._queue) >= _MAX_QUEUED:
-                raise NotAvailable(f"{self._where()}: too many changes wait for it")
+                raise refusal("store_queue_full", store=self._where())
             self._queue.append(write)
         self._wake()
         try:
             write.done.result(timeout_s + 1.0)
         except FutureTimeoutError:
-            raise NotAvailable(self._unanswered()) from None
+            raise self._unanswered() from None
 
     def close(self) -> None:
         """End the connection. Another one may take over at once. To call it twice is no error."""
@@ -197,8 +198,10 @@ class Store:
     def _where(self) -> str:
         return f"the store at {', '.join(self.targets)}"
 
-    def _unanswered(self) -> str:
-        return self.problem or f"{self._where()}: it has not acknowledged a change in time"
+    def _unanswered(self) -> Ri2nError:
+        if self.problem is not None:
+            return refusal("store_away", problem=self.problem)
+        return refusal("store_not_acknowledged", store=self._where())
 
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(OSError):
@@ -227,7 +230,7 @@ class Store:
                 left = [*self._queue, *(self._flight.writes if self._flight else ())]
                 self._queue.clear()
             for write in left:
-                write.done.set_exception(NotAvailable("the store is closed"))
+                write.done.set_exception(refusal("store_closed"))
             os.close(self._wake_read)
             with self._lock:
                 os.close(self._wake_write)
@@ -302,7 +305,8 @@ class Store:
         elif status == Transaction.ERROR:
             error = flight.txn.get_error()  # type: ignore[attr-defined]
             for write in flight.writes:
-                write.done.set_exception(BadInput(f"{self._where()} refuses a change: {error}"))
+                refused = refusal("store_refuses", store=self._where(), why=str(error))
+                write.done.set_exception(refused)
         else:
             self._requeue(flight.writes)
 
@@ -318,19 +322,19 @@ class Store:
         with self._lock:
             if self._deposed or not self._compete or (not self.active and self._link.lacks_lock):
                 late, self._queue = list(self._queue), deque()
-                text = self._not_in_charge()
+                reason = self._not_in_charge
             else:
                 late = [write for write in self._queue if now_s >= write.until_s]
                 for write in late:
                     self._queue.remove(write)
-                text = self._unanswered()
+                reason = self._unanswered
         for write in late:
-            write.done.set_exception(NotAvailable(text))
+            write.done.set_exception(reason())
 
-    def _not_in_charge(self) -> str:
+    def _not_in_charge(self) -> Ri2nError:
         cluster = self._state.cluster
         other = cluster.active if cluster is not None else "no controller"
-        return f"this controller is not in charge: {other} is"
+        return refusal("not_in_charge", other=other)
 
     def _take_off(self) -> None:
         """Start the next transaction: a take-over, or what waits to be written."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.client import merge, web_socket_of
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.client import merge, refusal_of, web_socket_of
+from ri2n_sdn.contract.refusals import error_of, refusal
 from ri2n_sdn.web.history import EVERY_S, History
 from ri2n_sdn.web.shape import EMPTY, checked
 from ri2n_sdn.web.who import Who
@@ -30,7 +30,6 @@ _CANCEL_S = 0.5
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0
 _LATE = (TimeoutError, asyncio.TimeoutError)  # two of them before Python 3.11
 _WATCHER = {"user": "web", "uid": None, "role": "viewer"}
-_REFUSED_FOR_NOW = frozenset({"you have too many open connections"})
 
 
 class _Broken(Exception):
@@ -100,30 +99,29 @@ class Feed:
     async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
         """Send one request in the name of `who`, and return the answer without its `ok`.
 
-        Raises BadInput with the controller's words when it refuses, NotAvailable when it cannot be
+        Raises the controller's own error when it refuses, and NotAvailable when it cannot be
         reached, does not answer in time, or answers what makes no sense.
         """
         if self.known and not self.connected:
             # One that hangs takes requests, and would carry them out when nobody expects it.
-            raise NotAvailable(self.why or "the controller does not answer")
+            raise refusal("controller_away", why=self.why or "the controller does not answer")
         text = json.dumps({"op": op, **arguments, "as": who.said()}).encode() + b"\n"
         try:
             line = await asyncio.wait_for(self._ask(text), _ANSWER_S)
         except _LATE:
             self.counters["requests_late"] += 1
-            raise NotAvailable(f"the controller did not answer in {_ANSWER_S:g} s") from None
+            raise refusal("answer_late", after_s=_ANSWER_S) from None
         except OSError as error:
-            raise NotAvailable(self._reason(error)) from None
+            raise refusal_of(self._path, error) from None
         except ValueError:
             self.counters["answers_dropped"] += 1
-            raise NotAvailable("the controller's answer was too long") from None
+            raise refusal("answer_too_long") from None
         answer = _parsed(line)
         if answer is None or not isinstance(answer.get("ok"), bool):
             self.counters["answers_dropped"] += 1
-            raise NotAvailable("the controller's answer made no sense")
+            raise refusal("answer_wrong")
         if not answer.pop("ok"):
-            reason = str(answer.get("error", "the controller refused without a reason"))
-            raise (NotAvailable if reason in _REFUSED_FOR_NOW else BadInput)(reason)
+            raise error_of(answer)
         return answer
 
     # ---- the stream
@@ -137,10 +135,10 @@ class Feed:
                 why = "the controller has ended the stream"
             except _LATE:
                 why = f"the controller said nothing for {_SILENT_S:g} s"
-            except (_Broken, BadInput) as error:
+            except _Broken as error:
                 why = str(error)
             except OSError as error:
-                why = self._reason(error)
+                why = str(refusal_of(self._path, error))
             except ValueError:
                 self.counters["lines_dropped"] += 1
                 why = "a line of the controller was too long"
@@ -245,17 +243,6 @@ class Feed:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
-
-    def _reason(self, error: OSError) -> str:
-        """Why the socket cannot be used, and what to do."""
-        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
-            return f"{self._path}: no controller listens there; start one with `ri2n controller`"
-        if isinstance(error, PermissionError):
-            return (
-                f"{self._path}: permission denied; start the controller with --web-group and the "
-                "group of this process"
-            )
-        return f"{self._path}: {error.strerror or error}"
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.rates.arrays import FloatArray
 from ri2n_sdn.weights import max_min, ri2n_plus, ri2n_plus_plus, round_robin
 from ri2n_sdn.weights.sample import TrafficSample, Weights
@@ -33,6 +33,4 @@ def strategy(name: str) -> Strategy:
     try:
         return STRATEGIES[name]
     except KeyError:
-        raise BadInput(
-            f"unknown strategy {name!r}: choose one of {', '.join(STRATEGIES)}"
-        ) from None
+        raise refusal("strategy_unknown", name=name, choices=list(STRATEGIES)) from None

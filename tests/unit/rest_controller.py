@@ -14,7 +14,7 @@ from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.parameters import parameter_values
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import error_of
 from ri2n_sdn.web.who import Who
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 from tests.unit.web_state import FakeFeed
@@ -49,7 +49,7 @@ class RealFeed(FakeFeed):
         answer: dict[str, Any] = json.loads(json.dumps(self.api.answer(line, web=True)))
         self.refresh()
         if not answer.pop("ok"):
-            raise BadInput(answer["error"])
+            raise error_of(answer)
         return answer
 
 

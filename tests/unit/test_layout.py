@@ -181,9 +181,12 @@ def only_seeded_random(path: Path) -> bool:
 def reads_the_clock(path: Path) -> Iterator[int]:
     """The lines of a file that ask `datetime` for the time of now; dates alone are pure."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute) and node.attr in ("now", "today", "utcnow"):
-            if ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date"):
-                yield node.lineno
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("now", "today", "utcnow")
+            and ast.unparse(node.value).rpartition(".")[2] in ("datetime", "date")
+        ):
+            yield node.lineno
 
 
 def wrong_form(path: Path) -> Iterator[str]:

@@ -1,14 +1,16 @@
-"""What a real controller refuses, and the HTTP status that follows from its words."""
+"""What a real controller refuses: the code, and the HTTP status that follows from its kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from string import Formatter
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
-from ri2n_sdn.web.rest.problem import status_of_refusal
+from ri2n_sdn.contract.refusals import KINDS, REFUSALS, refusal
+from ri2n_sdn.web.rest.problem import STATUSES
 from tests.unit.rest_controller import RealFeed, controller
 from tests.unit.web_app import bearer, made_app, run, serving
 from tests.unit.web_state import FakeFeed
@@ -44,42 +46,56 @@ def app(feed: RealFeed) -> FastAPI:
 
 
 @pytest.mark.parametrize(
-    ("role", "method", "path", "body", "status", "words"),
+    ("role", "method", "path", "body", "status", "code"),
     [
-        ("user", "POST", "jobs", {**BOB, "id": "o3"}, 403, "and you are alice"),
-        ("user", "DELETE", "jobs/o2", None, 403, "and you are alice"),
-        ("user", "PUT", "jobs/o2/policy", {"policy": "exclusive"}, 403, "and you are alice"),
-        ("admin", "POST", "jobs", {**ALICE, "policy": "isolated"}, 409, "a job o1 already"),
+        ("user", "POST", "jobs", {**BOB, "id": "o3"}, 403, "not_yours"),
+        ("user", "DELETE", "jobs/o2", None, 403, "not_yours"),
+        ("user", "PUT", "jobs/o2/policy", {"policy": "exclusive"}, 403, "not_yours"),
+        ("admin", "POST", "jobs", {**ALICE, "policy": "isolated"}, 409, "job_exists"),
         (
             *("admin", "POST", "jobs", {**BOB, "id": "o4", "policy": "exclusive", "paths": ["n1"]}),
-            *(409, "refused: "),
+            *(409, "not_admitted"),
         ),
-        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "hosts": ["Z"]}, 422, "no host Z"),
-        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "named": "none"}, 422, "no policy none"),
-        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "end_s": 1.0}, 422, "end_s"),
-        ("admin", "POST", "policies", {"name": "p1", "policy": "exclusive"}, 409, "already"),
-        ("admin", "POST", "policies", {"name": "shared", "policy": "exclusive"}, 422, "name"),
-        ("admin", "DELETE", "jobs/none", None, 404, "no such job"),
-        ("admin", "GET", "jobs/none", None, 404, "no such job"),
-        ("admin", "PUT", "jobs/none/policy", {"policy": "exclusive"}, 404, "no such job"),
-        ("admin", "DELETE", "jobs/o1/policy", None, 409, "it is an order"),
-        ("admin", "DELETE", "reservations/none", None, 404, "no such reservation"),
-        ("admin", "DELETE", "policies/none", None, 404, "no such policy"),
-        ("admin", "DELETE", "rights/none", None, 404, "no such entry"),
-        ("admin", "DELETE", "tokens/none", None, 404, "no such token"),
-        ("admin", "PUT", "strategy", {"name": "none"}, 422, "choose one of"),
-        ("admin", "PUT", "parameters/hysteresis", {"value": 7}, 422, "from 0 to 0.5"),
-        ("admin", "PUT", "parameters/hysteresis", {"value": "7"}, 422, "must be a number"),
-        ("admin", "PUT", "parameters/slots", {"value": 64}, 409, "while the controller runs"),
-        ("admin", "PUT", "parameters/none", {"value": 64}, 404, "no such parameter"),
-        ("admin", "PUT", "vlan-tables/x", {"rows": [["A", "B", 1]]}, 409, "no links between"),
-        ("viewer", "GET", "explain?src=A&dst=A", None, 422, "same host"),
-        ("viewer", "GET", "explain?src=Z&dst=A", None, 404, "no such host"),
-        ("viewer", "GET", "explain?src=A&dst=B&sport=3", None, 422, "protocol"),
-        ("viewer", "GET", "explain?src=A&dst=B&job=none", None, 422, "no job none runs"),
-        ("viewer", "GET", "pairs?host=Z", None, 404, "no such host"),
-        ("viewer", "GET", "pairs?all=true&descending=false", None, 422, "descending"),
-        ("viewer", "GET", "pairs/A/A", None, 404, "no path"),
+        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "hosts": ["Z"]}, 422, "host_unknown"),
+        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "named": "none"}, 422, "policy_unknown"),
+        ("admin", "POST", "jobs", {**ALICE, "id": "o5", "end_s": 1.0}, 422, "end_not_later"),
+        ("admin", "POST", "policies", {"name": "p1", "policy": "exclusive"}, 409, "policy_exists"),
+        (
+            "admin",
+            "POST",
+            "policies",
+            {"name": "shared", "policy": "exclusive"},
+            422,
+            "policy_name_taken",
+        ),
+        ("admin", "DELETE", "jobs/none", None, 404, "no_such_job"),
+        ("admin", "GET", "jobs/none", None, 404, "no_such_job"),
+        ("admin", "PUT", "jobs/none/policy", {"policy": "exclusive"}, 404, "no_such_job"),
+        ("admin", "DELETE", "jobs/o1/policy", None, 409, "order_has_no_other"),
+        ("admin", "DELETE", "reservations/none", None, 404, "no_such_reservation"),
+        ("admin", "DELETE", "policies/none", None, 404, "no_such_policy"),
+        ("admin", "DELETE", "rights/none", None, 404, "no_such_right"),
+        ("admin", "DELETE", "tokens/none", None, 404, "no_such_token"),
+        ("admin", "PUT", "strategy", {"name": "none"}, 422, "parameter_unknown_choice"),
+        ("admin", "PUT", "parameters/hysteresis", {"value": 7}, 422, "parameter_not_number"),
+        ("admin", "PUT", "parameters/hysteresis", {"value": "7"}, 422, "parameter_not_number"),
+        ("admin", "PUT", "parameters/slots", {"value": 64}, 409, "parameter_not_live"),
+        ("admin", "PUT", "parameters/none", {"value": 64}, 404, "no_such_parameter"),
+        ("admin", "PUT", "vlan-tables/x", {"rows": [["A", "B", 1]]}, 409, "no_switch_links"),
+        ("viewer", "GET", "explain?src=A&dst=A", None, 422, "same_host"),
+        ("viewer", "GET", "explain?src=Z&dst=A", None, 404, "no_such_host"),
+        ("viewer", "GET", "explain?src=A&dst=B&sport=3", None, 422, "protocol_missing"),
+        ("viewer", "GET", "explain?src=A&dst=B&job=none", None, 422, "no_job_runs"),
+        ("viewer", "GET", "pairs?host=Z", None, 404, "no_such_host"),
+        (
+            "viewer",
+            "GET",
+            "pairs?all=true&descending=false",
+            None,
+            422,
+            "lowest_first_is_for_active",
+        ),
+        ("viewer", "GET", "pairs/A/A", None, 404, "no_path"),
     ],
 )
 def test_a_refusal_has_the_status_that_fits(
@@ -90,7 +106,7 @@ def test_a_refusal_has_the_status_that_fits(
     path: str,
     body: Any,
     status: int,
-    words: str,
+    code: str,
 ) -> None:
     async def ask() -> None:
         async with serving(app) as client:
@@ -102,7 +118,7 @@ def test_a_refusal_has_the_status_that_fits(
             assert answer.status_code == status, answer.text
             assert answer.headers["content-type"] == "application/problem+json"
             problem = answer.json()
-            assert words in problem["detail"] and problem["status"] == status
+            assert problem["code"] == code and problem["status"] == status, problem
             places = {fault["where"].partition(".")[0] for fault in problem["errors"]}
             assert places <= {"body", "query", "path"}
             after = feed.api._audit.document()["entries"][len(before) :]
@@ -169,17 +185,47 @@ def test_of_a_user_it_is_known_who_it_is(app: FastAPI) -> None:
     run(ask())
 
 
+@pytest.mark.parametrize("code", REFUSALS)
+def test_each_refusal_has_the_status_of_its_kind(code: str) -> None:
+    """Whatever the sentence says: 503 with Retry-After where the same request may succeed later."""
+    kind, words = REFUSALS[code]
+    args: dict[str, Any] = {name: 1 for _, name, _, _ in Formatter().parse(words) if name}
+
+    async def ask() -> None:
+        feed = FakeFeed()
+        feed.answers["job_end"] = refusal(code, **args)
+        async with serving(feed) as client:
+            answer = await client.delete("/api/v1/jobs/o1", headers=bearer("admin"))
+            assert answer.status_code == STATUSES[kind]
+            assert ("retry-after" in answer.headers) == (answer.status_code == 503)
+            problem = answer.json()
+            assert (problem["code"], problem["kind"], problem["args"]) == (code, kind, args)
+
+    run(ask())
+
+
+def test_every_kind_has_a_status() -> None:
+    assert set(STATUSES) == set(KINDS)
+
+
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("code", "status"),
     [
-        ("internal error: KeyError", 500),
-        ("you have too many open connections", 503),
-        ("another check is running", 409),
-        ("x: is wrong", 422),
+        ("store_away", 503),
+        ("store_not_acknowledged", 503),
+        ("store_closed", 503),
+        ("store_queue_full", 503),
+        ("not_in_charge", 503),
+        ("stands_by", 503),
+        ("host_rows_unread", 503),
+        ("connections_full", 503),
+        ("over_already", 422),
+        ("check_runs", 409),
+        ("internal_error", 500),
     ],
 )
-def test_words_that_a_controller_says_seldom(words: str, status: int) -> None:
-    assert status_of_refusal(words) == status
+def test_refusals_that_seldom_come(code: str, status: int) -> None:
+    assert STATUSES[REFUSALS[code].kind] == status
 
 
 def test_a_controller_that_is_away_is_503() -> None:
@@ -206,7 +252,7 @@ def test_a_controller_whose_words_make_no_sense_is_503(caplog: pytest.LogCapture
             for path in ("ended-jobs", "tokens"):
                 answer = await client.get(f"/api/v1/{path}", headers=bearer("admin"))
                 assert answer.status_code == 503, answer.text
-                assert "makes no sense" in answer.json()["detail"]
+                assert "made no sense" in answer.json()["detail"]
 
     run(ask())
     # The log names the places, and repeats nothing that stands there.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.client import MAX_EVENTS, web_socket_of
+from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web import feed as feed_module
 from ri2n_sdn.web.feed import Feed
@@ -284,7 +285,7 @@ def test_a_request_is_in_the_name_of_who_asks() -> None:
         (b'{"ok": true', "made no sense"),
         (b'{"ok": 1}\n', "made no sense"),
         (b"x" * 70_000 + b"\n", "too long"),
-        (line({"ok": False, "error": "you have too many open connections"}), "too many"),
+        (line(answer_of(refusal("connections_full"))), "too many"),
     ],
 )
 def test_answers_that_make_no_sense(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ri2n_sdn.client import merge
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.auth import hash_of
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.history import History
@@ -223,7 +223,7 @@ class FakeFeed(Feed):
         """As Feed, from `answers`."""
         self.asked.append((op, who, arguments))
         if op not in self.answers:
-            raise BadInput(f"op: must be one of {', '.join(self.answers)}")
+            raise refusal("not_one_of", "op", choices=list(self.answers))
         answer = self.answers[op]
         if isinstance(answer, Exception):
             raise answer

@@ -24,8 +24,6 @@ from ri2n_sdn.web.who import ROLES, Who
 
 __all__ = ["router"]
 
-_NO_SWITCHES = "declares no links between switches"
-
 
 def router(access: Access) -> APIRouter:
     """The routes."""
@@ -93,7 +91,7 @@ def _add_state(api: APIRouter, access: Access) -> None:
             try:
                 vlans = await access.feed.request("vlan_check", who)
             except BadInput as error:
-                if _NO_SWITCHES not in str(error):
+                if error.code != "no_switch_links":
                     raise
         bad = any(fault["severity"] == "bad" for fault in found)
         return {

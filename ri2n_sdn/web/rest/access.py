@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied
 from ri2n_sdn.web.feed import Feed
@@ -67,6 +68,7 @@ class Access:
         if wait_s:
             raise ProblemError(
                 429,
+                "too_many_requests",
                 f"too many requests of {who.name}: wait {wait_s} s",
                 {"Retry-After": str(wait_s)},
             )
@@ -94,7 +96,7 @@ class Access:
     def part(self, name: str) -> Mapping[str, Any]:
         """A part of the state. Raises NotAvailable while the controller does not answer."""
         if not self.feed.connected:
-            raise NotAvailable(self.feed.why or "the controller does not answer")
+            raise refusal("controller_away", why=self.feed.why or "the controller does not answer")
         part: Mapping[str, Any] = self.feed.state.get(name, {})
         return part
 
@@ -111,7 +113,7 @@ class Access:
         """The documents that an answer of the controller has in a list. Raises NotAvailable."""
         found = (await self.feed.request(op, who, **arguments)).get(part)
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise NotAvailable("the controller's answer makes no sense")
+            raise refusal("answer_wrong")
         return found
 
     def _check_query(self, request: Request) -> None:
@@ -124,7 +126,7 @@ class Access:
         if unknown:
             faults = [Fault(where=f"query.{key[:60]}", what="unknown parameter") for key in unknown]
             detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
-            raise ProblemError(422, detail, faults=faults[:20])
+            raise ProblemError(422, "request_wrong", detail, faults=faults[:20])
 
 
 def cached(request: Request, response: Response, document: Any) -> Any:
@@ -135,8 +137,8 @@ def cached(request: Request, response: Response, document: Any) -> Any:
 
 
 def entry_of(part: Mapping[str, Any], name: str, what: str) -> Any:
-    """The entry of a part of the state. Raises ProblemError when there is none (404)."""
+    """The entry of a part of the state. Raises BadInput when there is none (404)."""
     found = part.get(name)
     if found is None:
-        raise ProblemError(404, f"{name[:130]}: no such {what}")
+        raise refusal(f"no_such_{what}", name=name[:130])
     return found

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
@@ -14,7 +15,7 @@ from ri2n_sdn.web.rest.etag import check_match, etag_of
 from ri2n_sdn.web.rest.job_models import ParameterValue, StrategyName, TokenOrder, VlanRows
 from ri2n_sdn.web.rest.models import NewToken, Parameter, Strategy, Token, VlanTable
 from ri2n_sdn.web.rest.pages import Page, PartOf, page_of
-from ri2n_sdn.web.rest.problem import Fault, ProblemError, status_of_refusal
+from ri2n_sdn.web.rest.problem import Fault, ProblemError
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -54,16 +55,14 @@ def _add_parameters(api: APIRouter, access: Access) -> None:
             before = entry_of(await parameters_of(who), name, "parameter")
             check_match(request, of(before), needed=True)
             if not before["live"]:
-                raise ProblemError(
-                    409, f"{name}: cannot be changed while the controller runs; see cluster.yaml"
-                )
+                raise refusal("parameter_not_live", name=name)
             try:
                 done = await access.feed.request("parameters_set", who, name=name, value=value)
             except BadInput as error:
-                if status_of_refusal(str(error)) != 422:
+                if error.kind != "bad_input":
                     raise
                 fault = Fault(where=f"body.{key}", what=str(error))
-                raise ProblemError(422, str(error), faults=[fault]) from None
+                raise ProblemError(422, error.code, str(error), faults=[fault]) from None
         return of({**before, "value": done["value"]})
 
     @api.get("/strategy", tags=["control"], response_model=Strategy, operation_id="show_strategy")

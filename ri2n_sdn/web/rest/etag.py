@@ -42,20 +42,27 @@ def check_match(request: Request, current: Any | None, *, needed: bool = False) 
     if header is not None:
         wanted = [tag for weak, tag in _tags(header, "If-Match") if not weak]
         if current is None:
-            raise ProblemError(412, "If-Match: there is no such document")
+            raise ProblemError(412, "precondition_failed", "If-Match: there is no such document")
         if "*" not in wanted and etag_of(current) not in wanted:
             raise ProblemError(
-                412, "If-Match: the document has changed meanwhile; read it again", _tag(current)
+                412,
+                "precondition_failed",
+                "If-Match: the document has changed meanwhile; read it again",
+                _tag(current),
             )
     elif needed and current is not None:
         raise ProblemError(
-            428, "If-Match: is missing; give the ETag of what you replace, or *", _tag(current)
+            428,
+            "precondition_missing",
+            "If-Match: is missing; give the ETag of what you replace, or *",
+            _tag(current),
         )
     unless = _header(request, "if-none-match")
     if unless is not None and current is not None:
         unwanted = [tag for _, tag in _tags(unless, "If-None-Match")]
         if "*" in unwanted or etag_of(current) in unwanted:
-            raise ProblemError(412, "If-None-Match: there is such a document", _tag(current))
+            detail = "If-None-Match: there is such a document"
+            raise ProblemError(412, "precondition_failed", detail, _tag(current))
 
 
 def known_already(request: Request, response: Response, document: Any) -> bool:
@@ -82,11 +89,12 @@ def _tags(header: str, name: str) -> Iterator[tuple[bool, str]]:
     """(whether it is weak, the tag) of each tag. Raises ProblemError."""
     place = 0
     if len(header) > _MAX_HEADER:
-        raise ProblemError(400, f"{name}: is too long")
+        raise ProblemError(400, "header_wrong", f"{name}: is too long")
     while True:
         found = _TAG.match(header, place)
         if found is None:
-            raise ProblemError(400, f'{name}: must be tags in quotes, as "0123abcd", or *')
+            detail = f'{name}: must be tags in quotes, as "0123abcd", or *'
+            raise ProblemError(400, "header_wrong", detail)
         yield found[1] is not None, found[2]
         place = found.end()
         if place >= len(header):

@@ -68,7 +68,7 @@ def router(access: Access) -> APIRouter:
     def nic(host: str, nic: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One NIC."""
         nics = entry_of(access.part("hosts"), host, "host").get("nics", {})
-        found = entry_of(nics, nic, f"NIC of {host[:64]}")
+        found = entry_of(nics, nic, "nic")
         return cached(request, response, _nic(host, nic, found, access.part("rates")))
 
     @api.get("/hosts/{host}/history", response_model=Samples, operation_id="host_history")
@@ -81,7 +81,7 @@ def router(access: Access) -> APIRouter:
     def nic_history(host: str, nic: str, who: Who = viewer) -> Any:
         """What a NIC sent and received in the last minutes."""
         nics = entry_of(access.part("hosts"), host, "host").get("nics", {})
-        entry_of(nics, nic, f"NIC of {host[:64]}")
+        entry_of(nics, nic, "nic")
         return _samples(access.feed.history.series(host, nic))
 
     @api.get("/nics", response_model=Page[Nic], operation_id="list_nics")

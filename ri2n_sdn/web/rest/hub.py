@@ -124,7 +124,8 @@ class Hub:
         same = sum(client.name == name for client in self._clients)
         if len(self._clients) >= MAX_CLIENTS or same >= MAX_CLIENTS_OF_ONE:
             self.counters["streams_refused"] += 1
-            raise ProblemError(429, "there are too many streams already", {"Retry-After": "5"})
+            detail = "there are too many streams already"
+            raise ProblemError(429, "too_many_streams", detail, {"Retry-After": "5"})
         self.turn()
         client = Client(name, parts, events_only)
         if events_only:

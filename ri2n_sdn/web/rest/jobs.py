@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
 from ri2n_sdn.web.rest.etag import check_match, etag_of
@@ -23,7 +24,6 @@ from ri2n_sdn.web.rest.job_models import (
     ReservationOrder,
 )
 from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
-from ri2n_sdn.web.rest.problem import ProblemError
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -137,7 +137,7 @@ def _add_policy(api: APIRouter, access: Access) -> None:
         """Give a job another policy while it runs. No packet is lost."""
         asked = wanted.model_dump(exclude_unset=True, exclude_none=True)
         if not {"named", "policy"} & asked.keys():
-            raise ProblemError(422, "body.policy: is missing, and so is body.named")
+            raise refusal("policy_missing", "body.policy")
         return await change(job, request, response, who, job=asked)
 
     @api.delete("/jobs/{job}/policy", response_model=JobPolicy, operation_id="move_job_back")
@@ -194,7 +194,9 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
         async with access.writing():
             try:
                 done = await access.feed.request("reserve_add", who, reservation=asked)
-            except BadInput:
+            except BadInput as error:
+                if error.code != "reservation_exists":
+                    raise
                 kept = await access.fresh("reserve_list", who, "reservations", "id")
                 same = kept.get(asked["id"])
                 if same is None or not _same(same, asked):
@@ -252,13 +254,13 @@ def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 def _id(name: str, what: str) -> str:
     """An id from the path. What cannot be one names nothing (404)."""
     if not _ID.match(name):
-        raise ProblemError(404, f"{name[:130]}: no such {what}")
+        raise refusal(f"no_such_{what}", name=name[:130])
     return name
 
 
 def _user_of(who: Who) -> str:
     if who.user is None:
-        raise ProblemError(422, f"body.user: is missing, and {who.name} is for no user")
+        raise refusal("user_missing", "body.user", name=who.name)
     return who.user
 
 
@@ -269,6 +271,4 @@ def _uid_of(user: str, who: Who) -> int:
     try:
         return pwd.getpwnam(user).pw_uid
     except (KeyError, ValueError):
-        raise ProblemError(
-            422, f"body.uid: is missing, and this machine knows no user {user}"
-        ) from None
+        raise refusal("uid_missing", "body.uid", user=user) from None

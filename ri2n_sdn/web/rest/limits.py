@@ -77,7 +77,9 @@ class AddressLimit:
             await self._app(scope, receive, send)
             return
         detail = f"too many requests from your address: wait {wait_s} s"
-        await answer(429, detail, {"Retry-After": str(wait_s)})(scope, receive, send)
+        await answer(429, "too_many_requests", detail, {"Retry-After": str(wait_s)})(
+            scope, receive, send
+        )
 
 
 def address_of(scope: Scope) -> str:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.models import Explanation, Pair, Path, Weights
 from ri2n_sdn.web.rest.pages import Page, PartOf
-from ri2n_sdn.web.rest.problem import ProblemError
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -47,7 +47,7 @@ def router(access: Access) -> APIRouter:
             entry_of(access.part("hosts"), name, "host")
         found = await access.feed.request("pairs", who, src=src, dst=dst, limit=1)
         if not found["pairs"]:
-            raise ProblemError(404, f"{src} {dst}: these hosts have no path")
+            raise refusal("no_path", src=src, dst=dst)
         pair: dict[str, Any] = found["pairs"][0]
         return pair
 
@@ -141,7 +141,7 @@ def router(access: Access) -> APIRouter:
             if value is not None
         }
         if flow and protocol is None:
-            raise ProblemError(422, "query.protocol: is missing, and a flow has one")
+            raise refusal("protocol_missing", "query.protocol")
         asked: dict[str, Any] = {"src": src, "dst": dst}
         asked |= {"flow": flow} if flow else {}
         asked |= {key: value for key, value in (("job", job), ("dscp", dscp)) if value is not None}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError, ResponseValidationError
@@ -14,18 +14,18 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.web.auth import Denied
 
 __all__ = [
     "MEDIA_TYPE",
+    "STATUSES",
     "Fault",
     "Problem",
     "ProblemError",
     "add_handlers",
     "answer",
-    "faults_in",
-    "status_of_refusal",
+    "faults_of",
 ]
 
 _LOG = logging.getLogger("ri2n.rest")
@@ -36,7 +36,15 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_S = 2
 """After so many seconds a client may try again when the controller does not answer."""
 
+_PLACES = ("body", "query", "path")
 _METHODS = ("GET", "POST", "PUT", "DELETE")
+_HTTP_CODES = {
+    401: "token_needed",
+    403: "role_too_low",
+    404: "no_such_page",
+    405: "method_not_allowed",
+    503: "controller_away",
+}
 _MAX_FAULTS = 20
 _MAX_TEXT = 300
 
@@ -56,7 +64,15 @@ class Problem(BaseModel):
     )
     title: str = Field(default="", description="the name of the status")
     status: int = Field(description="the HTTP status")
-    detail: str = Field(description="what is wrong, in one sentence")
+    detail: str = Field(description="what is wrong, in one sentence for people")
+    code: str = Field(default="", description="a lasting name for what is wrong, for programs")
+    kind: str = Field(default="", description="what can be done about it, as `conflict` or `busy`")
+    subject: dict[str, str] = Field(
+        default_factory=dict, description='what it is about, by kind, as `{"host": "n1"}`'
+    )
+    args: dict[str, Any] = Field(
+        default_factory=dict, description="what the sentence was made of, by name"
+    )
     errors: list[Fault] = Field(
         default_factory=list,
         description="each part that is wrong (422), as far as it is one part",
@@ -64,32 +80,46 @@ class Problem(BaseModel):
 
 
 class ProblemError(Exception):
-    """A request that is not carried out: the status and the sentence of the answer."""
+    """A request that HTTP itself does not let through: status, code and sentence of the answer."""
 
     def __init__(
         self,
         status: int,
+        code: str,
         detail: str,
         headers: Mapping[str, str] | None = None,
         faults: Sequence[Fault] = (),
     ) -> None:
         super().__init__(detail)
-        self.status, self.detail, self.headers, self.faults = status, detail, headers, faults
+        self.status, self.code, self.detail = status, code, detail
+        self.headers, self.faults = headers, faults
 
 
 def answer(
     status: int,
+    code: str,
     detail: str,
     headers: Mapping[str, str] | None = None,
     faults: Sequence[Fault] = (),
+    refused: Ri2nError | None = None,
 ) -> JSONResponse:
-    """The answer with a problem. Characters that are not printable do not get into it."""
+    """The answer with a problem. Characters that are not printable do not get into its texts.
+
+    `refused` is the refusal that the problem tells of, if it is one.
+    """
     try:
         title = HTTPStatus(status).phrase
     except ValueError:
         title = "Error"
     problem = Problem(
-        title=title, status=status, detail=_line(detail), errors=[_safe(each) for each in faults]
+        title=title,
+        status=status,
+        detail=_line(detail),
+        code=code,
+        kind="" if refused is None else refused.kind,
+        subject={} if refused is None else dict(refused.subject),
+        args={} if refused is None else dict(refused.values),
+        errors=[_safe(each) for each in faults],
     )
     headers = dict(headers or {})
     if status == HTTPStatus.UNAUTHORIZED:
@@ -97,48 +127,31 @@ def answer(
     return JSONResponse(problem.model_dump(), status, headers, MEDIA_TYPE)
 
 
-# The controller says in words why it refuses. These parts of its sentences are what the statuses
-# follow from; `test_rest_refusals.py` asks a real controller for each of them.
-_REFUSALS: Sequence[tuple[int, Sequence[str]]] = (
-    (500, ("internal error",)),
-    (503, ("you have too many open connections",)),
-    (403, ("needs the role", "only root may change", ", and you are ")),
-    (409, ("refused: ", " already", "another check is running")),
-    (409, ("declares no links between switches", "it was begun on its hosts")),
-    (409, ("is an order, so it has no other policy", "has the policy that its hosts declare")),
-    (
-        404,
-        ("no such job", "no such reservation", "no such token", "no such policy", "has no entry"),
-    ),
-    (404, ("no such host",)),
-)
+STATUSES: Mapping[str, int] = {
+    "bad_input": 422,
+    "not_found": 404,
+    "conflict": 409,
+    "refused": 403,
+    "busy": 503,
+    "unavailable": 503,
+    "not_in_charge": 503,
+    "internal": 500,
+}
+"""The status of each kind of refusal."""
 
 
-# A sentence on one part of a request. The controller begins it with a key, a route with the place.
-_OF_A_KEY = re.compile(r"(?P<key>[a-z_]+)(?P<rest>(?:[.\[][\w.\]]+)?): (?P<what>.+)", re.DOTALL)
-_OF_A_PLACE = re.compile(r"(?P<where>(?:body|query|path)(?:\.\w+)+): (?P<what>.+)", re.DOTALL)
-
-
-def faults_in(words: str, fields: Mapping[str, str]) -> list[Fault]:
-    """The part of a request that a sentence says is wrong, if it is one part.
+def faults_of(error: Ri2nError, fields: Mapping[str, str]) -> list[Fault]:
+    """The part of a request that a refusal is about, if it is one part of the request.
 
     `fields` are the keys that the request may have, and where: `body`, `query` or `path`.
     """
-    if found := _OF_A_PLACE.match(words):
-        return [Fault(where=found["where"], what=found["what"])]
-    found = _OF_A_KEY.match(words)
-    if found is None or found["key"] not in fields:
+    if error.key is None:
         return []
-    where = f"{fields[found['key']]}.{found['key']}{found['rest']}"
-    return [Fault(where=where, what=found["what"])]
-
-
-def status_of_refusal(words: str) -> int:
-    """The status for a request that the controller refuses, by its words: 422 unless they fit."""
-    for status, parts in _REFUSALS:
-        if any(part in words for part in parts):
-            return status
-    return 422
+    first = error.key.partition(".")[0]
+    if first in _PLACES:
+        return [Fault(where=error.key, what=error.what)]
+    place = fields.get(first)
+    return [] if place is None else [Fault(where=f"{place}.{error.key}", what=error.what)]
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -154,7 +167,9 @@ def add_handlers(app: FastAPI) -> None:
             allowed = _methods(app, request)
             headers["Allow"] = ", ".join(allowed)
             detail = f"{request.method}: only {headers['Allow']} can be done here"
-        return answer(error.status_code, detail, headers)
+        return answer(
+            error.status_code, _HTTP_CODES.get(error.status_code, "http"), detail, headers
+        )
 
     async def of_request(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -163,26 +178,22 @@ def add_handlers(app: FastAPI) -> None:
             for each in error.errors()[:_MAX_FAULTS]
         ]
         detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
-        return answer(422, detail or "the request is wrong", None, faults)
+        return answer(422, "request_wrong", detail or "the request is wrong", None, faults)
 
     async def of_problem(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ProblemError)
-        faults = error.faults
-        if error.status == 422 and not faults:
-            faults = faults_in(error.detail, {})
-        return answer(error.status, error.detail, error.headers, faults)
+        return answer(error.status, error.code, error.detail, error.headers, error.faults)
 
     async def of_denied(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, Denied)
-        return answer(error.status, error.detail)
+        return answer(error.status, _HTTP_CODES[error.status], error.detail)
 
     async def of_refusal(request: Request, error: Exception) -> JSONResponse:
-        status, words = status_of_refusal(str(error)), str(error)
-        faults = faults_in(words, _fields(request)) if status == 422 else []
-        return answer(status, words, _later(status), faults)
-
-    async def of_absence(request: Request, error: Exception) -> JSONResponse:
-        return answer(503, str(error), _later(503))
+        assert isinstance(error, Ri2nError)
+        status = STATUSES[error.kind]
+        faults = faults_of(error, _fields(request)) if status == 422 else []
+        code = error.code or error.kind
+        return answer(status, code, str(error), _later(status), faults, error)
 
     async def of_stranger(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ResponseValidationError)
@@ -192,18 +203,19 @@ def add_handlers(app: FastAPI) -> None:
             "%s: the controller's answer makes no sense (%s); is it of another version?",
             *(ascii(request.url.path)[1:-1], ", ".join(places)),
         )
-        return answer(503, "the controller's answer makes no sense; see the log", _later(503))
+        detail = "the controller's answer makes no sense; see the log"
+        return answer(503, "answer_wrong", detail, _later(503))
 
     async def of_anything(request: Request, error: Exception) -> JSONResponse:
-        return answer(500, f"internal error: {type(error).__name__}; see the log of ri2n web")
+        detail = f"internal error: {type(error).__name__}; see the log of ri2n web"
+        return answer(500, "internal_error", detail)
 
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(RequestValidationError, of_request)
     app.add_exception_handler(ResponseValidationError, of_stranger)
     app.add_exception_handler(ProblemError, of_problem)
     app.add_exception_handler(Denied, of_denied)
-    app.add_exception_handler(BadInput, of_refusal)
-    app.add_exception_handler(NotAvailable, of_absence)
+    app.add_exception_handler(Ri2nError, of_refusal)
     app.add_exception_handler(Exception, of_anything)
 
 

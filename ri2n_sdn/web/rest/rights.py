@@ -31,7 +31,7 @@ def router(access: Access) -> APIRouter:
     @api.get("/rights/{user}", response_model=Right, operation_id="show_right")
     def right(user: UserName, request: Request, response: Response, who: Who = viewer) -> Any:
         """What one user may ask for."""
-        return cached(request, response, entry_of(access.part("rights"), user, "entry"))
+        return cached(request, response, entry_of(access.part("rights"), user, "right"))
 
     @api.put(
         "/rights/{user}",
@@ -57,7 +57,7 @@ def router(access: Access) -> APIRouter:
         """Take a user's entry away."""
         async with access.writing():
             kept = await access.fresh("rights_list", who, "rights", "user")
-            check_match(request, entry_of(kept, user, "entry"))
+            check_match(request, entry_of(kept, user, "right"))
             await access.feed.request("rights_remove", who, user=user)
         return Response(status_code=204)
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.auth import ANONYMOUS, Denied
 from ri2n_sdn.web.rest.access import Access
 from ri2n_sdn.web.rest.hub import Client, Hub
 from ri2n_sdn.web.rest.limits import address_of
-from ri2n_sdn.web.rest.problem import ProblemError
 from ri2n_sdn.web.who import Who
 
 __all__ = ["MAX_STREAM_S", "EventStream", "router"]
@@ -95,7 +95,7 @@ def router(access: Access, hub: Hub) -> APIRouter:
         """
         wanted = None if parts is None else frozenset(parts.split(","))
         if wanted is not None and not wanted <= _PARTS:
-            raise ProblemError(422, f"query.parts: must be of {', '.join(sorted(_PARTS))}")
+            raise refusal("not_of", "query.parts", choices=sorted(_PARTS))
         client = hub.join(name_of(request, who), wanted, last_event_id)
         return stream(request, who, client, max_s)
 

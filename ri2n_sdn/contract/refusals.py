@@ -1,0 +1,306 @@
+"""Why a request is refused: each code with its kind and its sentence, and the answer's form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+from ri2n_sdn.contract.wording import Subject, fill
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+
+__all__ = ["KINDS", "REFUSALS", "Form", "Kind", "answer_of", "error_of", "refusal"]
+
+Kind = Literal[
+    "bad_input",
+    "not_found",
+    "conflict",
+    "refused",
+    "busy",
+    "unavailable",
+    "not_in_charge",
+    "internal",
+]
+"""What a program can do about a refusal.
+
+`bad_input`: send another request. `not_found`: what it is about does not exist. `conflict`: wait
+until something else has changed. `refused`: ask somebody with more rights. `busy`: the same request
+may succeed in some seconds. `unavailable`: something that the controller needs is away; try again.
+`not_in_charge`: ask the other controller. `internal`: a mistake in the program.
+"""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_LATER = frozenset({"busy", "unavailable", "not_in_charge", "internal"})
+
+
+class Form(NamedTuple):
+    """The kind of a code, and its sentence as a template; a key is put in front of it."""
+
+    kind: Kind
+    text: str
+
+
+_BAD: Kind = "bad_input"
+_GONE: Kind = "not_found"
+_CLASH: Kind = "conflict"
+_AWAY: Kind = "unavailable"
+_NO: Kind = "refused"
+
+REFUSALS: Mapping[str, Form] = {
+    # ---- What does not exist; `name` is how it was asked for.
+    "no_such_job": Form(_GONE, "{name}: no such job; see `ri2n job ls` and `ri2n job history`"),
+    "no_such_reservation": Form(_GONE, "{name}: no such reservation"),
+    "no_such_policy": Form(_GONE, "{name}: no such policy"),
+    "no_such_right": Form(_GONE, "{name}: has no entry"),
+    "no_such_token": Form(_GONE, "{name}: no such token"),
+    "no_such_parameter": Form(_GONE, "{name}: no such parameter"),
+    "no_such_fault": Form(_GONE, "{name}: no such fault"),
+    "no_such_nic": Form(_GONE, "{name}: no such NIC"),
+    "no_such_network": Form(_GONE, "{name}: no such network"),
+    "no_such_switch": Form(_GONE, "{name}: no such switch"),
+    "no_such_cable": Form(_GONE, "{name}: no such cable"),
+    "no_such_table": Form(_GONE, "{name}: no such table"),
+    # ---- The form of a request. These have a key in front.
+    "request_not_json": Form(_BAD, "not a JSON object on one line"),
+    "request_not_object": Form(_BAD, "a request must be a JSON object"),
+    "unknown_key": Form(_BAD, "unknown key {name}"),
+    "missing": Form(_BAD, "is missing"),
+    "not_text": Form(_BAD, "must be a text"),
+    "not_flag": Form(_BAD, "must be true or false"),
+    "not_number": Form(_BAD, "must be a number"),
+    "not_rate_number": Form(_BAD, "must be a number of bit/s"),
+    "not_object": Form(_BAD, "must be an object"),
+    "not_object_with": Form(_BAD, "must be an object with the keys {keys}"),
+    "not_one_of": Form(_BAD, "must be one of {choices}"),
+    "value_not_one_of": Form(_BAD, "{value} must be one of {choices}"),
+    "out_of_range": Form(_BAD, "must be {low} to {high}"),
+    "value_out_of_range": Form(_BAD, "{value} must be from {low} to {high}"),
+    "not_user_name": Form(_BAD, "must be the name of a user"),
+    "not_host_name": Form(_BAD, "must be the name of a host"),
+    "not_policy_name": Form(_BAD, "must be the name of a policy"),
+    "not_strategy_name": Form(_BAD, "must be the name of a strategy"),
+    "not_program_name": Form(_BAD, "must be the name of a program"),
+    "not_job_id": Form(_BAD, "must be the id of a job"),
+    "not_policy_kinds": Form(_BAD, "must be a list of kinds of policies"),
+    # ---- Who asks.
+    "as_not_here": Form(_BAD, "is for the socket of the web process alone"),
+    "as_not_object": Form(_BAD, "must be an object with user, uid and role"),
+    "uid_out_of_range": Form(_BAD, "must be 0 to {high}, or null"),
+    "uid_is_root": Form(_NO, "{user} has uid 0, which needs the role admin"),
+    "role_too_low": Form(_NO, "{op}: needs the role {needed}, and {user} is {role}"),
+    "root_only": Form(_NO, "{what}: only root may change them"),
+    "not_yours": Form(_NO, "{what}: it is of {owner}, and you are {asker}"),
+    "connections_full": Form("busy", "you have too many open connections"),
+    "watchers_full": Form("busy", "{most} watch already, no more are accepted"),
+    # ---- The way to the controller.
+    "controller_absent": Form(
+        _AWAY, "{path}: no controller listens there; start one with `ri2n controller`"
+    ),
+    "controller_for_root": Form(
+        _AWAY, "{path}: permission denied; the controller's socket is for root: use sudo"
+    ),
+    "controller_for_group": Form(
+        _AWAY,
+        "{path}: permission denied; start the controller with --web-group and the group of this "
+        "process",
+    ),
+    "controller_unreachable": Form(_AWAY, "{path}: {why}"),
+    "controller_late": Form(_AWAY, "{path}: the controller did not answer in {after_s:g} s"),
+    "controller_broke_off": Form(_AWAY, "{path}: the controller has broken off the stream"),
+    "controller_stranger": Form(_AWAY, "{path}: what listens there is not a RI2N controller"),
+    "controller_away": Form(_AWAY, "{why}"),
+    "answer_late": Form(_AWAY, "the controller did not answer in {after_s:g} s"),
+    "answer_too_long": Form(_AWAY, "the controller's answer was too long"),
+    "answer_wrong": Form(_AWAY, "the controller's answer made no sense"),
+    # ---- The controller and its store.
+    "controller_ends": Form(_AWAY, "the controller ends"),
+    "store_closed": Form(_AWAY, "the store is closed"),
+    "store_queue_full": Form("busy", "{store}: too many changes wait for it"),
+    "store_away": Form(_AWAY, "{problem}"),
+    "store_not_acknowledged": Form(_AWAY, "{store}: it has not acknowledged a change in time"),
+    "not_in_charge": Form("not_in_charge", "this controller is not in charge: {other} is"),
+    "store_refuses": Form(_BAD, "{store} refuses a change: {why}"),
+    "row_of_store": Form(_BAD, "Cluster: the store writes this row itself"),
+    "row_not_storable": Form(_BAD, "{table}: {column}: {value} cannot be stored"),
+    "stands_by": Form("not_in_charge", "this controller stands by ({why}): ask the other one"),
+    "file_wrong": Form(_BAD, "{why}"),
+    "internal_error": Form("internal", "internal error: {error}"),
+    # ---- Parameters.
+    "parameter_not_live": Form(
+        _CLASH, "{name}: cannot be changed while the controller runs; see cluster.yaml"
+    ),
+    "parameter_unknown_choice": Form(_BAD, "{name}: unknown {value}: choose one of {choices}"),
+    "parameter_not_whole": Form(
+        _BAD, "{name}: must be a whole number from {low:g} to {high:g}{unit}"
+    ),
+    "parameter_not_number": Form(_BAD, "{name}: must be a number from {low:g} to {high:g}{unit}"),
+    "parameter_span_crossed": Form(
+        _BAD,
+        "{name}: hbspan_min_s would be larger than hbspan_max_s ({low:g} s and {high:g} s)",
+    ),
+    "strategy_unknown": Form(_BAD, "unknown strategy {name!r}: choose one of {choices}"),
+    # ---- Hosts, pairs and flows.
+    "no_such_host": Form(_GONE, "{name}: no such host"),
+    "no_such_host_of": Form(_GONE, "{name}: no such host; known are {known}"),
+    "host_unknown": Form(_BAD, "no host {host}; known are {known}"),
+    "host_not_there": Form(_BAD, "no host {host}"),
+    "host_not_name": Form(_BAD, "{value} is not the name of a host"),
+    "same_host": Form(_BAD, "{host}: source and destination are the same host"),
+    "host_connected": Form(_BAD, "{host}: is connected; run host-down on it first, or turn it off"),
+    "host_just_connected": Form(_BAD, "{host}: has just connected; run host-down on it first"),
+    "host_declared": Form(
+        _BAD, "{host}: cluster.yaml names it; take it out there and run ri2n reload"
+    ),
+    "host_needed": Form(_BAD, "{host}: {by} it; end them first, or give --force"),
+    "host_has_left": Form(_AWAY, "{hosts}: one of them has just left"),
+    "host_away_for_rows": Form(
+        _AWAY, "{host}: it is not connected, so its rows of placed connections cannot be read"
+    ),
+    "host_rows_unread": Form(_AWAY, "{host}: cannot read its rows of placed connections: {why}"),
+    "address_unknown": Form(_AWAY, "the address of {host} is not known; give {option}"),
+    "flow_form": Form(_BAD, "must have protocol, and may have {keys}"),
+    "address_families": Form(_BAD, "{one} and {other}: one is IPv4, the other IPv6"),
+    "address_wrong": Form(_BAD, "{why}"),
+    "no_job_runs": Form(_BAD, "no job {job} runs; see `ri2n job ls`"),
+    "lowest_first_is_for_active": Form(_BAD, "the lowest rates first are for active pairs alone"),
+    "no_path": Form(_GONE, "{src} {dst}: these hosts have no path"),
+    "protocol_missing": Form(_BAD, "is missing, and a flow has one"),
+    "not_of": Form(_BAD, "must be of {choices}"),
+    # ---- VLANs.
+    "no_switch_links": Form(_CLASH, "cluster.yaml declares no links between switches"),
+    "check_runs": Form(_CLASH, "another check is running"),
+    "owner_form": Form(_BAD, "must be a name of 1 to {most} printable characters"),
+    "pairs_form": Form(_BAD, "must be a list of [sender, receiver, VLAN ID]"),
+    "pair_twice": Form(_BAD, "{src} {dst} is there twice, or is no pair"),
+    "table_wrong": Form(_BAD, "{why}"),
+    # ---- Tokens.
+    "token_exists": Form(_CLASH, "there is a token {token} already"),
+    "token_hash_exists": Form(_CLASH, "there is a token with this hash already"),
+    "tokens_full": Form(_CLASH, "there are {most} tokens already"),
+    "token_name_form": Form(
+        _BAD,
+        "{value} must be 1 to 64 letters, digits and ._@- and begin with a letter or digit",
+    ),
+    "token_user_missing": Form(
+        _BAD, "is missing; a token with the role user is for the jobs of one user"
+    ),
+    "token_hash_form": Form(_BAD, "must be the SHA-256 of the token, 64 hexadecimal digits"),
+    # ---- Notes: what hosts and the controller write to each other.
+    "declaration_wrong": Form(_BAD, "declaration of {host}: {why}"),
+    "failure_wrong": Form(_BAD, "failed order of {host}: {why}"),
+    "host_not_among": Form(_BAD, "the host that declares the job is not among them"),
+    "not_printable_ascii": Form(_BAD, "must be one line of printable ASCII"),
+    "not_printable": Form(_BAD, "must be one printable line"),
+    "note_too_long_for_job": Form(
+        _BAD,
+        "{job}: its declaration has {size} bytes, more than {most}: name fewer hosts, paths or "
+        "services",
+    ),
+    "key_twice": Form(_BAD, "key {name} is there twice"),
+    "not_a_number": Form(_BAD, "{value} is no number"),
+    "note_too_long": Form(_BAD, "the note has {size} bytes, more than {most}"),
+    "note_not_utf8": Form(_BAD, "the note is not UTF-8 text"),
+    "note_too_deep": Form(_BAD, "the note is nested too deep"),
+    "note_not_json": Form(_BAD, "the note is not JSON: {why}"),
+    "note_not_mapping": Form(_BAD, "the note is not a mapping of keys, it is {type}"),
+    "value_wrong": Form(_BAD, "{why}"),
+    # ---- Jobs, reservations, rights and policies.
+    "job_exists": Form(_CLASH, "there is a job {job} already"),
+    "jobs_full": Form(_CLASH, "there are {most} jobs already, no more are accepted"),
+    "share_full": Form(_CLASH, "{user} has {most} {what} already, no more are accepted"),
+    "begun_on_hosts": Form(
+        _CLASH, "{job}: it was begun on its hosts; run job-end --id {id} on {hosts}"
+    ),
+    "back_and_policy": Form(_BAD, "says which policy it is, so there can be no other"),
+    "order_has_no_other": Form(
+        _CLASH, "{job}: it is an order, so it has no other policy to go back to"
+    ),
+    "has_declared_policy": Form(_CLASH, "{job}: it has the policy that its hosts declare"),
+    "cannot_be_changed": Form(_BAD, "{keys} cannot be changed"),
+    "rate_held_by_hosts": Form(
+        _BAD, "the hosts of {job} hold it to its rate; run job-begin --change --id {id} there"
+    ),
+    "not_admitted": Form(_CLASH, "refused: {why}"),
+    "over_already": Form(_BAD, "is over before it begins, or already"),
+    "reservation_exists": Form(_CLASH, "there is a reservation {reservation} already"),
+    "reservations_full": Form(_CLASH, "there are {most} reservations already"),
+    "policy_exists": Form(_CLASH, "there is a policy {policy} already"),
+    "policies_full": Form(_CLASH, "there are {most} policies already"),
+    "policy_unknown": Form(_BAD, "there is no policy {policy}; see `ri2n policy ls`"),
+    "policy_missing": Form(_BAD, "is missing, and so is body.named"),
+    "user_missing": Form(_BAD, "is missing, and {name} is for no user"),
+    "uid_missing": Form(_BAD, "is missing, and this machine knows no user {user}"),
+    "policy_said_twice": Form(_BAD, "the named policy says what {keys} would: omit one"),
+}
+"""The refusals of the controller, by their lasting codes."""
+
+
+def refusal(
+    code: str, key: str | None = None, /, *, subject: Subject | None = None, **args: Any
+) -> Ri2nError:
+    """The error of a code, to be raised: NotAvailable where waiting helps, otherwise BadInput.
+
+    `key` is the key of the request that is wrong, and `subject` what the refusal is about.
+    """
+    form = REFUSALS[code]
+    what = fill(form.text, args)
+    cls = NotAvailable if form.kind in _LATER else BadInput
+    return cls(
+        what if key is None else f"{key}: {what}",
+        code=code,
+        kind=form.kind,
+        key=key,
+        subject=subject,
+        values=args,
+        what=what,
+    )
+
+
+def answer_of(error: Ri2nError) -> dict[str, Any]:
+    """The answer to a request that is refused. `error` is the sentence; no program needs it.
+
+    Texts may repeat parts of the request, which may hold any character: only printable ones stay.
+    """
+    return {
+        "ok": False,
+        "code": error.code or error.kind,
+        "kind": error.kind,
+        "key": error.key,
+        "subject": _plain(error.subject),
+        "args": _plain(error.values),
+        "error": _plain(str(error)),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value whose texts are printable."""
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    return value
+
+
+def error_of(answer: Mapping[str, Any]) -> Ri2nError:
+    """The error that an answer tells of, whatever is in it: another version may have made it."""
+    text = str(answer.get("error", "the controller refused without a reason"))
+    code, kind, key = answer.get("code"), answer.get("kind"), answer.get("key")
+    values, subject = answer.get("args"), answer.get("subject")
+    code = code if isinstance(code, str) else ""
+    kind = kind if kind in KINDS else _BAD
+    key = key if isinstance(key, str) else None
+    try:
+        what = fill(REFUSALS[code].text, values) if isinstance(values, dict) else text
+    except (KeyError, ValueError, TypeError):  # of another version
+        what = text
+    return (NotAvailable if kind in _LATER else BadInput)(
+        text,
+        code=code,
+        kind=kind,
+        key=key,
+        subject=subject if isinstance(subject, dict) else None,
+        values=values if isinstance(values, dict) else None,
+        what=what,
+    )
