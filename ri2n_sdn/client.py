@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -11,28 +10,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ri2n_sdn.contract.refusals import error_of, refusal
-from ri2n_sdn.errors import Ri2nError
+from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.state import merge
+from ri2n_sdn.errors import NotAvailable, Ri2nError
 
 __all__ = [
     "DEFAULT_SOCKET",
-    "MAX_EVENTS",
     "Watch",
     "call",
     "jobs_socket_of",
-    "merge",
     "refusal_of",
     "web_socket_of",
 ]
 
 DEFAULT_SOCKET = Path("/run/ri2n-controller/controller.sock")
-MAX_REPLY_BYTES = 64 << 20
-
-MAX_EVENTS = 200
-"""A merged state keeps so many events, the newest."""
-
-# A controller gives watchers a sign of life every 5 s.
-SILENT_S = 20.0
 
 
 def jobs_socket_of(path: Path) -> Path:
@@ -66,25 +58,9 @@ def call(
     """
     deadline = time.monotonic() + timeout_s
     with _asking(path, timeout_s), socket.socket(socket.AF_UNIX) as connection:
-        _send(connection, path, timeout_s, _request(op, who, arguments))
+        _send(connection, path, timeout_s, request_line(op, arguments, who))
         line = _read_line(connection, deadline)
     return _answer(path, line)
-
-
-def merge(state: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The state after a change. Neither argument is changed, and no map in them.
-
-    Both have maps by the names of parts. A change's keys replace those of the part, and a value of
-    None removes the key. Its `events` are appended, and the newest MAX_EVENTS are kept.
-    """
-    result = dict(state)
-    for part, new in changed.items():
-        if part == "events":
-            result[part] = [*state.get(part, ()), *new][-MAX_EVENTS:]
-        else:
-            merged = {**state.get(part, {}), **new}
-            result[part] = {key: value for key, value in merged.items() if value is not None}
-    return result
 
 
 def refusal_of(path: Path, error: OSError, denied: str = "controller_for_group") -> Ri2nError:
@@ -124,7 +100,7 @@ class Watch:
         self._connection = socket.socket(socket.AF_UNIX)
         try:
             with _asking(path, silent_s):
-                _send(self._connection, path, silent_s, _request("watch", who, {}))
+                _send(self._connection, path, silent_s, request_line("watch", {}, who))
                 first = _answer(path, self._line() or b"")
         except BaseException:
             self._connection.close()
@@ -163,7 +139,7 @@ class Watch:
                 line = self._line()
             if line is None:
                 raise StopIteration
-            change = _parsed(self._path, line)
+            change = object_in(line) or {}
             try:
                 self.seq, changed = int(change["seq"]), dict(change["changed"])
             except (KeyError, TypeError, ValueError):
@@ -175,7 +151,7 @@ class Watch:
     def _line(self) -> bytes | None:
         """The next line; None at the end of the stream. A part of a line is a broken stream."""
         while (end := self._data.find(b"\n")) < 0:
-            if len(self._data) > MAX_REPLY_BYTES:
+            if len(self._data) > MAX_LINE_BYTES:
                 raise _stranger(self._path)
             chunk = self._connection.recv(1 << 16)
             if not chunk:
@@ -183,7 +159,7 @@ class Watch:
                     raise refusal("controller_broke_off", path=str(self._path))
                 return None
             self._data += chunk
-        line = bytes(self._data[:end])
+        line = bytes(self._data[: end + 1])
         del self._data[: end + 1]
         return line
 
@@ -199,38 +175,18 @@ def _asking(path: Path, timeout_s: float) -> Iterator[None]:
         raise refusal_of(path, error, "controller_for_root") from None
 
 
-def _request(
-    op: str, who: Mapping[str, object] | None, arguments: Mapping[str, object]
-) -> dict[str, object]:
-    return {"op": op, **arguments, **({} if who is None else {"as": dict(who)})}
-
-
-def _send(
-    connection: socket.socket, path: Path, timeout_s: float, request: Mapping[str, object]
-) -> None:
+def _send(connection: socket.socket, path: Path, timeout_s: float, request: bytes) -> None:
     connection.settimeout(timeout_s)
     connection.connect(str(path))
-    connection.sendall(json.dumps(request).encode() + b"\n")
+    connection.sendall(request)
 
 
 def _answer(path: Path, line: bytes) -> dict[str, Any]:
     """The controller's answer. Raises the controller's own error when it refuses."""
-    reply = _parsed(path, line)
-    if not isinstance(reply.get("ok"), bool):
-        raise _stranger(path)
-    if not reply["ok"]:
-        raise error_of(reply)
-    return reply
-
-
-def _parsed(path: Path, line: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):  # json raises ValueError also for bytes that are not UTF-8
-        raise _stranger(path) from None
-    if not isinstance(document, dict):
-        raise _stranger(path)
-    return document
+        return answer_in(line)
+    except NotAvailable as error:
+        raise (_stranger(path) if error.code == "answer_wrong" else error) from None
 
 
 def _stranger(path: Path) -> Ri2nError:
@@ -242,11 +198,11 @@ def _read_line(connection: socket.socket, deadline: float) -> bytes:
     data = bytearray()
     while b"\n" not in data:
         left_s = deadline - time.monotonic()
-        if left_s <= 0 or len(data) > MAX_REPLY_BYTES:
+        if left_s <= 0 or len(data) > MAX_LINE_BYTES:
             raise TimeoutError
         connection.settimeout(left_s)
         chunk = connection.recv(1 << 16)
         if not chunk:
             break
         data += chunk
-    return bytes(data.partition(b"\n")[0])
+    return bytes(data[: data.find(b"\n") + 1])

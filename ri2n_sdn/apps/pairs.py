@@ -191,7 +191,7 @@ def _question(request: dict[str, Any]) -> _Question:
         raise refusal("not_one_of", "sort", choices=list(SORTS))
     descending = request.get("descending")
     if sort == "rate" and descending is False and request.get("active") is not True:
-        raise refusal("lowest_first_is_for_active", "descending")
+        raise refusal("lowest_first", "descending")
     return _Question(
         request.get("host"),
         request.get("src"),

@@ -11,21 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ri2n_sdn.contract.state import EVENTS, MAX_EVENTS, State
 from ri2n_sdn.fabric.model import Fabric, Host
 from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.fabric.switches import SwitchGraph
 from ri2n_sdn.vlan.routing import DeadParts
 
-__all__ = ["EVENTS", "MAX_EVENTS", "Event", "Facts", "HostFacts", "State", "difference", "snapshot"]
-
-MAX_EVENTS = 200
-"""A state has so many events at most, the newest."""
-
-EVENTS = "events"
-"""The part of a state that is a list. What a change has under this name is appended."""
-
-State = dict[str, Any]
-"""Maps by the names of the parts, and EVENTS. No value of a map is None."""
+__all__ = ["Event", "Facts", "HostFacts", "snapshot"]
 
 Event = tuple[int, float, str]
 """(number, Unix time, text)."""
@@ -141,27 +133,6 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
             for number, time_s, text in facts.events[-MAX_EVENTS:]
         ],
     }
-
-
-def difference(before: State, after: State) -> State:
-    """What `client.merge` must change in `before` to get `after`; nothing when they are equal.
-
-    Both have the same parts. A value of None removes a key.
-    """
-    changed = State()
-    for part, now in after.items():
-        then = before[part]
-        if now is then:
-            continue
-        if part == EVENTS:
-            last = then[-1]["seq"] if then else 0
-            new: Any = [event for event in now if event["seq"] > last]
-        else:
-            new = {key: value for key, value in now.items() if then.get(key) != value}
-            new |= dict.fromkeys(then.keys() - now.keys())
-        if new:
-            changed[part] = new
-    return changed
 
 
 def _lists(pairs: Mapping[str, Mapping[str, tuple[int, int]]]) -> dict[str, Any]:

@@ -29,8 +29,10 @@ from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.tallies import HelperSums
-from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
+from ri2n_sdn.apps.watch import Event, Facts, HostFacts, snapshot
+from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
 
@@ -281,8 +283,7 @@ class Watcher:
     def __init__(self, owner: Watching, seq: int, state: State, tokens: bool) -> None:
         self._owner, self._seq, self._state = owner, seq, state
         self.tokens = tokens
-        self._lines: deque[bytes] = deque()
-        self._bytes = 0
+        self._lines = BoundedQueue(_MAX_LINES, _MAX_BYTES)
         self._ends = False
         self._changed = threading.Condition()
         self._connection: socket.socket | None = None
@@ -290,10 +291,8 @@ class Watcher:
     def put(self, line: bytes, seq: int) -> bool:
         """Have a line sent, and return whether there was room for it."""
         with self._changed:
-            if len(self._lines) >= _MAX_LINES or self._bytes + len(line) > _MAX_BYTES:
+            if not self._lines.put(line):
                 return False
-            self._lines.append(line)
-            self._bytes += len(line)
             self._seq = seq
             self._changed.notify()
             return True
@@ -348,8 +347,7 @@ class Watcher:
                 if not self._lines and not self._ends:
                     self._changed.wait(_LIFE_S)
                 if self._lines:
-                    line = self._lines.popleft()
-                    self._bytes -= len(line)
+                    line = self._lines.take()
                 elif self._ends:
                     return
                 else:

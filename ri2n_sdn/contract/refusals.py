@@ -162,7 +162,7 @@ REFUSALS: Mapping[str, Form] = {
     "address_families": Form(_BAD, "{one} and {other}: one is IPv4, the other IPv6"),
     "address_wrong": Form(_BAD, "{why}"),
     "no_job_runs": Form(_BAD, "no job {job} runs; see `ri2n job ls`"),
-    "lowest_first_is_for_active": Form(_BAD, "the lowest rates first are for active pairs alone"),
+    "lowest_first": Form(_BAD, "the lowest rates first are for active pairs alone"),
     "no_path": Form(_GONE, "{src} {dst}: these hosts have no path"),
     "protocol_missing": Form(_BAD, "is missing, and a flow has one"),
     "not_of": Form(_BAD, "must be of {choices}"),

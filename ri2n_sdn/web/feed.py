@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.client import merge, refusal_of, web_socket_of
-from ri2n_sdn.contract.refusals import error_of, refusal
+from ri2n_sdn.client import refusal_of, web_socket_of
+from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.state import merge
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.history import EVERY_S, History
 from ri2n_sdn.web.shape import EMPTY, checked
 from ri2n_sdn.web.who import Who
 
 __all__ = ["Feed"]
 
-MAX_LINE_BYTES = 64 << 20
 MAX_REQUESTS = 16
 """So many requests are under way at once; others wait."""
 
-# A controller gives a sign of life every 5 s.
-_SILENT_S = 20.0
 _ANSWER_S = 30.0
 _CANCEL_S = 0.5
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0
@@ -105,7 +104,7 @@ class Feed:
         if self.known and not self.connected:
             # One that hangs takes requests, and would carry them out when nobody expects it.
             raise refusal("controller_away", why=self.why or "the controller does not answer")
-        text = json.dumps({"op": op, **arguments, "as": who.said()}).encode() + b"\n"
+        text = request_line(op, arguments, who.said())
         try:
             line = await asyncio.wait_for(self._ask(text), _ANSWER_S)
         except _LATE:
@@ -116,12 +115,12 @@ class Feed:
         except ValueError:
             self.counters["answers_dropped"] += 1
             raise refusal("answer_too_long") from None
-        answer = _parsed(line)
-        if answer is None or not isinstance(answer.get("ok"), bool):
-            self.counters["answers_dropped"] += 1
-            raise refusal("answer_wrong")
-        if not answer.pop("ok"):
-            raise error_of(answer)
+        try:
+            answer = answer_in(line)
+        except NotAvailable as error:
+            self.counters["answers_dropped"] += error.code == "answer_wrong"
+            raise
+        del answer["ok"]
         return answer
 
     # ---- the stream
@@ -134,7 +133,7 @@ class Feed:
                 await self._stream()
                 why = "the controller has ended the stream"
             except _LATE:
-                why = f"the controller said nothing for {_SILENT_S:g} s"
+                why = f"the controller said nothing for {SILENT_S:g} s"
             except _Broken as error:
                 why = str(error)
             except OSError as error:
@@ -150,9 +149,9 @@ class Feed:
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     async def _stream(self) -> None:
-        reader, writer = await asyncio.wait_for(self._open(), _SILENT_S)
+        reader, writer = await asyncio.wait_for(self._open(), SILENT_S)
         try:
-            writer.write(json.dumps({"op": "watch", "as": _WATCHER}).encode() + b"\n")
+            writer.write(request_line("watch", {}, _WATCHER))
             first = await self._line(reader)
             if first is None:
                 raise _Broken("the controller has ended the stream")
@@ -175,10 +174,10 @@ class Feed:
 
     async def _line(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
         """The next line; None at the end of the stream."""
-        line = await asyncio.wait_for(reader.readline(), _SILENT_S)
+        line = await asyncio.wait_for(reader.readline(), SILENT_S)
         if not line:
             return None
-        document = _parsed(line)
+        document = object_in(line)
         if document is None:
             self.counters["lines_dropped"] += 1
             raise _Broken("a line of the controller made no sense")
@@ -243,17 +242,6 @@ class Feed:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """A line of the controller; None when it is no JSON object, or not whole."""
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _without_none(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from ri2n_sdn.client import merge, web_socket_of
+from ri2n_sdn.client import web_socket_of
+from ri2n_sdn.contract.state import merge
 from tests.unit.web_state import TOKENS, FakeFeed
 from tests.waiting import LONG_S, wait_until
 

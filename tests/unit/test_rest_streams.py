@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ri2n_sdn.client import merge
+from ri2n_sdn.contract.state import difference, merge
 from ri2n_sdn.web.rest import hub as hub_module
 from ri2n_sdn.web.rest import streams
-from ri2n_sdn.web.rest.hub import MAX_CLIENTS_OF_ONE, MAX_WAITING, Client, Hub, difference
+from ri2n_sdn.web.rest.hub import MAX_CLIENTS_OF_ONE, MAX_WAITING, Client, Hub
 from ri2n_sdn.web.rest.problem import ProblemError
 from ri2n_sdn.web.rest.streams import EventStream
 from tests.unit.web_app import bearer, made_app, run, serving

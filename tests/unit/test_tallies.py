@@ -14,8 +14,9 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tallies import HelperSums, Lengths, Outages
-from ri2n_sdn.apps.watch import difference, snapshot
+from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.contract.state import difference
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights.loop import PairDecision
 from tests.unit.fake_hosts import FakeChannel, cluster_of, plan

@@ -23,9 +23,10 @@ from ri2n_sdn.apps import watching
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.reported import Reported
-from ri2n_sdn.apps.watch import MAX_EVENTS, Facts, difference, snapshot
+from ri2n_sdn.apps.watch import Facts, snapshot
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
-from ri2n_sdn.client import Watch, merge, web_socket_of
+from ri2n_sdn.client import Watch, web_socket_of
+from ri2n_sdn.contract.state import MAX_EVENTS, difference, merge
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.jobs.model import Job, Policy

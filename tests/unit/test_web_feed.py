@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.client import MAX_EVENTS, web_socket_of
+from ri2n_sdn.client import web_socket_of
 from ri2n_sdn.contract.refusals import answer_of, refusal
+from ri2n_sdn.contract.state import MAX_EVENTS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web import feed as feed_module
 from ri2n_sdn.web.feed import Feed
@@ -205,7 +206,7 @@ def test_entries_of_another_form_leave_the_others_alone() -> None:
 
 
 def test_a_silent_controller_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_SILENT_S", 0.05)
+    monkeypatch.setattr(feed_module, "SILENT_S", 0.05)
 
     async def play(
         request: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -226,7 +227,7 @@ def test_a_silent_controller_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_asked_of_a_controller_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes requests, and would carry them out when whoever asked has long given up."""
-    monkeypatch.setattr(feed_module, "_SILENT_S", 0.05)
+    monkeypatch.setattr(feed_module, "SILENT_S", 0.05)
     asked: list[str] = []
 
     async def play(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.client import merge
+from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui import (
     banner,

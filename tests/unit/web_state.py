@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ri2n_sdn.client import merge
 from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web.auth import hash_of
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.history import History

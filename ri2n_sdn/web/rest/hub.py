@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ri2n_sdn.contract.queue import BoundedQueue
+from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.rest.problem import ProblemError
 
-__all__ = ["MAX_CLIENTS", "MAX_CLIENTS_OF_ONE", "Client", "Hub", "difference"]
+__all__ = ["MAX_CLIENTS", "MAX_CLIENTS_OF_ONE", "Client", "Hub"]
 
 MAX_CLIENTS = 256
 """So many streams at once."""
@@ -58,16 +60,15 @@ class Client:
     events_only: bool = False
     last_event: int = 0
     ends: bool = False
-    _waiting: deque[bytes] = field(default_factory=deque)
-    _bytes: int = 0
+    _waiting: BoundedQueue = field(
+        default_factory=lambda: BoundedQueue(MAX_WAITING, MAX_WAITING_BYTES)
+    )
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, text: bytes) -> bool:
         """Have a message sent, and return whether there was room for it."""
-        if len(self._waiting) >= MAX_WAITING or self._bytes + len(text) > MAX_WAITING_BYTES:
+        if not self._waiting.put(text):
             return False
-        self._waiting.append(text)
-        self._bytes += len(text)
         self._news.set()
         return True
 
@@ -87,10 +88,7 @@ class Client:
         self._news.clear()
         if self.ends:
             return None
-        text = b"".join(self._waiting)
-        self._waiting.clear()
-        self._bytes = 0
-        return text
+        return self._waiting.take_all()
 
 
 class Hub:
@@ -256,32 +254,6 @@ class Hub:
     def _forget(self) -> None:
         self._kept.clear()
         self._kept_bytes = 0
-
-
-def difference(before: State, after: State) -> dict[str, Any]:
-    """What `ri2n_sdn.client.merge` must change in `before` to get `after`.
-
-    Entries that are the same object are the same: a feed makes only new ones for what has changed.
-    """
-    changed: dict[str, Any] = {}
-    for part, now in after.items():
-        then = before.get(part)
-        if now is then:
-            continue
-        if part == "events":
-            last = then[-1]["seq"] if then else 0
-            new: Any = [event for event in now if event["seq"] > last]
-        else:
-            then = then or {}
-            new = {
-                key: value
-                for key, value in now.items()
-                if then.get(key) is not value and then.get(key) != value
-            }
-            new |= dict.fromkeys(then.keys() - now.keys())
-        if new:
-            changed[part] = new
-    return changed
 
 
 def _wanted(parts: frozenset[str] | None, part: str) -> bool:
