@@ -32,6 +32,7 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching, counters_of
 from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
@@ -226,7 +227,7 @@ class LocalApi:
             return {"ok": True, **answer}
         except (BadInput, NotAvailable) as error:
             # The text may repeat parts of the request, which may hold any character.
-            text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
+            text = printable(str(error), None)
             if not web or speaker is not None:
                 note(text[:300])
             return {"ok": False, "error": text}

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
-from typing import Any, get_args
+from typing import Any
 
 from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.slot_groups import slots_in_force
+from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.model import Fabric
-from ri2n_sdn.pipeline.dphash import HashBuild
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, Verdict, decider, pair_verdict
 from ri2n_sdn.pipeline.explain import explain as explain_flow
 
@@ -185,10 +185,9 @@ def _question(asked: object) -> _Question:
     if None not in addresses and len({ip_address(str(text)).version for text in addresses}) > 1:
         raise BadInput(f"flow: {addresses[0]} and {addresses[1]}: one is IPv4, the other IPv6")
     build, datapath = asked.get("hash", "portable"), asked.get("datapath")
-    if build not in get_args(HashBuild):
-        raise BadInput(f"flow.hash: must be one of {', '.join(get_args(HashBuild))}")
-    if datapath not in (None, "netdev", "system"):
-        raise BadInput("flow.datapath: must be netdev or system")
+    one_of(build, HASH_BUILDS, "flow.hash")
+    if datapath is not None:
+        one_of(datapath, DATAPATHS, "flow.datapath")
     sport, dport = asked.get("sport", 0), asked.get("dport", 0)
     return _Question(asked["protocol"], sport, dport, addresses[0], addresses[1], build, datapath)
 

@@ -12,20 +12,18 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ri2n_sdn.apps.web_socket import check_role
+from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
+from ri2n_sdn.contract.names import token_name, user_name
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.text import shown, user_name
 from ri2n_sdn.store.rows import Change, Put, Remove, State, TokenRow
 
-__all__ = ["MAX_DAYS", "MAX_TOKENS", "Tokens"]
+__all__ = ["MAX_TOKENS", "Tokens"]
 
 MAX_TOKENS = 1000
 """At most so many tokens are kept."""
 
-MAX_DAYS = 3650
-"""A token that ends is good for so many days at most."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
 _DAY_S = 86_400.0
 _KEYS = {"op", "as", "name", "role", "user", "days", "hash"}
@@ -98,7 +96,7 @@ class Tokens:
 
     def remove(self, request: dict[str, Any]) -> dict[str, Any]:
         """Remove the token called `name`. Raises BadInput when there is none, NotAvailable."""
-        name = _name(request.get("name"))
+        name = token_name(request.get("name"))
         with self._lock:
             row = self._rows().get(name)
             if row is None:
@@ -116,7 +114,7 @@ def _row(request: dict[str, Any], now_s: float) -> TokenRow:
     """The token that a request describes. Raises BadInput."""
     for key in request.keys() - _KEYS:
         raise BadInput(f"unknown key {shown(key)}")
-    name, role = _name(request.get("name")), check_role(request.get("role"))
+    name, role = token_name(request.get("name")), one_of(request.get("role"), ROLES, "role")
     user, days, digest = request.get("user"), request.get("days"), request.get("hash")
     if user is not None:
         user = user_name(user) if isinstance(user, str) else ""
@@ -124,22 +122,13 @@ def _row(request: dict[str, Any], now_s: float) -> TokenRow:
         raise BadInput("user: must be the name of a user")
     if user is None and role == "user":
         raise BadInput("user: is missing; a token with the role user is for the jobs of one user")
-    if days is not None and (type(days) is not int or not 1 <= days <= MAX_DAYS):
-        raise BadInput(f"days: must be 1 to {MAX_DAYS}")
+    if days is not None and (type(days) is not int or not 1 <= days <= MAX_TOKEN_DAYS):
+        raise BadInput(f"days: must be 1 to {MAX_TOKEN_DAYS}")
     if not isinstance(digest, str) or not _HASH.match(digest):
         raise BadInput("hash: must be the SHA-256 of the token, 64 hexadecimal digits")
     return TokenRow(
         name, digest, role, user, now_s, None if days is None else now_s + days * _DAY_S
     )
-
-
-def _name(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.match(name):
-        raise BadInput(
-            f"name: {shown(name)} must be 1 to 64 letters, digits and ._@- and begin with a letter "
-            "or digit"
-        )
-    return name
 
 
 def _listed(row: TokenRow) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.limits import MAX_UID
+from ri2n_sdn.contract.names import user_name
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.jobs.text import shown, user_name
 
-__all__ = ["OWN", "READING", "ROLES", "Speaker", "check_role", "give_to_group", "speaker_of"]
-
-ROLES = ("viewer", "user", "admin")
-"""A role may do all that the ones before it may."""
+__all__ = ["OWN", "READING", "Speaker", "give_to_group", "speaker_of"]
 
 READING = frozenset(
     {
@@ -33,9 +33,6 @@ READING = frozenset(
 
 OWN = frozenset({"job_begin", "job_end", "job_move", "reserve_add", "reserve_remove"})
 """The operations that the role `user` has as well, on what is the user's own."""
-
-MAX_UID = 2**32 - 2
-"""The highest uid; the kernel uses the next number for "none"."""
 
 # In place of the uid of a user whom this machine does not know, and of who may only look.
 _NOBODYS_UID = -1
@@ -83,14 +80,7 @@ def speaker_of(request: dict[str, Any]) -> Speaker:
         raise BadInput("as.user: must be the name of a user")
     if uid is not None and (type(uid) is not int or not 0 <= uid <= MAX_UID):
         raise BadInput(f"as.uid: must be 0 to {MAX_UID}, or null")
-    return Speaker(user_name(user, "as.user"), uid, check_role(said["role"], "as.role"))
-
-
-def check_role(role: object, where: str = "role") -> str:
-    """A role. Raises BadInput, which begins with `where`."""
-    if not isinstance(role, str) or role not in ROLES:
-        raise BadInput(f"{where}: must be one of {', '.join(ROLES)}")
-    return role
+    return Speaker(user_name(user, "as.user"), uid, one_of(said["role"], ROLES, "as.role"))
 
 
 def give_to_group(path: Path, group: str) -> None:

@@ -5,47 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.model import KINDS, SOURCES, Job, Policy, Reservation
-from ri2n_sdn.jobs.text import (
+from ri2n_sdn.contract.choices import KINDS, SOURCES, one_of
+from ri2n_sdn.contract.limits import (
+    MAX_DSCP,
+    MAX_HOSTS,
+    MAX_NAMES,
     MAX_RATE_BPS,
+    MAX_SERVICES,
+    MAX_TABLES,
     MAX_TIME_S,
-    host_name,
-    job_id,
-    parse_service,
-    path_name,
-    rate_text,
-    service_text,
-    shown,
-    time_text,
-    user_name,
+    MAX_UID,
 )
+from ri2n_sdn.contract.names import host_name, job_id, path_name, user_name
+from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.units import exact_rate, time_text
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
+from ri2n_sdn.jobs.text import parse_service, service_text
 
-__all__ = [
-    "MAX_HOSTS",
-    "MAX_NAMES",
-    "MAX_SERVICES",
-    "MAX_TABLES",
-    "MAX_UID",
-    "check_job",
-    "check_policy",
-    "check_reservation",
-]
-
-MAX_HOSTS = 1024
-"""The largest number of hosts of a job."""
-
-MAX_NAMES = 64
-"""The largest number of names in a path table."""
-
-MAX_TABLES = 16
-"""The largest number of path tables of a job."""
-
-MAX_SERVICES = 64
-"""The largest number of services of an isolated job."""
-
-MAX_UID = 2**32 - 2
-"""The highest uid. The number above it means "no user" to the kernel."""
+__all__ = ["check_job", "check_policy", "check_reservation"]
 
 
 def check_job(job: Job) -> None:
@@ -56,8 +34,7 @@ def check_job(job: Job) -> None:
         raise BadInput(f"uid: {shown(job.uid)} must be from 0 to {MAX_UID}")
     _check_hosts(job.hosts)
     _check_times(job.begin_s, job.end_s)
-    if job.source not in SOURCES:
-        raise BadInput(f"source: {shown(job.source)} must be one of {', '.join(SOURCES)}")
+    one_of(job.source, SOURCES, "source")
     check_policy(job.policy)
 
 
@@ -71,22 +48,23 @@ def check_reservation(reservation: Reservation) -> None:
     check_policy(reservation.policy)
     low, high = reservation.rate_bps, reservation.policy.max_rate_bps
     if low is not None and high is not None and low > high:
-        raise BadInput(f"rate_bps: {rate_text(low)} is above max_rate_bps {rate_text(high)}")
+        raise BadInput(f"rate_bps: {exact_rate(low)} is above max_rate_bps {exact_rate(high)}")
     if reservation.policy.kind == "shared" and low is None and not reservation.policy.wants_lanes:
         raise BadInput("policy: a reservation needs paths of its own or a rate, not shared alone")
 
 
 def check_policy(policy: Policy) -> None:
     """Raise BadInput, with one line that begins with the key, when a policy cannot be right."""
-    if policy.kind not in KINDS:
-        raise BadInput(f"policy: {shown(policy.kind)} must be one of {', '.join(KINDS)}")
+    one_of(policy.kind, KINDS, "policy")
     if len(policy.tables) > MAX_TABLES:
         raise BadInput(f"tables: there are more than {MAX_TABLES}")
     seen: set[int | None] = set()
     for table in policy.tables:
         key = "paths" if table.dscp is None else "tables"
-        if table.dscp is not None and not 0 <= table.dscp <= 63:
-            raise BadInput(f"tables: a DSCP is a number from 0 to 63, not {shown(table.dscp)}")
+        if table.dscp is not None and not 0 <= table.dscp <= MAX_DSCP:
+            raise BadInput(
+                f"tables: a DSCP is a number from 0 to {MAX_DSCP}, not {shown(table.dscp)}"
+            )
         if table.dscp in seen:
             what = "the default table" if table.dscp is None else f"DSCP {table.dscp}"
             raise BadInput(f"{key}: {what} is there twice")
@@ -111,7 +89,7 @@ def check_policy(policy: Policy) -> None:
     _check_rate("max_rate_bps", policy.max_rate_bps)
     low, high = policy.min_rate_bps, policy.max_rate_bps
     if low is not None and high is not None and low > high:
-        raise BadInput(f"min_rate_bps: {rate_text(low)} is above max_rate_bps {rate_text(high)}")
+        raise BadInput(f"min_rate_bps: {exact_rate(low)} is above max_rate_bps {exact_rate(high)}")
 
 
 def _check_hosts(hosts: Sequence[str]) -> None:
