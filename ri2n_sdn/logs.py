@@ -13,6 +13,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+from ri2n_sdn.contract.bucket import TokenBucket
+from ri2n_sdn.contract.printing import printable
+
 __all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "end_log", "log_lines"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -45,20 +48,11 @@ _Key = tuple[_Place, str | None]
 class _Budget:
     """How much one template may still say, and how many of its records were left out."""
 
-    def __init__(self, record: logging.LogRecord, now_s: float) -> None:
+    def __init__(self, record: logging.LogRecord) -> None:
         self.name, self.level = record.name, record.levelname
-        self.tokens, self.filled_s = float(MAX_BURST), now_s
+        self.bucket = TokenBucket(REFILL_PER_S, MAX_BURST)
         self.left_out = 0
         self.example = ""
-
-    def take(self, now_s: float) -> bool:
-        """Whether one more line may be written."""
-        grown = self.tokens + (now_s - self.filled_s) * REFILL_PER_S
-        self.tokens, self.filled_s = min(float(MAX_BURST), grown), now_s
-        if self.tokens < 1.0:
-            return False
-        self.tokens -= 1.0
-        return True
 
 
 class LogLines(logging.Handler):
@@ -89,8 +83,8 @@ class LogLines(logging.Handler):
         """Write a record, or count it as left out. Nothing is raised."""
         try:
             now_s = self._clock()
-            budget = self._budget(record, now_s)
-            if not budget.take(now_s):
+            budget = self._budget(record)
+            if not budget.bucket.take(now_s):
                 budget.left_out += 1
                 if budget.left_out == 1:  # an example; to make all the texts would be work for all
                     budget.example = _printable(_message(record))
@@ -131,7 +125,7 @@ class LogLines(logging.Handler):
         finally:
             self.release()
 
-    def _budget(self, record: logging.LogRecord, now_s: float) -> _Budget:
+    def _budget(self, record: logging.LogRecord) -> _Budget:
         """The budget of a record's template, at its place in the code: some templates are "%s".
 
         Where a place has very many templates, they share one, which has None in place of a text.
@@ -144,7 +138,7 @@ class LogLines(logging.Handler):
         if budget is None:
             while len(self._budgets) >= MAX_TEMPLATES:
                 self._forget_oldest()
-            budget = self._budgets[key] = _Budget(record, now_s)
+            budget = self._budgets[key] = _Budget(record)
             self._of_place[place] += 1
         self._budgets.move_to_end(key)
         return budget
@@ -280,6 +274,4 @@ def _printable(text: str) -> str:
     """A text on one line, of bounded length, with all that is not printable as escapes."""
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}... ({len(text) - MAX_TEXT} characters more)"
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return printable(text, None)

@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 
 from ri2n_lab.cli.bench_common import JsonFile, KernelOption, Repeat, Seed, measure, runner
-from ri2n_sdn.cli.common import rate_text, split_list
+from ri2n_sdn.cli.common import split_list
+from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 
@@ -210,7 +211,7 @@ def parallel_table(report: Report) -> Table:
         table.add_row(
             *(line["part"], line["method"], " ".join(filter(None, what))),
             *(size_text(line["size_bytes"]), str(line["streams"])),
-            rate_text(line.get("goodput_bps")),
+            table_rate(line.get("goodput_bps")),
             *(_figure(line, name) for name in ("speedup", "of_tcps")),
             line.get("why_not") or _more(line) + _others(line, FIGURES[line["part"]]),
         )

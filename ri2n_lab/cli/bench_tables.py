@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from ri2n_sdn.cli.common import rate_text
-
 if TYPE_CHECKING:
     from ri2n_lab.bench.context import Report
     from ri2n_lab.bench.figure import Figure
+
+from ri2n_sdn.contract.units import table_rate
 
 __all__ = [
     "MEDIAN",
@@ -78,7 +78,7 @@ def fig4_table(report: Report, pattern: str) -> Table:
 
     def clients(line: Json, rows: Sequence[Json]) -> str:
         last = rows[-1]["clients"]
-        return ", ".join(f"{host} {rate_text(seen['goodput_bps'])}" for host, seen in last.items())
+        return ", ".join(f"{host} {table_rate(seen['goodput_bps'])}" for host, seen in last.items())
 
     def share(line: Json, rows: Sequence[Json]) -> str:
         paper = paper_share(line["topology"], line["strategy"])

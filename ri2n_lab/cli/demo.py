@@ -15,16 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_lab.cli.demo_web import DemoWeb
-from ri2n_sdn.cli.common import (
-    JsonOption,
-    console,
-    note,
-    print_json,
-    rate_text,
-    terminate_as_interrupt,
-)
+from ri2n_sdn.cli.common import JsonOption, console, note, print_json, terminate_as_interrupt
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.shipped import find_topology
 
@@ -210,15 +204,15 @@ def _table(
         rates = row["clients"]
         table.add_row(
             strategy + (" ..." if strategy == running else ""),
-            *(rate_text(rates[client]) for client in clients),
-            rate_text(sum(rates.values())),
+            *(table_rate(rates[client]) for client in clients),
+            table_rate(sum(rates.values())),
             f"{row['total_of_optimum']:.0%}",
             f"{row['worst_share']:.0%}",
             style=style,
         )
-    fair = [rate_text(optimum.fair_bps[client]) for client in clients]
+    fair = [table_rate(optimum.fair_bps[client]) for client in clients]
     table.add_row(
-        "(fair optimum)", *fair, rate_text(optimum.total_bps), "100%", "100%", style="dim"
+        "(fair optimum)", *fair, table_rate(optimum.total_bps), "100%", "100%", style="dim"
     )
     hint = (
         "while a strategy runs, the figures are what arrives on the wire; then they are the "

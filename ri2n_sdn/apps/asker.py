@@ -8,8 +8,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.jobs.text import shown
 
 __all__ = ["ROOT", "Asker", "asker_of"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ri2n_sdn.apps.web_socket import OWN, READING
-from ri2n_sdn.jobs.text import shown
+from ri2n_sdn.contract.printing import shown
 
 __all__ = ["MAX_DONE", "MAX_REFUSED", "Audit"]
 

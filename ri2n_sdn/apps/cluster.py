@@ -25,8 +25,8 @@ from ri2n_sdn.apps.remembered import Remembered
 from ri2n_sdn.apps.rivals import Hello, Rivals
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
-from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.apps.wakes import Wakes
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import (

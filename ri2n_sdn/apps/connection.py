@@ -30,6 +30,7 @@ from ri2n_sdn.apps.openflow import (
     set_expendable,
 )
 from ri2n_sdn.apps.silence import Silence
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
 from ri2n_sdn.pipeline.layout import GUEST_PORTS, PLAIN_PORT, WIRE_PORT
 
@@ -247,7 +248,7 @@ class ConnectionApp(OSKenApp):
                 channel, channel.address, f"{channel.address}: refused, {fault}", "bad name"
             )
             return
-        version = identity.printable(body.sw_desc)
+        version = printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
         candidate.control_port = channel.reached_at_port
         candidate.taps = taps
@@ -544,6 +545,4 @@ def _port(raw: Any, whose: str) -> Port | None:
         if isinstance(prop, parser.OFPPortDescPropEthernet):
             speed_bps = int(prop.curr_speed) * 1000
     up = not raw.state & ofp.OFPPS_LINK_DOWN and not raw.config & ofp.OFPPC_PORT_DOWN
-    return Port(
-        raw.port_no, identity.printable(raw.name, _MAX_NIC_NAME), str(raw.hw_addr), up, speed_bps
-    )
+    return Port(raw.port_no, printable(raw.name, _MAX_NIC_NAME), str(raw.hw_addr), up, speed_bps)

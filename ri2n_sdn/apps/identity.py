@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 from ri2n_sdn.apps.cluster import Member
-from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.contract.names import is_host_name
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.pipeline.plan import restoring_cookies
 
 __all__ = [
@@ -14,19 +14,17 @@ __all__ = [
     "claims",
     "name_fault",
     "own_fault",
-    "printable",
     "refusal",
     "was_here",
 ]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 _SHOWN = 64
 _OTHER_MAC = "give one of the two another MAC address and run host-up there"
 
 
 def name_fault(name: str) -> str | None:
     """Why a name cannot be a host's, and what to do; None when it can."""
-    if _NAME.match(name):
+    if is_host_name(name):
         return None
     return f"its name {name[:_SHOWN]!a} is not valid: choose another with host-up --name"
 

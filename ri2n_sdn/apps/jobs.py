@@ -20,7 +20,7 @@ from ri2n_sdn.apps.declared_rows import Reading
 from ri2n_sdn.apps.job_addresses import announcements
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.patience import MUTE_S, await_most
-from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.errors import BadInput, Ri2nError
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.assign import assign

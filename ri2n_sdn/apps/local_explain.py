@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from ipaddress import ip_address
-from typing import Any, get_args
+from typing import Any
 
 from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.slot_groups import slots_in_force
+from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric
-from ri2n_sdn.pipeline.dphash import HashBuild
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, Verdict, decider, pair_verdict
 from ri2n_sdn.pipeline.explain import explain as explain_flow
 
@@ -182,10 +182,9 @@ def _question(asked: object) -> _Question:
     if None not in addresses and len({ip_address(str(text)).version for text in addresses}) > 1:
         raise refusal("address_families", "flow", one=addresses[0], other=addresses[1])
     build, datapath = asked.get("hash", "portable"), asked.get("datapath")
-    if build not in get_args(HashBuild):
-        raise refusal("not_one_of", "flow.hash", choices=list(get_args(HashBuild)))
-    if datapath not in (None, "netdev", "system"):
-        raise refusal("not_one_of", "flow.datapath", choices=["netdev", "system"])
+    one_of(build, HASH_BUILDS, "flow.hash")
+    if datapath is not None:
+        one_of(datapath, DATAPATHS, "flow.datapath")
     sport, dport = asked.get("sport", 0), asked.get("dport", 0)
     return _Question(asked["protocol"], sport, dport, addresses[0], addresses[1], build, datapath)
 

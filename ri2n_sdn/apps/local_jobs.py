@@ -22,6 +22,7 @@ from ri2n_sdn.apps.local_policies import (
     show_policy,
     spelled_out,
 )
+from ri2n_sdn.contract.names import job_id
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
@@ -32,7 +33,6 @@ from ri2n_sdn.jobs.lanes import lane_text
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.moves import Move, move_of
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
-from ri2n_sdn.jobs.text import job_id
 from ri2n_sdn.pipeline.job_plan import tables_of
 
 __all__ = ["job_operations"]

@@ -13,10 +13,12 @@ from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.contract.names import policy_name
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.declaration import read_order
 from ri2n_sdn.jobs.model import Policy
-from ri2n_sdn.jobs.text import policy_name, service_text, shown
+from ri2n_sdn.jobs.text import service_text
 
 __all__ = [
     "add_policy",

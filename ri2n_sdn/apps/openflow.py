@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 # isort: off
+from ri2n_sdn.contract.bucket import TokenBucket
 from ri2n_sdn.apps.os_ken_parts import PARSERS
 
 # isort: on
@@ -32,7 +33,6 @@ from os_ken.ofproto import ofproto_v1_5 as ofp
 from os_ken.ofproto import ofproto_v1_5_parser as parser
 
 from ri2n_sdn.apps import wellformed
-from ri2n_sdn.apps.budget import Budget
 from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.doorkeeper import Doorkeeper
 from ri2n_sdn.certificates import peer_end_s
@@ -219,8 +219,8 @@ class _Datapath(controller.Datapath):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._packet_ins = Budget(_PACKET_INS_PER_S, _PACKET_INS_BURST)
-        self._others = Budget(_OTHERS_PER_S, _OTHERS_BURST)
+        self._packet_ins = TokenBucket(_PACKET_INS_PER_S, _PACKET_INS_BURST)
+        self._others = TokenBucket(_OTHERS_PER_S, _OTHERS_BURST)
 
     def ri2n_admitted(self) -> None:
         """Note that it is known which host this is: its limits as a stranger end."""

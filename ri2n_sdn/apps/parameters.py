@@ -11,8 +11,8 @@ from typing import Any
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.jobs.text import shown
 from ri2n_sdn.weights.loop import LoopSettings
 from ri2n_sdn.weights.losses import LossSettings
 from ri2n_sdn.weights.strategies import STRATEGIES

@@ -15,7 +15,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed, placed_request, read_placed
-from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.placement import (
     MAX_CONNECTIONS,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ri2n_sdn.apps.texts import printable
+from ri2n_sdn.contract.printing import printable
 
 __all__ = ["ETH_RI2N", "MAX_RIVALS", "SILENT_S", "Hello", "Rivals"]
 

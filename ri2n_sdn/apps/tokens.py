@@ -12,20 +12,18 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ri2n_sdn.apps.web_socket import check_role
+from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
+from ri2n_sdn.contract.names import token_name, user_name
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.jobs.text import shown, user_name
 from ri2n_sdn.store.rows import Change, Put, Remove, State, TokenRow
 
-__all__ = ["MAX_DAYS", "MAX_TOKENS", "Tokens"]
+__all__ = ["MAX_TOKENS", "Tokens"]
 
 MAX_TOKENS = 1000
 """At most so many tokens are kept."""
 
-MAX_DAYS = 3650
-"""A token that ends is good for so many days at most."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
 _DAY_S = 86_400.0
 _KEYS = {"op", "as", "name", "role", "user", "days", "hash"}
@@ -98,7 +96,7 @@ class Tokens:
 
     def remove(self, request: dict[str, Any]) -> dict[str, Any]:
         """Remove the token called `name`. Raises BadInput when there is none, NotAvailable."""
-        name = _name(request.get("name"))
+        name = token_name(request.get("name"))
         with self._lock:
             row = self._rows().get(name)
             if row is None:
@@ -116,7 +114,7 @@ def _row(request: dict[str, Any], now_s: float) -> TokenRow:
     """The token that a request describes. Raises BadInput."""
     for key in request.keys() - _KEYS:
         raise refusal("unknown_key", name=shown(key))
-    name, role = _name(request.get("name")), check_role(request.get("role"))
+    name, role = token_name(request.get("name")), one_of(request.get("role"), ROLES, "role")
     user, days, digest = request.get("user"), request.get("days"), request.get("hash")
     if user is not None:
         user = user_name(user) if isinstance(user, str) else ""
@@ -124,19 +122,13 @@ def _row(request: dict[str, Any], now_s: float) -> TokenRow:
         raise refusal("not_user_name", "user")
     if user is None and role == "user":
         raise refusal("token_user_missing", "user")
-    if days is not None and (type(days) is not int or not 1 <= days <= MAX_DAYS):
-        raise refusal("out_of_range", "days", low=1, high=MAX_DAYS)
+    if days is not None and (type(days) is not int or not 1 <= days <= MAX_TOKEN_DAYS):
+        raise refusal("out_of_range", "days", low=1, high=MAX_TOKEN_DAYS)
     if not isinstance(digest, str) or not _HASH.match(digest):
         raise refusal("token_hash_form", "hash")
     return TokenRow(
         name, digest, role, user, now_s, None if days is None else now_s + days * _DAY_S
     )
-
-
-def _name(name: object) -> str:
-    if not isinstance(name, str) or not _NAME.match(name):
-        raise refusal("token_name_form", "name", value=shown(name))
-    return name
 
 
 def _listed(row: TokenRow) -> dict[str, Any]:

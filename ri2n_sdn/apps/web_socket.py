@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.limits import MAX_UID
+from ri2n_sdn.contract.names import user_name
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.jobs.text import shown, user_name
 
-__all__ = ["OWN", "READING", "ROLES", "Speaker", "check_role", "give_to_group", "speaker_of"]
-
-ROLES = ("viewer", "user", "admin")
-"""A role may do all that the ones before it may."""
+__all__ = ["OWN", "READING", "Speaker", "give_to_group", "speaker_of"]
 
 READING = frozenset(
     {
@@ -34,9 +34,6 @@ READING = frozenset(
 
 OWN = frozenset({"job_begin", "job_end", "job_move", "reserve_add", "reserve_remove"})
 """The operations that the role `user` has as well, on what is the user's own."""
-
-MAX_UID = 2**32 - 2
-"""The highest uid; the kernel uses the next number for "none"."""
 
 # In place of the uid of a user whom this machine does not know, and of who may only look.
 _NOBODYS_UID = -1
@@ -85,14 +82,7 @@ def speaker_of(request: dict[str, Any]) -> Speaker:
         raise refusal("not_user_name", "as.user")
     if uid is not None and (type(uid) is not int or not 0 <= uid <= MAX_UID):
         raise refusal("uid_out_of_range", "as.uid", high=MAX_UID)
-    return Speaker(user_name(user, "as.user"), uid, check_role(said["role"], "as.role"))
-
-
-def check_role(role: object, where: str = "role") -> str:
-    """A role. Raises BadInput, which begins with `where`."""
-    if not isinstance(role, str) or role not in ROLES:
-        raise refusal("not_one_of", where, choices=list(ROLES))
-    return role
+    return Speaker(user_name(user, "as.user"), uid, one_of(said["role"], ROLES, "as.role"))
 
 
 def give_to_group(path: Path, group: str) -> None:

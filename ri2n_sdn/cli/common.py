@@ -27,7 +27,6 @@ __all__ = [
     "note",
     "parse_listen",
     "print_json",
-    "rate_text",
     "run_guarded",
     "split_list",
     "terminate_as_interrupt",
@@ -81,16 +80,6 @@ def print_json(document: object) -> None:
 def note(text: str) -> None:
     """Print one line on stderr, so that stdout holds the answer alone."""
     print(text, file=sys.stderr)
-
-
-def rate_text(rate_bps: float | None) -> str:
-    """A rate for people, as `95.6 Mbit/s`; `-` when it is unknown."""
-    if rate_bps is None:
-        return "-"
-    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if rate_bps >= factor:
-            return f"{rate_bps / factor:.1f} {unit}"
-    return f"{rate_bps:.0f} bit/s"
 
 
 def check_number(value: float | None) -> float | None:

@@ -12,7 +12,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
@@ -24,6 +23,7 @@ from ri2n_sdn.cli.common import (
 )
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]

@@ -18,22 +18,20 @@ from ri2n_sdn.cli.common import (
     check_number,
     console,
     print_json,
-    rate_text,
 )
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import KINDS, one_of
+from ri2n_sdn.contract.names import policy_name
+from ri2n_sdn.contract.units import parse_rate, parse_time, table_rate, time_text
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.jobs.model import KINDS, PathTable
+from ri2n_sdn.jobs.model import PathTable
 from ri2n_sdn.jobs.text import (
     parse_dscp_table,
     parse_hosts,
     parse_paths,
-    parse_rate,
     parse_service,
-    parse_time,
-    policy_name,
     service_text,
-    time_text,
 )
 
 __all__ = [
@@ -332,8 +330,7 @@ def policy_of(
     max_rate: str | None,
 ) -> Json:
     """The keys of a policy for a request, from the options. Raises BadInput."""
-    if kind not in KINDS:
-        raise BadInput(f"--policy: unknown {kind!r}; choose from {', '.join(KINDS)}")
+    one_of(kind, KINDS, "--policy")
     by_dscp: list[PathTable] = [parse_dscp_table(text, "--table") for text in tables or ()]
     result: Json = {
         "policy": kind,
@@ -372,8 +369,8 @@ def policy_text(job: Json) -> str:
 def rates_text(job: Json) -> str:
     """A policy's rates for people; `-` when it has none."""
     least, most = job["min_rate_bps"], job["max_rate_bps"]
-    parts = [f"at least {rate_text(least)}"] if least is not None else []
-    parts += [f"at most {rate_text(most)}"] if most is not None else []
+    parts = [f"at least {table_rate(least)}"] if least is not None else []
+    parts += [f"at most {table_rate(most)}"] if most is not None else []
     return ", ".join(parts) or "-"
 
 

@@ -21,7 +21,7 @@ from ri2n_sdn.cli.job import (
 )
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.client import call
-from ri2n_sdn.jobs.text import policy_name
+from ri2n_sdn.contract.names import policy_name
 
 __all__ = ["app"]
 

@@ -8,13 +8,21 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json, rate_text
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
 from ri2n_sdn.cli.job import NamedOption, PathsOption, named_or_policy, user_and_uid
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import KINDS
+from ri2n_sdn.contract.units import (
+    parse_duration,
+    parse_rate,
+    parse_time,
+    table_rate,
+    time_text,
+)
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.model import KINDS
-from ri2n_sdn.jobs.text import parse_duration, parse_hosts, parse_rate, parse_time, time_text
+from ri2n_sdn.jobs.rights import parse_policies
+from ri2n_sdn.jobs.text import parse_hosts
 
 __all__ = ["reservations", "rights"]
 
@@ -85,7 +93,7 @@ def list_reservations(
     for heading in ("reservation", "user", "hosts", "rate", "from", "to"):
         shown.add_column(heading)
     for each in kept:
-        rate = rate_text(each["rate_bps"])
+        rate = table_rate(each["rate_bps"])
         times = (time_text(each["begin_s"]), time_text(each["end_s"]))
         shown.add_row(each["id"], each["user"], ", ".join(each["hosts"]), rate, *times)
     console().print(shown)
@@ -115,10 +123,7 @@ def set_right(
     lab: LabOption = None,
 ) -> None:
     """Say what a user may ask for. Only root may do so."""
-    kinds = [kind.strip() for kind in policies.split(",")]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise BadInput(f"--policies: unknown {kind!r}; choose from {', '.join(KINDS)}")
+    kinds = parse_policies(policies)
     right: Json = {"user": user, "policies": kinds, "max_hosts": max_hosts, "reserve": reserve}
     right["max_rate_bps"] = parse_rate(max_rate, "--max-rate") if max_rate is not None else None
     call(jobs_socket(socket, lab), "rights_set", right=right)
@@ -144,7 +149,7 @@ def list_rights(
         shown.add_row(
             each["user"],
             ", ".join(each["policies"]),
-            rate_text(each["max_rate_bps"]),
+            table_rate(each["max_rate_bps"]),
             str(each["max_hosts"] or "-"),
             "yes" if each["reserve"] else "no",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -10,13 +10,12 @@ from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, pr
 from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, one_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.problem import Problem, exit_code
-from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild
+from ri2n_sdn.pipeline.dphash import PROTOCOLS
 
 __all__ = ["explain", "status"]
-
-BUILDS: tuple[str, ...] = get_args(HashBuild)
 
 
 def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> int:
@@ -74,10 +73,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say which paths a pair of hosts has and, for a flow, which NIC it takes and why."""
-    if hash_build not in BUILDS:
-        raise BadInput(f"--hash: unknown {hash_build!r}; choose from {', '.join(BUILDS)}")
-    if datapath not in (None, "netdev", "system"):
-        raise BadInput(f"--datapath: unknown {datapath!r}; choose from netdev, system")
+    one_of(hash_build, HASH_BUILDS, "--hash")
+    if datapath is not None:
+        one_of(datapath, DATAPATHS, "--datapath")
     protocol = _protocol(proto)
     if protocol is None and (sport or dport or src_ip or dst_ip):
         raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")

@@ -12,12 +12,12 @@ from rich.table import Table
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, note, print_json
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.units import time_text
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.text import time_text
 
 __all__ = ["app"]
 
-ROLES = ["viewer", "user", "admin"]
 TOKEN_BYTES = 32
 
 app = typer.Typer(no_args_is_help=True, help="Tokens for REST and the GUI (`ri2n web`).")
@@ -42,8 +42,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print it. It is shown this once: the controller keeps only its hash."""
-    if role not in ROLES:
-        raise BadInput(f"--role: unknown {role!r}; choose from {', '.join(ROLES)}")
+    one_of(role, ROLES, "--role")
     if user is None and role == "user":
         raise BadInput("--user: is missing; a token with the role user is for one user's jobs")
     more: dict[str, Any] = {} if user is None else {"user": user}

@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.cli.views import STYLES
+from ri2n_sdn.contract.printing import printable
+from ri2n_sdn.contract.units import short_rate
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.problem import Problem, worst_first
 
@@ -177,17 +178,6 @@ def screen(looks: Looks, view: View, width: int, height: int | None) -> Renderab
     parts.append(_table(rows[first : first + count], view, width))
     parts.append(_foot(looks, view, len(rows), first, count, width))
     return Group(*parts)
-
-
-def short_rate(rate_bps: float | None) -> str:
-    """A rate in bit/s in at most six characters, as `95.6M`; `-` when it is unknown."""
-    if rate_bps is None:
-        return "-"
-    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        # Half a unit of the last digit is rounded up, so 999.96 M is 1.0 G.
-        if rate_bps >= factor * 0.99995:
-            return f"{rate_bps / factor:.1f}{unit}"
-    return f"{rate_bps:.0f}"
 
 
 # ---- rows

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ri2n_sdn.cli.common import rate_text
+from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.fabric.problem import Problem, worst_first
 
 __all__ = ["STYLES", "helper_table", "path_table", "status_view"]
@@ -63,9 +63,9 @@ def path_table(paths: list[Json], title: str | None = None) -> Table:
             _mark(path["alive"]),
             f"{path['share']:.3f}",
             str(path["slots"]),
-            rate_text(path.get("tx_bps")),
-            rate_text(path.get("rx_bps")),
-            rate_text(path.get("rate_bps")),
+            table_rate(path.get("tx_bps")),
+            table_rate(path.get("rx_bps")),
+            table_rate(path.get("rate_bps")),
         )
     return table
 
@@ -101,8 +101,8 @@ def helper_table(pairs: list[Json]) -> Table | None:
                 f"{path['link']}: {path['own']} -> {path['peer']}",
                 _mark(report["heard"]),
                 _mark(report["usable"]),
-                rate_text(report["rate_bps"]),
-                "all" if report["demand_bps"] is None else rate_text(report["demand_bps"]),
+                table_rate(report["rate_bps"]),
+                "all" if report["demand_bps"] is None else table_rate(report["demand_bps"]),
                 *(str(report[count]) for count in ("sent", "received", "lost", "repeated")),
                 *(f"{report[time] * 1000:.2f} ms" for time in ("skew_s", "rtt_s")),
             )
@@ -162,11 +162,11 @@ def _host_table(status: Json) -> Table:
                 *first,
                 str(nic["name"]),
                 str(nic["network"] or "?"),
-                rate_text(nic["speed_bps"]),
+                table_rate(nic["speed_bps"]),
                 _mark(nic["up"]),
                 _mark(nic["alive"]),
-                rate_text(nic["tx_bps"]),
-                rate_text(nic["rx_bps"]),
+                table_rate(nic["tx_bps"]),
+                table_rate(nic["rx_bps"]),
             )
             first = ("", "", "")
         if not host["nics"]:
@@ -205,8 +205,8 @@ def _pair_table(status: Json) -> RenderableType:
                 _mark(path["alive"]),
                 f"{path['share']:.3f}",
                 str(path["slots"]),
-                rate_text(path["tx_bps"]),
-                rate_text(path["rx_bps"]),
+                table_rate(path["tx_bps"]),
+                table_rate(path["rx_bps"]),
             )
             name = ""
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.wording import Subject, fill
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
@@ -82,6 +83,52 @@ REFUSALS: Mapping[str, Form] = {
     "not_program_name": Form(_BAD, "must be the name of a program"),
     "not_job_id": Form(_BAD, "must be the id of a job"),
     "not_policy_kinds": Form(_BAD, "must be a list of kinds of policies"),
+    # ---- Names, numbers and times, as people write them.
+    "name_form": Form(
+        _BAD, "{value} must be 1 to 64 letters, digits and {marks} and begin with a letter or digit"
+    ),
+    "host_not_name": Form(_BAD, "{value} is not the name of a host"),
+    "user_not_name": Form(_BAD, "{value} is not the name of a user"),
+    "policy_name_is_kind": Form(_BAD, "{name} is a kind of policies: choose another name"),
+    "path_name_form": Form(
+        _BAD, "{value} must be NETWORK, NETWORK/VLAN, vlan:VLAN, HOST:NIC or NIC"
+    ),
+    "vlan_too_high": Form(_BAD, "{value}: a VLAN is at most {high} (0 is untagged)"),
+    "rate_form": Form(_BAD, "{value} must be a number with k, M or G (bit/s), as 400M"),
+    "rate_not_whole": Form(_BAD, "{value} is no whole number of bit/s"),
+    "rate_too_high": Form(_BAD, "{value} must be from 1 bit/s to {most}"),
+    "rate_out_of_range": Form(_BAD, "{value} must be from 1 to {high} bit/s"),
+    "rate_above_most": Form(_BAD, "{low} is above max_rate_bps {high}"),
+    "duration_form": Form(_BAD, "{value} must be a number with s, m, h or d, as 2h"),
+    "time_form": Form(_BAD, "{value} must be a time as 2026-11-27T10:00 (UTC), or as +2h"),
+    "time_offset": Form(_BAD, "{value}: there is no offset {zone}"),
+    "time_out_of_range": Form(_BAD, "{value} is not between the years 1970 and 9999"),
+    "end_not_later": Form(_BAD, "{end} is not after the start {begin}"),
+    "table_form": Form(_BAD, "{value} must be DSCP=NAME,... as in 10=net2"),
+    "table_empty": Form(_BAD, "DSCP {dscp} names no paths"),
+    "dscp_form": Form(_BAD, "a DSCP is a number from 0 to {high}, not {value}"),
+    "service_form": Form(
+        _BAD,
+        "{value} must be ADDRESS/tcp/PORT or ADDRESS/udp/PORT, as 10.0.0.9/tcp/2049 or "
+        "[fd77::9]/tcp/2049",
+    ),
+    "service_not_address": Form(_BAD, "{value} is not an IP address"),
+    "service_brackets": Form(_BAD, "{value}: only an IPv6 address has brackets"),
+    "service_no_host": Form(_BAD, "{value} is no address of a host"),
+    "service_protocol": Form(_BAD, "the protocol is tcp or udp, not {value}"),
+    "service_port": Form(_BAD, "a port is a number from 1 to 65535, not {value}"),
+    "services_need_isolated": Form(_BAD, "policy {policy} has none (only policy isolated has)"),
+    "shared_has_no_paths": Form(
+        _BAD, "policy shared has no paths of its own (choose policy paths)"
+    ),
+    "paths_needs_paths": Form(_BAD, "policy paths must name at least one path"),
+    "reservation_of_nothing": Form(
+        _BAD, "a reservation needs paths of its own or a rate, not shared alone"
+    ),
+    "none_there": Form(_BAD, "there is none"),
+    "twice": Form(_BAD, "{what} is there twice"),
+    "too_many": Form(_BAD, "there are more than {most}"),
+    "too_many_names": Form(_BAD, "there are more than {most} names in a table"),
     # ---- Who asks.
     "as_not_here": Form(_BAD, "is for the socket of the web process alone"),
     "as_not_object": Form(_BAD, "must be an object with user, uid and role"),
@@ -144,7 +191,6 @@ REFUSALS: Mapping[str, Form] = {
     "no_such_host_of": Form(_GONE, "{name}: no such host; known are {known}"),
     "host_unknown": Form(_BAD, "no host {host}; known are {known}"),
     "host_not_there": Form(_BAD, "no host {host}"),
-    "host_not_name": Form(_BAD, "{value} is not the name of a host"),
     "same_host": Form(_BAD, "{host}: source and destination are the same host"),
     "host_connected": Form(_BAD, "{host}: is connected; run host-down on it first, or turn it off"),
     "host_just_connected": Form(_BAD, "{host}: has just connected; run host-down on it first"),
@@ -177,10 +223,6 @@ REFUSALS: Mapping[str, Form] = {
     "token_exists": Form(_CLASH, "there is a token {token} already"),
     "token_hash_exists": Form(_CLASH, "there is a token with this hash already"),
     "tokens_full": Form(_CLASH, "there are {most} tokens already"),
-    "token_name_form": Form(
-        _BAD,
-        "{value} must be 1 to 64 letters, digits and ._@- and begin with a letter or digit",
-    ),
     "token_user_missing": Form(
         _BAD, "is missing; a token with the role user is for the jobs of one user"
     ),
@@ -275,7 +317,7 @@ def answer_of(error: Ri2nError) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """A JSON value whose texts are printable."""
     if isinstance(value, str):
-        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value)
+        return printable(value, None)
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):

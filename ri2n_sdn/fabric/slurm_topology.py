@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 
+from ri2n_sdn.contract.names import is_host_name
+
 __all__ = ["SlurmSwitch", "SlurmTree", "slurm_tree", "write_conf", "write_yaml"]
 
 # What may stand in Slurm's files without a meaning of its own: names come from the network.
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}\Z")
 _SWITCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z")
 _DIGITS = re.compile(r"([0-9]+)")
 _NOTE_PAIRS = 4
@@ -69,7 +70,7 @@ def slurm_tree(
     leaves: dict[frozenset[str], list[str]] = {}
     for host in sorted(places, key=lambda host: (_in_order(host), host)):
         own = frozenset(places[host])
-        if not _NODE.match(host):
+        if not is_host_name(host):
             notes.append(f"host {host!a} is left out: Slurm cannot have a node of this name")
         elif not own:
             notes.append(f"host {host} is left out: none of its NICs is known to be in a network")

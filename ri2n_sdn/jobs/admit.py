@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ri2n_sdn.contract.units import time_text
 from ri2n_sdn.fabric.model import Fabric, Nic, Route, Routing
 from ri2n_sdn.jobs.assign import Assignment, assign
 from ri2n_sdn.jobs.lanes import LaneMap, order_of
 from ri2n_sdn.jobs.model import RESERVED, Job, Reservation
 from ri2n_sdn.jobs.reservations import at, soon
-from ri2n_sdn.jobs.text import time_text
 
 __all__ = ["MAX_LATER", "conflict"]
 

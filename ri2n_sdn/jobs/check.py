@@ -5,47 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.jobs.model import KINDS, SOURCES, Job, Policy, Reservation
-from ri2n_sdn.jobs.text import (
+from ri2n_sdn.contract.choices import KINDS, SOURCES, one_of
+from ri2n_sdn.contract.limits import (
+    MAX_DSCP,
+    MAX_HOSTS,
+    MAX_NAMES,
     MAX_RATE_BPS,
+    MAX_SERVICES,
+    MAX_TABLES,
     MAX_TIME_S,
-    host_name,
-    job_id,
-    parse_service,
-    path_name,
-    rate_text,
-    service_text,
-    shown,
-    time_text,
-    user_name,
+    MAX_UID,
 )
+from ri2n_sdn.contract.names import host_name, job_id, path_name, user_name
+from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.units import exact_rate, time_text
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
+from ri2n_sdn.jobs.text import parse_service, service_text
 
-__all__ = [
-    "MAX_HOSTS",
-    "MAX_NAMES",
-    "MAX_SERVICES",
-    "MAX_TABLES",
-    "MAX_UID",
-    "check_job",
-    "check_policy",
-    "check_reservation",
-]
-
-MAX_HOSTS = 1024
-"""The largest number of hosts of a job."""
-
-MAX_NAMES = 64
-"""The largest number of names in a path table."""
-
-MAX_TABLES = 16
-"""The largest number of path tables of a job."""
-
-MAX_SERVICES = 64
-"""The largest number of services of an isolated job."""
-
-MAX_UID = 2**32 - 2
-"""The highest uid. The number above it means "no user" to the kernel."""
+__all__ = ["check_job", "check_policy", "check_reservation"]
 
 
 def check_job(job: Job) -> None:
@@ -53,11 +31,10 @@ def check_job(job: Job) -> None:
     job_id(job.id)
     user_name(job.user)
     if not 0 <= job.uid <= MAX_UID:
-        raise BadInput(f"uid: {shown(job.uid)} must be from 0 to {MAX_UID}")
+        raise refusal("value_out_of_range", "uid", value=shown(job.uid), low=0, high=MAX_UID)
     _check_hosts(job.hosts)
     _check_times(job.begin_s, job.end_s)
-    if job.source not in SOURCES:
-        raise BadInput(f"source: {shown(job.source)} must be one of {', '.join(SOURCES)}")
+    one_of(job.source, SOURCES, "source")
     check_policy(job.policy)
 
 
@@ -71,69 +48,68 @@ def check_reservation(reservation: Reservation) -> None:
     check_policy(reservation.policy)
     low, high = reservation.rate_bps, reservation.policy.max_rate_bps
     if low is not None and high is not None and low > high:
-        raise BadInput(f"rate_bps: {rate_text(low)} is above max_rate_bps {rate_text(high)}")
+        raise refusal("rate_above_most", "rate_bps", low=exact_rate(low), high=exact_rate(high))
     if reservation.policy.kind == "shared" and low is None and not reservation.policy.wants_lanes:
-        raise BadInput("policy: a reservation needs paths of its own or a rate, not shared alone")
+        raise refusal("reservation_of_nothing", "policy")
 
 
 def check_policy(policy: Policy) -> None:
     """Raise BadInput, with one line that begins with the key, when a policy cannot be right."""
-    if policy.kind not in KINDS:
-        raise BadInput(f"policy: {shown(policy.kind)} must be one of {', '.join(KINDS)}")
+    one_of(policy.kind, KINDS, "policy")
     if len(policy.tables) > MAX_TABLES:
-        raise BadInput(f"tables: there are more than {MAX_TABLES}")
+        raise refusal("too_many", "tables", most=MAX_TABLES)
     seen: set[int | None] = set()
     for table in policy.tables:
         key = "paths" if table.dscp is None else "tables"
-        if table.dscp is not None and not 0 <= table.dscp <= 63:
-            raise BadInput(f"tables: a DSCP is a number from 0 to 63, not {shown(table.dscp)}")
+        if table.dscp is not None and not 0 <= table.dscp <= MAX_DSCP:
+            raise refusal("dscp_form", "tables", high=MAX_DSCP, value=shown(table.dscp))
         if table.dscp in seen:
             what = "the default table" if table.dscp is None else f"DSCP {table.dscp}"
-            raise BadInput(f"{key}: {what} is there twice")
+            raise refusal("twice", key, what=what)
         seen.add(table.dscp)
         if len(table.paths) > MAX_NAMES:
-            raise BadInput(f"{key}: there are more than {MAX_NAMES} names in a table")
+            raise refusal("too_many_names", key, most=MAX_NAMES)
         if table.dscp is not None and not table.paths:
-            raise BadInput(f"tables: DSCP {table.dscp} names no paths")
+            raise refusal("table_empty", "tables", dscp=table.dscp)
         for name in table.paths:
             path_name(name, key)
     if policy.kind == "shared" and policy.all_names:
-        raise BadInput("paths: policy shared has no paths of its own (choose policy paths)")
+        raise refusal("shared_has_no_paths", "paths")
     if policy.kind == "paths" and not policy.all_names:
-        raise BadInput("paths: policy paths must name at least one path")
+        raise refusal("paths_needs_paths", "paths")
     if policy.services and policy.kind != "isolated":
-        raise BadInput(f"services: policy {policy.kind} has none (only policy isolated has)")
+        raise refusal("services_need_isolated", "services", policy=policy.kind)
     if len(policy.services) > MAX_SERVICES:
-        raise BadInput(f"services: there are more than {MAX_SERVICES}")
+        raise refusal("too_many", "services", most=MAX_SERVICES)
     for service in policy.services:
         parse_service(service_text(service), "services")
     _check_rate("min_rate_bps", policy.min_rate_bps)
     _check_rate("max_rate_bps", policy.max_rate_bps)
     low, high = policy.min_rate_bps, policy.max_rate_bps
     if low is not None and high is not None and low > high:
-        raise BadInput(f"min_rate_bps: {rate_text(low)} is above max_rate_bps {rate_text(high)}")
+        raise refusal("rate_above_most", "min_rate_bps", low=exact_rate(low), high=exact_rate(high))
 
 
 def _check_hosts(hosts: Sequence[str]) -> None:
     if not hosts:
-        raise BadInput("hosts: there is none")
+        raise refusal("none_there", "hosts")
     if len(hosts) > MAX_HOSTS:
-        raise BadInput(f"hosts: there are more than {MAX_HOSTS}")
+        raise refusal("too_many", "hosts", most=MAX_HOSTS)
     for name in hosts:
         host_name(name)
     if len(set(hosts)) < len(hosts):
         twice = next(name for place, name in enumerate(hosts) if name in hosts[:place])
-        raise BadInput(f"hosts: {twice} is there twice")
+        raise refusal("twice", "hosts", what=twice)
 
 
 def _check_times(begin_s: float, end_s: float | None) -> None:
     for key, time_s in (("begin_s", begin_s), ("end_s", end_s)):
         if time_s is not None and not (math.isfinite(time_s) and 0 <= time_s <= MAX_TIME_S):
-            raise BadInput(f"{key}: {shown(time_s)} is not between the years 1970 and 9999")
+            raise refusal("time_out_of_range", key, value=shown(time_s))
     if end_s is not None and end_s <= begin_s:
-        raise BadInput(f"end_s: {time_text(end_s)} is not after the start {time_text(begin_s)}")
+        raise refusal("end_not_later", "end_s", end=time_text(end_s), begin=time_text(begin_s))
 
 
 def _check_rate(key: str, rate_bps: int | None) -> None:
     if rate_bps is not None and not 0 < rate_bps <= MAX_RATE_BPS:
-        raise BadInput(f"{key}: {shown(rate_bps)} must be from 1 to {MAX_RATE_BPS} bit/s")
+        raise refusal("rate_out_of_range", key, value=shown(rate_bps), high=MAX_RATE_BPS)

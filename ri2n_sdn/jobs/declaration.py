@@ -12,12 +12,15 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import Field, ValidationError
 
+from ri2n_sdn.contract.limits import MAX_CLASS
+from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, Ri2nError
 from ri2n_sdn.fabric.yamlfile import StrictModel
 from ri2n_sdn.jobs.check import check_job
-from ri2n_sdn.jobs.model import MAX_CLASS, Job, PathTable, Policy
-from ri2n_sdn.jobs.text import job_id, parse_service, service_text, shown
+from ri2n_sdn.jobs.model import Job, PathTable, Policy
+from ri2n_sdn.jobs.text import parse_service, service_text
 
 __all__ = [
     "MAX_FAILURE",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.held import Held
 from ri2n_sdn.jobs.lanes import Lane, LaneMap, first_few
 from ri2n_sdn.jobs.model import RESERVED, Job
 from ri2n_sdn.jobs.needs import need_of
-from ri2n_sdn.jobs.text import shown
 
 __all__ = ["Earlier", "lanes_to_keep", "taken_over"]
 

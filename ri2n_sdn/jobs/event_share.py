@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ri2n_sdn.contract.bucket import TokenBucket
+
 __all__ = ["MAX_AT_ONCE", "EventShare"]
 
 MAX_AT_ONCE = 200
@@ -22,17 +24,14 @@ class EventShare:
     """
 
     def __init__(self) -> None:
-        self._used: dict[str, tuple[float, float]] = {}
+        self._shares: dict[str, TokenBucket] = {}
 
     def take(self, host: str, now_s: float) -> bool:
         """Whether an event of the host's is told now (`now_s` is on one clock, in seconds)."""
-        used, at_s = self._used.get(host, (0.0, now_s))
-        used = max(0.0, used - _PER_S * max(0.0, now_s - at_s))
-        told = used + 1 <= MAX_AT_ONCE
-        self._used[host] = used + told, now_s
-        return told
+        share = self._shares.setdefault(host, TokenBucket(_PER_S, MAX_AT_ONCE))
+        return share.take(now_s)
 
     def keep(self, hosts: Collection[str]) -> None:
         """Forget all hosts but these."""
-        for host in self._used.keys() - set(hosts):
-            del self._used[host]
+        for host in self._shares.keys() - set(hosts):
+            del self._shares[host]

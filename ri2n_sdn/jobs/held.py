@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ri2n_sdn.contract.units import time_text
 from ri2n_sdn.fabric.model import NicId, Path
 from ri2n_sdn.jobs.lanes import Lane, LaneMap, chosen, concerns, order_of
 from ri2n_sdn.jobs.model import Job
-from ri2n_sdn.jobs.text import time_text
 
 __all__ = ["Held", "Pair", "Refusal", "real"]
 

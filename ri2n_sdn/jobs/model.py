@@ -5,26 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 __all__ = [
-    "KINDS",
-    "MAX_CLASS",
     "RESERVED",
-    "SOURCES",
     "Job",
     "PathTable",
     "Policy",
     "Reservation",
     "Service",
 ]
-
-KINDS = ("shared", "paths", "exclusive", "isolated")
-"""The kinds of policies, from the one that asks for least to the one that asks for most."""
-
-SOURCES = ("host", "order")
-"""Who began a job: the job manager of its hosts, or the controller by an order."""
-
-MAX_CLASS = 63
-"""The highest class. A class is the number of a job on one host."""
-
 
 RESERVED = "@"
 """What the id of a reservation's job begins with (Reservation.as_job). No other id does."""

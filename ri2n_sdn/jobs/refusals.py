@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
+from ri2n_sdn.contract.units import exact_rate
 from ri2n_sdn.jobs.choose import Need, choose, host_rate_bps
 from ri2n_sdn.jobs.held import Held, Refusal, real
 from ri2n_sdn.jobs.lanes import Lane, chosen, order_of
 from ri2n_sdn.jobs.links import worst_link
 from ri2n_sdn.jobs.model import Job
 from ri2n_sdn.jobs.needs import keep_of, link_rates, nic_rates
-from ri2n_sdn.jobs.text import rate_text
 
 __all__ = ["refuse_lanes", "refuse_table"]
 
@@ -68,10 +68,10 @@ def _refuse_rate(held: Held, job: Job, need: Need) -> None:
         if free >= wanted:
             continue
         whole = host_rate_bps(link_rates(nics, {}), everything)
-        text = f"min_rate {rate_text(wanted)} is more than {host}"
+        text = f"min_rate {exact_rate(wanted)} is more than {host}"
         if whole < wanted or free == whole:
             names = f" in {', '.join(job.policy.all_names)}" if job.policy.names(None) else ""
-            raise Refusal(f"{text} can carry{names}: its links have {rate_text(whole)} there")
+            raise Refusal(f"{text} can carry{names}: its links have {exact_rate(whole)} there")
         blame = held.in_the_way(job, everything - need.candidates)
         sharing = [
             other.id
@@ -81,7 +81,7 @@ def _refuse_rate(held: Held, job: Job, need: Need) -> None:
         promised = host_rate_bps(link_rates(nics, {}), need.candidates) >= wanted
         if sharing and (promised or blame is None):
             blame = f"{held.until(min(sharing))} has the rest"
-        raise Refusal(f"{text} has free, {rate_text(free)}: {blame or 'no lane is free'}")
+        raise Refusal(f"{text} has free, {exact_rate(free)}: {blame or 'no lane is free'}")
 
 
 def _refuse_links(held: Held, job: Job, need: Need) -> None:
@@ -95,8 +95,8 @@ def _refuse_links(held: Held, job: Job, need: Need) -> None:
     if worst is None:
         return
     text = (
-        f"min_rate {rate_text(need.min_rate_bps)} is more than {worst.link} can carry: its rate is "
-        f"{rate_text(int(worst.rate_bps))}, and the job would send "
+        f"min_rate {exact_rate(need.min_rate_bps)} is more than {worst.link} can carry: its rate "
+        f"is {exact_rate(int(worst.rate_bps))}, and the job would send "
         f"{_short_rate(worst.load_bps(lanes, need.min_rate_bps))} over it"
     )
     # Other jobs are to blame when it would fit without them.
@@ -120,7 +120,7 @@ def _most(need: Need, candidates: frozenset[Lane]) -> frozenset[Lane]:
 def _short_rate(rate_bps: float) -> str:
     """A rate with four digits, rounded up, as it is compared with a lower one."""
     unit = 10 ** max(len(str(ceil(rate_bps))) - 4, 0)
-    return rate_text(ceil(rate_bps / unit) * unit)
+    return exact_rate(ceil(rate_bps / unit) * unit)
 
 
 def _could_have(held: Held, job: Job) -> frozenset[Lane]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ri2n_sdn.jobs.model import KINDS, Job, Policy, Reservation
+from ri2n_sdn.contract.choices import KINDS
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
 
 __all__ = ["at", "needed", "reservation_of", "soon"]
 

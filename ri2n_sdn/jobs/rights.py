@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ri2n_sdn.contract.choices import KINDS, Kind, one_of
+from ri2n_sdn.contract.limits import MAX_HOSTS, MAX_RATE_BPS
+from ri2n_sdn.contract.names import user_name
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.jobs.check import MAX_HOSTS
-from ri2n_sdn.jobs.model import KINDS, Job, Reservation
-from ri2n_sdn.jobs.text import MAX_RATE_BPS, rate_text, shown, user_name
+from ri2n_sdn.contract.units import exact_rate
+from ri2n_sdn.jobs.model import Job, Reservation
 
 __all__ = ["EVERYBODY", "Right", "allowed", "check_right", "parse_policies", "right_of"]
 
@@ -57,8 +59,8 @@ def allowed(rights: Iterable[Right], wanted: Job | Reservation) -> str | None:
     rate_bps = policy.min_rate_bps or 0
     if right.max_rate_bps is not None and rate_bps > right.max_rate_bps:
         return (
-            f"{title}: user {wanted.user} may have min_rate {rate_text(right.max_rate_bps)}, not "
-            f"{rate_text(rate_bps)}"
+            f"{title}: user {wanted.user} may have min_rate {exact_rate(right.max_rate_bps)}, not "
+            f"{exact_rate(rate_bps)}"
         )
     more = policy.kind != "shared" or policy.wants_lanes
     if more and right.max_hosts is not None and len(wanted.hosts) > right.max_hosts:
@@ -78,21 +80,17 @@ def right_of(rights: Iterable[Right], user: str, uid: int | None = None) -> Righ
     return Right(user, max_rate_bps=0)
 
 
-def parse_policies(text: str, where: str = "--policies") -> frozenset[str]:
+def parse_policies(text: str, where: str = "--policies") -> list[Kind]:
     """The kinds of policies in `shared,paths`. Raises BadInput, which begins with `where`."""
-    kinds = [kind.strip() for kind in text.split(",")]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise refusal("value_not_one_of", where, value=shown(kind), choices=list(KINDS))
-    return frozenset(kinds)
+    return [one_of(kind.strip(), KINDS, where) for kind in text.split(",")]
 
 
 def check_right(right: Right) -> None:
     """Raise BadInput, with one line that begins with the key, when a right cannot be right."""
     if right.user != EVERYBODY:
         user_name(right.user)
-    for kind in sorted(right.policies - set(KINDS)):
-        raise refusal("value_not_one_of", "policies", value=shown(kind), choices=list(KINDS))
+    for kind in sorted(right.policies):
+        one_of(kind, KINDS, "policies")
     if right.max_rate_bps is not None and not 0 <= right.max_rate_bps <= MAX_RATE_BPS:
         raise refusal(
             "value_out_of_range", "max_rate_bps", value=right.max_rate_bps, low=0, high=MAX_RATE_BPS

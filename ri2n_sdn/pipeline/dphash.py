@@ -22,13 +22,12 @@ instructions.
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal
 
+from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.errors import BadInput
 
-__all__ = ["PROTOCOLS", "HashBuild", "dp_hash", "five_tuple_hash", "slot_of"]
+__all__ = ["PROTOCOLS", "dp_hash", "five_tuple_hash", "slot_of"]
 
-HashBuild = Literal["portable", "sse42"]
 
 # IP protocol numbers by the names that users type. Only for these protocols does Open vSwitch hash
 # the ports (or the type and code of ICMP).

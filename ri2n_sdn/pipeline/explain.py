@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.fabric.model import Fabric, Path, PathKey
-from ri2n_sdn.pipeline.dphash import PROTOCOLS, HashBuild, slot_of
+from ri2n_sdn.pipeline.dphash import PROTOCOLS, slot_of
 from ri2n_sdn.pipeline.placement import server_of
 
 __all__ = [

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ri2n_sdn.addresses import is_loopback
+from ri2n_sdn.contract.choices import Role
 from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.web.settings import WebSettings
-from ri2n_sdn.web.who import Role, Who
+from ri2n_sdn.web.who import Who
 
 __all__ = ["ANONYMOUS", "Auth", "Denied", "hash_of", "new_token"]
 

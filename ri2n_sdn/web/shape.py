@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ri2n_sdn.web.who import ROLES
+from ri2n_sdn.contract.choices import KINDS, ROLES, SOURCES
+from ri2n_sdn.contract.limits import MAX_TIME_S
 
 __all__ = ["EMPTY", "PARTS", "checked"]
 
 MAX_NAME, MAX_TEXT = 512, 16_384
 """A name has so many characters at most, and any other text."""
-
-MAX_TIME_S = 253402300799.0
-"""The last second of the year 9999, in Unix seconds."""
 
 Form = Callable[[object], bool]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -133,7 +131,7 @@ def _record(**forms: Form) -> Form:
     return fits
 
 
-_kind: Form = ("shared", "paths", "exclusive", "isolated").__contains__
+_kind: Form = KINDS.__contains__
 
 _nic = _record(
     port=_whole,
@@ -170,7 +168,7 @@ _job = _record(
     hosts=_texts,
     begin_s=_time,
     end_s=_or_none(_time),
-    source=lambda value: value in ("host", "order"),
+    source=SOURCES.__contains__,
     state=_text,
     why=_text,
     failed=lambda value: (

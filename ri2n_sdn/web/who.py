@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-__all__ = ["ROLES", "Role", "Who"]
+from ri2n_sdn.contract.choices import ROLES, Role
 
-Role = Literal["viewer", "user", "admin"]
-"""A viewer changes nothing, a user acts on his own jobs and reservations, an admin does all."""
-
-ROLES: tuple[Role, ...] = get_args(Role)
-"""A role may do all that the ones before it may."""
+__all__ = ["Who"]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.client import call, web_socket_of
+from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.web.auth import hash_of
-from ri2n_sdn.web.who import ROLES
 from tests.waiting import LONG_S, wait_until
 
 from .web_process import WebProcess, web_process

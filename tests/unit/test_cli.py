@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.cli import controller, status
-from ri2n_sdn.cli.common import console, rate_text, run_guarded
+from ri2n_sdn.cli.common import console, run_guarded
 from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.views import helper_table, status_view
+from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 from ri2n_sdn.weights import strategies
@@ -307,7 +308,7 @@ def test_a_bug_stays_a_bug() -> None:
 
 def test_rates_for_people() -> None:
     rates = [None, 0, 999, 1500, 95.64e6, 10e9]
-    assert [rate_text(rate) for rate in rates] == [
+    assert [table_rate(rate) for rate in rates] == [
         *("-", "0 bit/s", "999 bit/s", "1.5 kbit/s", "95.6 Mbit/s", "10.0 Gbit/s"),
     ]
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.pipeline.dphash import HashBuild, dp_hash, five_tuple_hash, slot_of
+from ri2n_sdn.pipeline.dphash import dp_hash, five_tuple_hash, slot_of
 
 
 @pytest.mark.parametrize(

@@ -246,8 +246,11 @@ def test_an_address_that_is_not_known_is_asked_for(api: LocalApi) -> None:
         ({"protocol": 6, "dport": "80"}, "flow.dport: must be 0 to 65535"),
         ({"protocol": 6, "src_ip": "10.0.0"}, "flow.src_ip: '10.0.0' does not appear"),
         ({"protocol": 6, "src_ip": "10.0.0.1", "dst_ip": "fd00::1"}, "one is IPv4, the other IPv6"),
-        ({"protocol": 6, "hash": "md5"}, "flow.hash: must be one of portable, sse42"),
-        ({"protocol": 6, "datapath": "fast"}, "flow.datapath: must be one of netdev, system"),
+        ({"protocol": 6, "hash": "md5"}, "flow.hash: 'md5' must be one of portable, sse42"),
+        (
+            {"protocol": 6, "datapath": "fast"},
+            "flow.datapath: 'fast' must be one of netdev, system",
+        ),
     ],
 )
 def test_a_wrong_question_is_refused(api: LocalApi, flow: object, says: str) -> None:

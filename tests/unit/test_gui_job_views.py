@@ -126,7 +126,7 @@ def test_an_order_of_a_user_is_for_the_user_alone() -> None:
     ("change", "fault"),
     [
         ({"id": ""}, "Name: is missing"),
-        ({"id": "a b"}, "Name: must be"),
+        ({"id": "a b"}, "Name: 'a b' must be"),
         ({"hosts": " , "}, "Hosts: are missing"),
         ({"hosts": "A,A"}, "Hosts: 'A' is there twice"),
         ({"user": ""}, "User: is missing"),
@@ -158,12 +158,12 @@ def test_a_policy_of_a_form() -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"kind": "free"}, "Policy: must be one of shared, paths"),
+        ({"kind": "free"}, "Policy: 'free' must be one of shared, paths"),
         ({"kind": "paths"}, "Paths: are missing"),
         ({"tables": "64=n1"}, "Tables: each line must be DSCP=NAME"),
         ({"tables": "n1"}, "Tables: each line"),
         ({"min_rate": "fast"}, "At least: 'fast' must be"),
-        ({"max_rate": "0"}, "At most: '0' must be a whole number"),
+        ({"max_rate": "0"}, "At most: '0' must be from 1 bit/s to 1000000G"),
         ({"min_rate": "2G", "max_rate": "1G"}, "At least: is more than At most"),
     ],
 )

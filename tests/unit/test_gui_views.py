@@ -9,6 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps.parameters import PARAMETERS, list_parameters
+from ri2n_sdn.contract.units import (
+    duration_text,
+    number_text,
+    page_rate,
+    page_time,
+    percent_text,
+)
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.event_views import event_rows, hosts_in, problem_rows, severity_of
 from ri2n_sdn.web.gui.setting_views import (
@@ -35,17 +42,7 @@ from ri2n_sdn.web.gui.traffic_views import (
     thinned,
     worst_client,
 )
-from ri2n_sdn.web.gui.words import (
-    duration_text,
-    number_text,
-    parse_end,
-    parse_rate,
-    percent_text,
-    rate_input,
-    rate_text,
-    shortened,
-    time_text,
-)
+from ri2n_sdn.web.gui.words import rate_input, rate_of_field, shortened, time_of_field
 from ri2n_sdn.web.who import Who
 from ri2n_sdn.weights.strategies import STRATEGIES as OF_THE_CONTROLLER
 from tests.unit.fake_hosts import cluster_of
@@ -71,20 +68,20 @@ VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
     ],
 )
 def test_a_rate_has_three_digits(rate_bps: float | None, text: str) -> None:
-    assert rate_text(rate_bps) == text
+    assert page_rate(rate_bps) == text
 
 
 @given(st.integers(1, 10**12))
 def test_a_rate_is_read_as_it_was_written(rate_bps: int) -> None:
-    assert parse_rate(rate_input(rate_bps), "Rate") == rate_bps
+    assert rate_of_field(rate_input(rate_bps), "Rate") == rate_bps
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_rate_and_a_time_or_is_refused_in_one_line(text: str) -> None:
     for parse in (
-        lambda: parse_rate(text, "Rate"),
-        lambda: parse_end(text, NOW_S, "Ends"),
-        lambda: parse_end(f"+{text}", NOW_S, "Ends"),
+        lambda: rate_of_field(text, "Rate"),
+        lambda: time_of_field(text, NOW_S, "Ends"),
+        lambda: time_of_field(f"+{text}", NOW_S, "Ends"),
     ):
         try:
             assert parse() is None or parse() >= 0  # type: ignore[operator]
@@ -93,12 +90,12 @@ def test_any_text_is_a_rate_and_a_time_or_is_refused_in_one_line(text: str) -> N
 
 
 def test_times_and_durations() -> None:
-    assert time_text(0) == "1970-01-01 00:00:00 UTC" and time_text(None, "never") == "never"
-    assert time_text(1e300).startswith("9999-12-31")
-    assert parse_end("1970-01-01T01:00", 5.0, "Ends") == 3600
-    assert parse_end("1970-01-01T01:00+01:00", 5.0, "Ends") == 0
-    assert parse_end("1970-01-02T00:00Z", 5.0, "Ends") == 86400
-    assert [parse_end(text, 5.0, "Ends") for text in ("+2h", "3 d", "")] == [7205, 259205, None]
+    assert page_time(0) == "1970-01-01 00:00:00 UTC" and page_time(None, "never") == "never"
+    assert page_time(1e300).startswith("9999-12-31")
+    assert time_of_field("1970-01-01T01:00", 5.0, "Ends") == 3600
+    assert time_of_field("1970-01-01T01:00+01:00", 5.0, "Ends") == 0
+    assert time_of_field("1970-01-02T00:00Z", 5.0, "Ends") == 86400
+    assert [time_of_field(text, 5.0, "Ends") for text in ("+2h", "3 d", "")] == [7205, 259205, None]
     assert [duration_text(value) for value in (-1, 40, 65, 7500, 86400, 90061)] == [
         *("0 s", "40 s", "1 min 5 s", "2 h 5 min", "1 d", "1 d 1 h")
     ]
@@ -346,9 +343,9 @@ def test_tokens_are_listed_without_their_hashes() -> None:
 @pytest.mark.parametrize(
     ("form", "fault"),
     [
-        (("", "viewer", "", ""), "Name: must be"),
-        (("a b", "viewer", "", ""), "Name: must be"),
-        (("a", "root", "", ""), "Role: must be"),
+        (("", "viewer", "", ""), "Name: '' must be"),
+        (("a b", "viewer", "", ""), "Name: 'a b' must be"),
+        (("a", "root", "", ""), "Role: 'root' must be"),
         (("a", "user", "", ""), "User: is missing"),
         (("a", "admin", "", "0"), "Days: must be"),
         (("a", "admin", "", "9" * 40), "Days: must be"),

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from ri2n_sdn.apps import connection, identity
+from ri2n_sdn.apps import connection
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.openflow import DEAD_DISPATCHER, _names, ofp
+from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
@@ -348,15 +349,12 @@ def test_what_a_switch_says_of_itself_is_spelled_out(app: ConnectionApp) -> None
 
 @pytest.mark.parametrize("raw", [b"eth0\0\0", "eth0"])
 def test_plain_text_stays_as_it_is(raw: bytes | str) -> None:
-    assert identity.printable(raw) == "eth0"
+    assert printable(raw) == "eth0"
 
 
 def test_a_switch_that_describes_much_is_cut_short() -> None:
-    assert len(identity.printable(b"x" * 10_000)) == 255
-    assert (
-        identity.printable(b"\xff\xfe") == "\\ufffd\\ufffd"
-        or identity.printable(b"\xff\xfe") == "\ufffd\ufffd"
-    )
+    assert len(printable(b"x" * 10_000)) == 255
+    assert printable(b"\xff\xfe") == "\\ufffd\\ufffd" or printable(b"\xff\xfe") == "\ufffd\ufffd"
 
 
 def test_wiring_of_a_forgotten_host_goes_with_it(app: ConnectionApp) -> None:

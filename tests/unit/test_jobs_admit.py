@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ri2n_sdn.contract.units import time_text
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.assign import Assignment, assign
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.reservations import at, needed, reservation_of, soon
-from ri2n_sdn.jobs.text import time_text
 from tests.unit.job_cases import RATE_BPS, THREE, all_use, broken, fat, flat, job, job_uses, lanes
 
 NOW = 1000.0

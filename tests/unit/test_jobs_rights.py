@@ -82,7 +82,7 @@ def test_a_name_comes_before_a_uid_and_that_before_everybody() -> None:
 
 
 def test_wrong_rights_are_refused() -> None:
-    assert parse_policies("shared, paths") == {"shared", "paths"}
+    assert parse_policies("shared, paths") == ["shared", "paths"]
     for text in ("", "all", "shared,"):
         with pytest.raises(BadInput, match=r"--policies: '.*' must be one of shared, paths"):
             parse_policies(text)

@@ -127,7 +127,7 @@ def test_only_root_gives_names(api: LocalApi) -> None:
     ("words", "fault"),
     [
         (ADD, "there is a policy gold already"),
-        (("policy", "add", "new", "--policy", "mine"), "--policy: unknown 'mine'"),
+        (("policy", "add", "new", "--policy", "mine"), "--policy: 'mine' must be one of"),
         (("policy", "add", "new", "--policy", "paths"), "policy paths must name at least one"),
         (("policy", "add", "new", "--policy", "shared", "--paths", "net1"), "paths: policy shared"),
         (("policy", "add", "new", "--policy", "shared", "--min-rate", "fast"), "--min-rate"),

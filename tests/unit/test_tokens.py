@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import tokens as tokens_module
-from ri2n_sdn.apps.tokens import MAX_DAYS, Tokens
+from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.store.rows import Change, Put, State, TokenRow
 
@@ -95,14 +96,14 @@ def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"name": "x" * 65}, "name"),
         ({"name": "a\n"}, "name"),
         ({"name": None}, "name"),
-        ({"role": "root"}, "role: must be one of viewer, user, admin"),
+        ({"role": "root"}, "role: 'root' must be one of viewer, user, admin"),
         ({"role": None}, "role"),
         ({"role": "user"}, "user: is missing"),
         ({"user": ""}, "user"),
         ({"user": 5}, "user"),
         ({"user": "a b"}, "user"),
         ({"days": 0}, "days: must be 1 to 3650"),
-        ({"days": MAX_DAYS + 1}, "days"),
+        ({"days": MAX_TOKEN_DAYS + 1}, "days"),
         ({"days": True}, "days"),
         ({"days": "7"}, "days"),
         ({"hash": HASH[1:]}, "hash: must be the SHA-256"),

@@ -31,7 +31,7 @@ from rich.console import Console
 from ri2n_sdn.cli import top
 from ri2n_sdn.cli.top import Feed, keys_of
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
-from ri2n_sdn.cli.top_view import short_rate as short
+from ri2n_sdn.contract.units import short_rate as short
 from ri2n_sdn.errors import BadInput
 from tests.unit.commands import REPOSITORY, ri2n
 from tests.unit.test_cli_client import listener

@@ -27,7 +27,7 @@ from ri2n_sdn.apps.watch import Facts, snapshot
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, web_socket_of
 from ri2n_sdn.contract.state import MAX_EVENTS, difference, merge
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
@@ -322,7 +322,7 @@ def test_one_watcher_too_many_is_refused_and_counted(
     monkeypatch.setattr(watching, "_LIFE_S", LONG_S)
     watches = [Watch(path) for _ in range(MAX_WATCHERS)]
     try:
-        with pytest.raises(BadInput, match="8 watch already"):
+        with pytest.raises(NotAvailable, match="8 watch already"):
             Watch(path)
         assert api._cluster.counters["watchers_refused"] == 1
         watches.pop().close()
@@ -396,7 +396,7 @@ def test_a_failure_ends_the_streams_and_nothing_else(
             patch.setattr(watching, "problems_of", lambda cluster: 1 / 0)
             list(watch)
         assert api._cluster.counters["watch_errors"]
-        with pytest.raises(BadInput, match="internal error"):
+        with pytest.raises(NotAvailable, match="internal error"):
             Watch(path)
     with Watch(path) as again:
         assert next(again)["hosts"]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from ri2n_lab.cluster.sandbox import reserve_port
+from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web import auth as auth_module
 from ri2n_sdn.web import history as history_module
@@ -23,7 +24,7 @@ from ri2n_sdn.web.guard import MAX_BODY_BYTES, Guard
 from ri2n_sdn.web.history import EVERY_S, KEPT_S, History
 from ri2n_sdn.web.settings import WebSettings
 from ri2n_sdn.web.shape import checked
-from ri2n_sdn.web.who import ROLES, Who
+from ri2n_sdn.web.who import Who
 from tests.unit.commands import ri2n
 from tests.unit.web_app import bearer, run, serving
 from tests.unit.web_state import TOKENS, FakeFeed, cluster_state, token_document
@@ -502,7 +503,7 @@ def test_a_token_is_shown_once_and_only_its_hash_is_sent(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (["--role", "root"], "--role: unknown 'root'; choose from viewer, user, admin"),
+        (["--role", "root"], "--role: 'root' must be one of viewer, user, admin"),
         (["--role", "user"], "--user: is missing"),
         (["--role", "admin", "--days", "0"], "--days"),
         (["--role", "admin"], "no controller listens there"),

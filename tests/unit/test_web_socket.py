@@ -24,8 +24,9 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.apps.watching import Watcher
-from ri2n_sdn.apps.web_socket import OWN, READING, ROLES, Speaker, give_to_group, speaker_of
+from ri2n_sdn.apps.web_socket import OWN, READING, Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import call, web_socket_of
+from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of
 

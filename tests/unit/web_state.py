@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ri2n_sdn.contract.choices import Role
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web.auth import hash_of
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.history import History
-from ri2n_sdn.web.who import Role, Who
+from ri2n_sdn.web.who import Who
 
 __all__ = ["NOW_S", "TOKENS", "FakeFeed", "cluster_state", "token_document"]
 

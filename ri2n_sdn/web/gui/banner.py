@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ri2n_sdn.contract.units import counted, page_time
 from ri2n_sdn.web.gui.event_views import place_of
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.words import counted, time_text
 
 __all__ = ["MAX_SHOWN", "banner"]
 
@@ -54,7 +54,7 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
 
 def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> Markup:
     known = any(state.get(part) for part in ("hosts", "controller"))
-    old = f" You see how it was at {time_text(since_s)}." if known else ""
+    old = f" You see how it was at {page_time(since_s)}." if known else ""
     return _line(
         "bad",
         f"The controller is not reachable{': ' + why.rstrip('.') if why else ''}.{old}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
+from ri2n_sdn.contract.units import time_text
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.words import rate_input
 
@@ -61,7 +61,7 @@ def copyable(command: str) -> Markup:
 
 
 def _job_begin(job: Json) -> list[str]:
-    until = ["--until", _time(job["end_s"])] if job.get("end_s") is not None else []
+    until = ["--until", time_text(int(job["end_s"]))] if job.get("end_s") is not None else []
     plain = dict(job)
     if plain.get("policy") == "shared":
         del plain["policy"]  # It is the default of this command.
@@ -78,7 +78,12 @@ def _reserve_add(reservation: Json) -> list[str] | None:
     if reservation.get("policy", "exclusive") != "exclusive" or any(map(reservation.get, others)):
         return None
     plain = {key: value for key, value in reservation.items() if key != "policy"}
-    times = ["--begin", _time(reservation["begin_s"]), "--end", _time(reservation["end_s"])]
+    times = [
+        "--begin",
+        time_text(int(reservation["begin_s"])),
+        "--end",
+        time_text(int(reservation["end_s"])),
+    ]
     rate = _rate("--rate", reservation.get("rate_bps"))
     return ["reserve", "add", reservation["id"], *_between(plain), *times, *rate, *_policy(plain)]
 
@@ -145,10 +150,6 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
 
 def _rate(option: str, rate_bps: int | None) -> list[str]:
     return [] if rate_bps is None else [option, rate_input(rate_bps)]
-
-
-def _time(time_s: float) -> str:
-    return datetime.fromtimestamp(int(time_s), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _curl(name: str, value: object, url: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from ri2n_sdn.web.gui.words import time_text
+from ri2n_sdn.contract.units import page_time
 
 __all__ = [
     "SEVERITIES",
@@ -143,7 +143,7 @@ def event_row(event: Mapping[str, Any], state: Mapping[str, Any]) -> Row:
     severity = severity_of(text)
     return {
         "key": event["seq"],
-        "time": time_text(event["time_s"]),
+        "time": page_time(event["time_s"]),
         "severity": severity,
         "what": SEVERITIES[severity],
         "text": text,

@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ri2n_sdn.contract.units import page_rate
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.commands import copyable
 from ri2n_sdn.web.gui.markup import Markup, table, tag, text
 from ri2n_sdn.web.gui.scene import Nic
-from ri2n_sdn.web.gui.words import rate_text
 
 __all__ = ["PROTOCOLS", "answer_view", "nics_of", "only", "request_of"]
 
@@ -131,8 +131,8 @@ def _paths(answer: Mapping[str, Any]) -> Markup:
                 tag("td", f"{path['network']}{tree}"),
                 tag("td", "good" if path["alive"] else "dead", class_=f"said{dead}"),
                 tag("td", f"{path['share']:.0%}", class_="num"),
-                tag("td", rate_text(path["tx_bps"]), class_="num"),
-                tag("td", rate_text(path["rate_bps"]), class_="num"),
+                tag("td", page_rate(path["tx_bps"]), class_="num"),
+                tag("td", page_rate(path["rate_bps"]), class_="num"),
                 class_="chosen" if chosen else None,
             )
         )

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import Paint
 from ri2n_sdn.web.gui.scene import natural
-from ri2n_sdn.web.gui.words import counted, rate_text
 
 __all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", "table"]
 
@@ -95,7 +95,7 @@ def cells(state: Mapping[str, Any], names: Sequence[str]) -> Paint:
         shown[f"{row}-1"] = ["said bad" if dead else "said muted" if not there else "said", words]
         shown[f"{row}-2"] = ["num", f"{good} of {len(nics)}"]
         for column, rate_bps in zip((3, 4), sums, strict=True):
-            shown[f"{row}-{column}"] = ["num", rate_text(rate_bps if there else None)]
+            shown[f"{row}-{column}"] = ["num", page_rate(rate_bps if there else None)]
     return shown
 
 
@@ -135,7 +135,7 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
                 tag("td", words, class_=f"said {kind}".rstrip()),
                 tag("td", known["network"]),
                 tag("td", known["switch"] or "-"),
-                tag("td", rate_text(known["speed_bps"]), class_="num"),
+                tag("td", page_rate(known["speed_bps"]), class_="num"),
                 *(
                     tag("td", look[key][1], id=f"cell-{key}", class_="num")
                     for key in (f"nic-{number}-tx", f"nic-{number}-rx")
@@ -162,7 +162,7 @@ def rate_cells(state: Mapping[str, Any], name: str) -> Paint:
     nics = state.get("hosts", {}).get(name, {}).get("nics", {})
     rates = state.get("rates", {}).get(name, {})
     return {
-        f"nic-{number}-{side}": ["num", rate_text(rate_bps)]
+        f"nic-{number}-{side}": ["num", page_rate(rate_bps)]
         for number, nic in enumerate(sorted(nics, key=natural))
         for side, rate_bps in zip(("tx", "rx"), rates.get(nic, (None, None)), strict=True)
     }

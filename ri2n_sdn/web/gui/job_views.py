@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from ri2n_sdn.contract.choices import one_of
+from ri2n_sdn.contract.limits import MAX_DSCP
+from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.units import counted, duration_text, page_rate, page_time
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.scene import natural
-from ri2n_sdn.web.gui.words import (
-    counted,
-    duration_text,
-    parse_end,
-    parse_names,
-    parse_rate,
-    rate_text,
-    time_text,
-)
+from ri2n_sdn.web.gui.words import parse_names, rate_of_field, time_of_field
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -59,7 +55,6 @@ KINDS = {
 MAX_HOSTS_SHOWN = 4
 """A row names so many hosts. The details name all."""
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z")
 _DSCP = re.compile(r"([0-9]{1,2})=(.+)\Z")
 _ORDER = {"refused": 0, "waiting": 1}
 _EVERYBODY = "*"
@@ -166,7 +161,7 @@ def job_row(job: Mapping[str, Any], who: Who, now_s: float) -> Row:
         "hosts": _hosts_text(job["hosts"]),
         "paths": _lanes_text(job),
         "rates": rates_text(job),
-        "since": time_text(job["begin_s"]),
+        "since": page_time(job["begin_s"]),
         "until": _until_text(job["end_s"], now_s),
         "state": f"{job['state']}: {job['why']}" if job["why"] else job["state"],
         "bad": job["state"] != "installed",
@@ -190,8 +185,8 @@ def reservation_rows(
             "user": each["user"],
             "hosts": _hosts_text(each["hosts"]),
             "paths": policy_text(each),
-            "rates": rate_text(each["rate_bps"]) if each["rate_bps"] else rates_text(each),
-            "since": time_text(each["begin_s"]),
+            "rates": page_rate(each["rate_bps"]) if each["rate_bps"] else rates_text(each),
+            "since": page_time(each["begin_s"]),
             "until": _until_text(each["end_s"], now_s),
             "state": "holds its paths now" if each["begin_s"] <= now_s else "to come",
             "actions": "remove" if owns(who, each) else "",
@@ -209,8 +204,8 @@ def history_rows(jobs: Sequence[Mapping[str, Any]], search: str = "") -> list[Ro
             "user": job["user"],
             "hosts": _hosts_text(job["hosts"]),
             "paths": policy_text(job),
-            "since": time_text(job["begin_s"]),
-            "until": time_text(job["end_s"]),
+            "since": page_time(job["begin_s"]),
+            "until": page_time(job["end_s"]),
             "why": job["why"],
         }
         for job in jobs
@@ -245,7 +240,7 @@ def right_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
             "policies": ", ".join(kind for kind in KINDS if kind in right["policies"]) or "none",
             "rate": "no limit"
             if right["max_rate_bps"] is None
-            else rate_text(right["max_rate_bps"]),
+            else page_rate(right["max_rate_bps"]),
             "hosts": "no limit" if right["max_hosts"] is None else f"{right['max_hosts']:,}",
             "reserve": "yes" if right["reserve"] else "no",
             "actions": "change remove" if who.role == "admin" else "",
@@ -281,8 +276,8 @@ def policy_text(policy: Mapping[str, Any]) -> str:
 def rates_text(policy: Mapping[str, Any]) -> str:
     """A policy's rates for people; `-` when it has none."""
     least, most = policy["min_rate_bps"], policy["max_rate_bps"]
-    parts = [f"at least {rate_text(least)}"] if least is not None else []
-    parts += [f"at most {rate_text(most)}"] if most is not None else []
+    parts = [f"at least {page_rate(least)}"] if least is not None else []
+    parts += [f"at most {page_rate(most)}"] if most is not None else []
     return ", ".join(parts) or "-"
 
 
@@ -303,7 +298,7 @@ def order_request(
     job: Json = {"id": _id(form.id), "hosts": _hosts(form.hosts), "user": _user(form.user, who)}
     job["uid"] = _uid(form.uid, job["user"], who, uid_of)
     job |= policy_request(policy)
-    end_s = parse_end(form.until, now_s, "Ends")
+    end_s = time_of_field(form.until, now_s, "Ends")
     if end_s is not None:
         if end_s <= now_s:
             raise BadInput("Ends: must be later than now")
@@ -318,8 +313,8 @@ def move_request(policy: PolicyForm) -> Json:
 
 def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now_s: float) -> Json:
     """The `reservation` of an operation `reserve_add`. Raises BadInput."""
-    begin_s = now_s if not form.begin.strip() else parse_end(form.begin, now_s, "Begins")
-    end_s = parse_end(form.until, now_s, "Ends")
+    begin_s = now_s if not form.begin.strip() else time_of_field(form.begin, now_s, "Begins")
+    end_s = time_of_field(form.until, now_s, "Ends")
     if end_s is None:
         raise BadInput("Ends: is missing; a reservation ends, as at +2h")
     if begin_s is not None and end_s <= max(begin_s, now_s):
@@ -332,7 +327,7 @@ def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now
         "end_s": end_s,
         **policy_request(policy),
     }
-    rate_bps = parse_rate(form.rate, "Rate")
+    rate_bps = rate_of_field(form.rate, "Rate")
     if rate_bps is not None:
         wanted["rate_bps"] = rate_bps
     return wanted
@@ -342,8 +337,7 @@ def policy_request(form: PolicyForm) -> Json:
     """The keys of a request that say which policy. Raises BadInput with the field's name."""
     if form.named:
         return {"named": form.named}
-    if form.kind not in KINDS:
-        raise BadInput(f"Policy: must be one of {', '.join(KINDS)}")
+    one_of(form.kind, KINDS, "Policy")
     paths = parse_names(form.paths, "Paths")
     tables = [_table(line) for line in form.tables.splitlines() if line.strip()]
     if form.kind == "paths" and not paths and not tables:
@@ -353,8 +347,8 @@ def policy_request(form: PolicyForm) -> Json:
         "paths": paths,
         "tables": tables,
         "services": parse_names(form.services, "Services"),
-        "min_rate_bps": parse_rate(form.min_rate, "At least"),
-        "max_rate_bps": parse_rate(form.max_rate, "At most"),
+        "min_rate_bps": rate_of_field(form.min_rate, "At least"),
+        "max_rate_bps": rate_of_field(form.max_rate, "At most"),
     }
     least, most = result["min_rate_bps"], result["max_rate_bps"]
     if least is not None and most is not None and least > most:
@@ -374,7 +368,7 @@ def right_request(form: RightForm) -> Json:
     return {
         "user": user,
         "policies": [kind for kind in KINDS if kind in form.policies],
-        "max_rate_bps": 0 if rate == "0" else parse_rate(rate, "Highest rate"),
+        "max_rate_bps": 0 if rate == "0" else rate_of_field(rate, "Highest rate"),
         "max_hosts": int(hosts) if hosts else None,
         "reserve": form.reserve,
     }
@@ -382,8 +376,10 @@ def right_request(form: RightForm) -> Json:
 
 def _table(line: str) -> Json:
     found = _DSCP.match("".join(line.split()))
-    if not found or int(found[1]) > 63:
-        raise BadInput("Tables: each line must be DSCP=NAME,... as 10=net2, with a DSCP up to 63")
+    if not found or int(found[1]) > MAX_DSCP:
+        raise BadInput(
+            f"Tables: each line must be DSCP=NAME,... as 10=net2, with a DSCP up to {MAX_DSCP}"
+        )
     return {"dscp": int(found[1]), "paths": parse_names(found[2], "Tables")}
 
 
@@ -391,11 +387,7 @@ def _id(text: str) -> str:
     text = text.strip()
     if not text:
         raise BadInput("Name: is missing")
-    if not _ID.match(text):
-        raise BadInput(
-            "Name: must be 1 to 64 letters, digits and ._:- and begin with a letter or digit"
-        )
-    return text
+    return job_id(text, "Name")
 
 
 def _hosts(text: str) -> list[str]:
@@ -462,4 +454,4 @@ def _until_text(end_s: float | None, now_s: float) -> str:
         return "is over"
     # Minutes are enough: what changes each second is sent each second.
     left = duration_text(left_s // 60 * 60) if left_s >= 60 else "less than 1 min"
-    return f"{time_text(end_s)} (in {left})"
+    return f"{page_time(end_s)} (in {left})"

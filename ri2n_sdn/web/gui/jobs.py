@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from ri2n_sdn.contract.units import page_time
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.dialogs import (
     change,
@@ -49,7 +50,7 @@ from ri2n_sdn.web.gui.job_views import (
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
-from ri2n_sdn.web.gui.words import rate_input, time_text, times_hint
+from ri2n_sdn.web.gui.words import rate_input, times_hint
 
 __all__ = ["build"]
 
@@ -306,14 +307,14 @@ class _Page:
             ("User", f"{job['user']} (uid {job['uid']})"),
             ("Policy", policy_text(job)),
             ("Lanes", ", ".join(job["lanes"]) or "none of its own"),
-            ("From", time_text(job["begin_s"])),
-            ("Until", time_text(job["end_s"], "somebody ends it")),
+            ("From", page_time(job["begin_s"])),
+            ("Until", page_time(job["end_s"], "somebody ends it")),
             ("Begun by", "an order" if job["source"] == "order" else "its hosts"),
             ("Hosts", ", ".join(_host_text(job, host) for host in job["hosts"])),
         ]
         if job["moved"]:
             moved = job["moved"]
-            facts.append(("Moved", f"by {moved['by']} at {time_text(moved['at_s'])}"))
+            facts.append(("Moved", f"by {moved['by']} at {page_time(moved['at_s'])}"))
         with information(f"Job {key}") as dialog:
             rows = (text(tag("dt", name, class_="muted"), tag("dd", said)) for name, said in facts)
             html(tag("dl", *rows))
@@ -347,7 +348,7 @@ class _Page:
         async def submit() -> str:
             made = wanted()
             await change(session, "reserve_add", reservation=made)
-            return f"Reserved: {made['id']}, until {time_text(made['end_s'])}"
+            return f"Reserved: {made['id']}, until {page_time(made['end_s'])}"
 
         with form(
             "Reserve paths",

@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from ri2n_sdn.contract.units import counted
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.drawing import Drawing, legend, run
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
@@ -16,7 +17,6 @@ from ri2n_sdn.web.gui.picture import Paint, changes
 from ri2n_sdn.web.gui.scene import Nic, natural
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.tree_views import NO_TREE, cables_of, said_of, tree_choices
-from ri2n_sdn.web.gui.words import counted
 
 __all__ = ["build"]
 

@@ -6,8 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
+from ri2n_sdn.contract.names import token_name
+from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.words import counted, number_text, parse_rate, rate_text, time_text
+from ri2n_sdn.web.gui.words import rate_of_field
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -34,7 +38,6 @@ STRATEGIES = {
 """What each strategy does, in one sentence."""
 
 _RATE = "bit/s"
-_TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SET_BY = re.compile(r"(?P<what>.+?) is (?P<value>\S+): (?P<who>\S+) has set it\Z")
 _MOVED_BY = re.compile(r"(?P<what>job \S+ of \S+): (?P<who>\S+) has moved it(?P<value> back)?\Z")
 _ENDED_BY = re.compile(r"(?P<what>job \S+ of \S+) has ended: (?P<who>\S+) has ended it\Z")
@@ -89,7 +92,7 @@ def parameter_value(parameter: Parameter, text: str) -> int | float | str:
         if text not in parameter["choices"]:
             raise BadInput(f"{name}: must be one of {', '.join(parameter['choices'])}")
         return text
-    if parameter["unit"] == _RATE and (rate_bps := parse_rate(text, name)) is not None:
+    if parameter["unit"] == _RATE and (rate_bps := rate_of_field(text, name)) is not None:
         text = str(rate_bps)
     typed = text.strip().replace(",", "")
     what = "a whole number" if kind == "integer" else "a number"
@@ -119,7 +122,7 @@ def token_rows(
                 "id": name,
                 "role": token["role"],
                 "user": token["user"] or "-",
-                "expires": "has expired" if over else time_text(expires_s, "never"),
+                "expires": "has expired" if over else page_time(expires_s, "never"),
                 "own": name == who.name,
                 "bad": over,
                 "actions": "remove" if who.role == "admin" else "",
@@ -130,21 +133,18 @@ def token_rows(
 
 def token_request(name: str, role: str, user: str, days: str) -> dict[str, Any]:
     """The arguments of an operation `token_add` but for the hash. Raises BadInput."""
-    name, user, days = name.strip(), user.strip(), days.strip()
-    if not _TOKEN_NAME.match(name):
-        raise BadInput(
-            "Name: must be 1 to 64 letters, digits and ._@- and begin with a letter or digit"
-        )
-    if role not in ("viewer", "user", "admin"):
-        raise BadInput("Role: must be one of viewer, user, admin")
+    name, user, days = token_name(name.strip(), "Name"), user.strip(), days.strip()
+    one_of(role, ROLES, "Role")
     if role == "user" and not user:
         raise BadInput("User: is missing; a token with the role user is for the jobs of one user")
     wanted: dict[str, Any] = {"name": name, "role": role}
     if user:
         wanted["user"] = user
     if days:
-        if not (days.isascii() and days.isdigit() and 1 <= int(days[:6]) <= 3650):
-            raise BadInput("Days: must be a whole number from 1 to 3650, or empty for no end")
+        if not (days.isascii() and days.isdigit() and 1 <= int(days[:6]) <= MAX_TOKEN_DAYS):
+            raise BadInput(
+                f"Days: must be a whole number from 1 to {MAX_TOKEN_DAYS}, or empty for no end"
+            )
         wanted["days"] = int(days)
     return wanted
 
@@ -165,7 +165,7 @@ def audit_rows(events: Sequence[Mapping[str, Any]]) -> list[Row]:
         rows.append(
             {
                 "key": event["seq"],
-                "time": time_text(event["time_s"]),
+                "time": page_time(event["time_s"]),
                 "who": found["who"],
                 "what": what,
                 "result": "done",
@@ -180,7 +180,7 @@ def audit_entry_rows(entries: Sequence[Mapping[str, Any]], search: str = "") -> 
     rows = [
         {
             "key": entry["seq"],
-            "time": time_text(entry["time_s"]),
+            "time": page_time(entry["time_s"]),
             "who": f"{entry['user']} ({entry['role']}, {entry['via']})",
             "what": f"{entry['op']} {entry['what']}".strip(),
             "result": "done" if entry["ok"] else f"refused: {entry['error']}",
@@ -207,7 +207,7 @@ def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:
         "In charge": "no: " + controller["waits_because"]
         if controller.get("waits_because")
         else "yes",
-        "Running since": time_text(controller.get("started_s")),
+        "Running since": page_time(controller.get("started_s")),
         "Process": controller.get("pid", "-"),
         "Store": kept.get(store.get("kind", ""), "-")
         + (f"; {store['problem']}" if store.get("problem") else ""),
@@ -223,14 +223,14 @@ def _range(parameter: Parameter) -> str:
     if parameter["choices"]:
         return ", ".join(parameter["choices"])
     if parameter["unit"] == _RATE:
-        return f"{rate_text(parameter['min'])} to {rate_text(parameter['max'])}"
+        return f"{page_rate(parameter['min'])} to {page_rate(parameter['max'])}"
     text = f"{number_text(parameter['min'])} to {number_text(parameter['max'])}"
     return f"{text} {parameter['unit']}".strip()
 
 
 def _with_unit(value: object, parameter: Parameter) -> str:
     if parameter["unit"] == _RATE and isinstance(value, int | float):
-        return rate_text(value)
+        return page_rate(value)
     return f"{number_text(value)} {parameter['unit']}".strip()
 
 

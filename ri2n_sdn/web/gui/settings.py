@@ -10,6 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.gui.commands import command_of
@@ -29,7 +30,6 @@ from ri2n_sdn.web.gui.setting_views import (
     token_request,
     token_rows,
 )
-from ri2n_sdn.web.gui.words import number_text
 
 __all__ = ["build"]
 

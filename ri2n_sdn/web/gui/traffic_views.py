@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from ri2n_sdn.web.gui.words import counted, percent_text, rate_text, time_text
+from ri2n_sdn.contract.units import counted, page_rate, page_time, percent_text
 
 __all__ = [
     "HOST_SORTS",
@@ -97,8 +97,8 @@ def host_row(state: Mapping[str, Any], name: str) -> Row:
     return {
         "id": name,
         "id_href": f"/?{urlencode({'host': name})}",
-        "tx": rate_text(tx_bps) if there else "-",
-        "rx": rate_text(rx_bps) if there else "-",
+        "tx": page_rate(tx_bps) if there else "-",
+        "rx": page_rate(rx_bps) if there else "-",
         "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
         "nics": f"{works} of {len(nics)} work" if there else "away",
         "bad": not there or works < len(nics),
@@ -132,7 +132,7 @@ def _sums(nics: Mapping[str, Sequence[float]]) -> tuple[float, float]:
 
 def _larger(tx_bps: float, rx_bps: float) -> str:
     sends = tx_bps >= rx_bps
-    return f"{'sends' if sends else 'receives'} {rate_text(tx_bps if sends else rx_bps)}"
+    return f"{'sends' if sends else 'receives'} {page_rate(tx_bps if sends else rx_bps)}"
 
 
 # Pairs
@@ -162,7 +162,7 @@ def pair_rows(pairs: Sequence[Mapping[str, Any]]) -> list[Row]:
             "dst": pair["dst"],
             "src_href": f"/?{urlencode({'host': pair['src']})}",
             "dst_href": f"/?{urlencode({'host': pair['dst']})}",
-            "rate": rate_text(pair.get("tx_bps")),
+            "rate": page_rate(pair.get("tx_bps")),
             "shares": ", ".join(
                 f"{_way(path)} {percent_text(path['share'])}" for path in pair["paths"][:4]
             )
@@ -185,8 +185,8 @@ def path_rows(pair: Mapping[str, Any]) -> list[Row]:
             "network": path["network"] + (f", VLAN {path['vlan']}" if path["vlan"] else ""),
             "weight": f"{path['slots']:,} of {slots:,} slots",
             "share": percent_text(path["share"]),
-            "tx": rate_text(path["tx_bps"]),
-            "limit": rate_text(path["rate_bps"]),
+            "tx": page_rate(path["tx_bps"]),
+            "limit": page_rate(path["rate_bps"]),
             "alive": "works" if path["alive"] else "dead",
             "bad": not path["alive"],
         }
@@ -294,10 +294,10 @@ def chart_summary(what: str, times: Sequence[float], series: Lines) -> str:
         known = [value for value in values if value is not None]
         if known:
             parts.append(
-                f"{name} {rate_text(known[-1])} now, {rate_text(sum(known) / len(known))} on "
-                f"average, {rate_text(max(known))} at most"
+                f"{name} {page_rate(known[-1])} now, {page_rate(sum(known) / len(known))} on "
+                f"average, {page_rate(max(known))} at most"
             )
-    return f"{what} since {time_text(times[0])}: {'; '.join(parts) or 'nothing'}."
+    return f"{what} since {page_time(times[0])}: {'; '.join(parts) or 'nothing'}."
 
 
 def _chart(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ri2n_sdn.web.gui.words import counted
+from ri2n_sdn.contract.units import counted
 
 __all__ = ["NO_TREE", "cables_of", "said_of", "tree_choices"]
 

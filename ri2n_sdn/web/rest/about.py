@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.models import (
@@ -20,7 +21,7 @@ from ri2n_sdn.web.rest.models import (
     Ready,
 )
 from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
-from ri2n_sdn.web.who import ROLES, Who
+from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
 

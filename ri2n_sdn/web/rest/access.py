@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
+from ri2n_sdn.contract.choices import Role
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied
@@ -19,7 +20,7 @@ from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.rest.etag import known_already
 from ri2n_sdn.web.rest.limits import Buckets, address_of
 from ri2n_sdn.web.rest.problem import Fault, ProblemError
-from ri2n_sdn.web.who import Role, Who
+from ri2n_sdn.web.who import Who
 
 __all__ = ["Access", "cached", "entry_of"]
 

@@ -6,9 +6,23 @@ controller says, as it does to every client.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from ri2n_sdn.contract.choices import KINDS, Kind, Role, Source
+from ri2n_sdn.contract.limits import (
+    MAX_DSCP,
+    MAX_HOSTS,
+    MAX_NAMES,
+    MAX_RATE_BPS,
+    MAX_SERVICES,
+    MAX_TABLES,
+    MAX_TIME_S,
+    MAX_TOKEN_DAYS,
+    MAX_UID,
+)
+from ri2n_sdn.contract.names import HOST_NAME, JOB_ID, TOKEN_NAME, USER_NAME
 
 __all__ = [
     "EndedJob",
@@ -16,7 +30,6 @@ __all__ = [
     "JobDetails",
     "JobOrder",
     "JobPolicy",
-    "Kind",
     "Moved",
     "NamedPolicy",
     "NewPolicy",
@@ -34,20 +47,17 @@ __all__ = [
     "VlanRows",
 ]
 
-Kind = Literal["shared", "paths", "exclusive", "isolated"]
-
-MAX_UID = 2**32 - 2
-MAX_RATE_BPS = 10**15
-MAX_TIME_S = 253402300799.0
-
-_Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")]
-_User = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,63}\$?$")]
-_HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+_Id = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
+_User = Annotated[str, Field(pattern=f"^{USER_NAME}$")]
+_HostName = Annotated[str, Field(pattern=f"^{HOST_NAME}$")]
 _PathName = Annotated[str, Field(min_length=1, max_length=130)]
 _Rate = Annotated[int, Field(ge=1, le=MAX_RATE_BPS, description="bit/s on the wire, per host")]
 _Time = Annotated[float, Field(ge=0, le=MAX_TIME_S, allow_inf_nan=False, description="Unix time")]
 _Uid = Annotated[int, Field(ge=0, le=MAX_UID)]
-_Hosts = Annotated[list[_HostName], Field(min_length=1, max_length=1024)]
+_Hosts = Annotated[list[_HostName], Field(min_length=1, max_length=MAX_HOSTS)]
+
+
+_Services = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_SERVICES)]
 
 
 class _Body(BaseModel):
@@ -102,7 +112,7 @@ class Job(PolicyOf):
     hosts: list[str]
     begin_s: float
     end_s: float | None = Field(None, description="null: nobody knows yet")
-    source: Literal["host", "order"] = Field(description="who has begun it")
+    source: Source = Field(description="who has begun it")
     state: str = Field(description="`installed`, `waiting` or `refused`")
     why: str = Field(description="the reason for the state; empty when there is none")
     failed: dict[str, str] | list[str] | str | None = None
@@ -173,8 +183,8 @@ class NamedPolicy(PolicyOf):
 
 
 class _Table(_Body):
-    dscp: Annotated[int, Field(ge=0, le=63)]
-    paths: Annotated[list[_PathName], Field(min_length=1, max_length=64)]
+    dscp: Annotated[int, Field(ge=0, le=MAX_DSCP)]
+    paths: Annotated[list[_PathName], Field(min_length=1, max_length=MAX_NAMES)]
 
 
 class PolicyBody(_Body):
@@ -184,11 +194,9 @@ class PolicyBody(_Body):
 
     policy: Kind | None = None
     named: _Id | None = Field(None, description="the name of a policy, in place of the others")
-    paths: Annotated[list[_PathName], Field(max_length=64)] | None = None
-    tables: Annotated[list[_Table], Field(max_length=16)] | None = None
-    services: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (
-        None
-    )
+    paths: Annotated[list[_PathName], Field(max_length=MAX_NAMES)] | None = None
+    tables: Annotated[list[_Table], Field(max_length=MAX_TABLES)] | None = None
+    services: _Services | None = None
     min_rate_bps: _Rate | None = None
     max_rate_bps: _Rate | None = None
 
@@ -226,11 +234,11 @@ class RightBody(_Body):
 
     model_config = _example(policies=["shared", "exclusive"], reserve=True)
 
-    policies: Annotated[list[Kind], Field(max_length=4)]
+    policies: Annotated[list[Kind], Field(max_length=len(KINDS))]
     max_rate_bps: Annotated[int, Field(ge=0, le=MAX_RATE_BPS)] | None = Field(
         None, description="bit/s on the wire, per host; omitted: no limit"
     )
-    max_hosts: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+    max_hosts: Annotated[int, Field(ge=0, le=MAX_HOSTS)] | None = Field(
         None, description="of one job; omitted: no limit"
     )
     reserve: bool = Field(False, description="whether the user may make reservations")
@@ -243,11 +251,9 @@ class NewPolicy(_Body):
 
     name: _Id
     policy: Kind
-    paths: Annotated[list[_PathName], Field(max_length=64)] | None = None
-    tables: Annotated[list[_Table], Field(max_length=16)] | None = None
-    services: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] | None = (
-        None
-    )
+    paths: Annotated[list[_PathName], Field(max_length=MAX_NAMES)] | None = None
+    tables: Annotated[list[_Table], Field(max_length=MAX_TABLES)] | None = None
+    services: _Services | None = None
     min_rate_bps: _Rate | None = None
     max_rate_bps: _Rate | None = None
 
@@ -275,10 +281,10 @@ class TokenOrder(_Body):
 
     model_config = _example(name="grafana", role="viewer", days=90)
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
-    role: Literal["viewer", "user", "admin"]
+    name: Annotated[str, Field(pattern=f"^{TOKEN_NAME}$")]
+    role: Role
     user: _User | None = Field(None, description="whose jobs it is for; needed by the role `user`")
-    days: Annotated[int, Field(ge=1, le=3650)] | None = Field(
+    days: Annotated[int, Field(ge=1, le=MAX_TOKEN_DAYS)] | None = Field(
         None, description="it is good for so long; omitted: until it is removed"
     )
 

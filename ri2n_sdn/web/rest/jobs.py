@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ri2n_sdn.contract.names import HOST_NAME, JOB_ID
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
@@ -31,7 +32,7 @@ __all__ = ["router"]
 _POLICY = ("policy", "paths", "tables", "services", "min_rate_bps", "max_rate_bps")
 _ENDED_MOST = 1000
 # The key of a job whose id another job has too ends with the name of a host.
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}(@[A-Za-z0-9_.-]{1,64})?\Z")
+_ID = re.compile(rf"{JOB_ID}(@{HOST_NAME})?\Z")
 
 User = Annotated[str | None, Query(max_length=65, description="of this user")]
 AtHost = Annotated[str | None, Query(max_length=64, description="at this host")]

@@ -10,23 +10,17 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ri2n_sdn.addresses import crowd_of
+from ri2n_sdn.contract.bucket import TokenBucket
 from ri2n_sdn.web.rest.problem import answer
 
 __all__ = ["MAX_BUCKETS", "AddressLimit", "Buckets", "address_of"]
 
 MAX_BUCKETS = 4096
 """So many are remembered, those that were used last."""
-
-
-@dataclass
-class _Bucket:
-    left: float
-    at_s: float
 
 
 class Buckets:
@@ -41,7 +35,7 @@ class Buckets:
     ) -> None:
         """`per_s` requests a second in the long run, and `burst` at once. `most` are kept."""
         self._per_s, self._burst, self._clock, self._most = per_s, burst, clock, most
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
         self.refused = 0
         """How many requests found their bucket empty."""
 
@@ -51,17 +45,14 @@ class Buckets:
     def wait_s(self, name: str) -> int:
         """Take one request out of a bucket: 0, or after how many seconds there is one again."""
         now_s = self._clock()
-        bucket = self._buckets.pop(name, None) or _Bucket(self._burst, now_s)
-        passed_s = max(0.0, now_s - bucket.at_s)
-        bucket.left, bucket.at_s = min(self._burst, bucket.left + passed_s * self._per_s), now_s
+        bucket = self._buckets.pop(name, None) or TokenBucket(self._per_s, self._burst)
         self._buckets[name] = bucket
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
-        if bucket.left >= 1.0:
-            bucket.left -= 1.0
+        if bucket.take(now_s):
             return 0
         self.refused += 1
-        return max(1, math.ceil((1.0 - bucket.left) / self._per_s))
+        return max(1, math.ceil(bucket.missing_s()))
 
 
 class AddressLimit:

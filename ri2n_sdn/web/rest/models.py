@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from ri2n_sdn.contract.choices import Role
+
 __all__ = [
     "AuditEntry",
     "Cable",
@@ -344,7 +346,7 @@ class Token(BaseModel):
     """A token, without its text, which nobody has but its owner."""
 
     name: str
-    role: Literal["viewer", "user", "admin"]
+    role: Role
     user: str | None = Field(None, description="whose jobs it is for")
     created_s: float = Field(description="Unix time")
     expires_s: float | None = Field(None, description="Unix time; null: never")
@@ -360,7 +362,7 @@ class Me(BaseModel):
     """Who asks."""
 
     name: str = Field(description="the token's name, or `anonymous`")
-    role: Literal["viewer", "user", "admin"]
+    role: Role
     user: str | None = None
     may: list[str] = Field(description="the roles whose rights the asker has")
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from ri2n_sdn.contract.printing import cut, printable
 from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.web.auth import Denied
 
@@ -246,8 +247,7 @@ def _where(place: Sequence[object]) -> str:
 
 def _shown(text: str) -> str:
     """A text of somebody else's: ASCII, and cut when it is long."""
-    plain = ascii(text)[1:-1]
-    return plain if len(plain) <= 80 else f"{plain[:77]}..."
+    return cut(ascii(text)[1:-1], 80)
 
 
 def _safe(fault: Fault) -> Fault:
@@ -255,5 +255,4 @@ def _safe(fault: Fault) -> Fault:
 
 
 def _line(text: str) -> str:
-    safe = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return safe if len(safe) <= _MAX_TEXT else f"{safe[: _MAX_TEXT - 3]}..."
+    return cut(printable(text, None), _MAX_TEXT)

@@ -1,16 +1,16 @@
-"""How many messages a second one connection may send without being asked."""
+"""A token bucket: what limits a rate and lets bursts through."""
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["Budget"]
+__all__ = ["TokenBucket"]
 
 
-class Budget:
-    """A token bucket: `rate_per_s` messages a second, at most `burst` at once; full at first.
+class TokenBucket:
+    """`rate_per_s` tokens a second, at most `burst` at once; full at first. The caller has a clock.
 
-    Pure: the caller gives the time.
+    A clock that goes back adds nothing.
     """
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
@@ -31,6 +31,11 @@ class Budget:
         self._left -= 1
         return max(0.0, -self._left / self._rate_per_s)
 
+    def missing_s(self) -> float:
+        """After how many seconds there is a token again, seen from the last look at the clock."""
+        return max(0.0, (1 - self._left) / self._rate_per_s)
+
     def _fill(self, now_s: float) -> None:
-        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._rate_per_s)
+        passed_s = max(0.0, now_s - self._at_s)
+        self._left = min(self._burst, self._left + passed_s * self._rate_per_s)
         self._at_s = now_s

@@ -1,0 +1,57 @@
+"""The closed lists of words that several processes know, and how a word of one is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeVar, get_args
+
+from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.refusals import refusal
+
+__all__ = [
+    "DATAPATHS",
+    "HASH_BUILDS",
+    "KINDS",
+    "ROLES",
+    "SOURCES",
+    "Datapath",
+    "HashBuild",
+    "Kind",
+    "Role",
+    "Source",
+    "one_of",
+]
+
+Kind = Literal["shared", "paths", "exclusive", "isolated"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""The kinds of policies, from the one that asks for least to the one that asks for most."""
+
+Source = Literal["host", "order"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+"""Who began a job: the job manager of its hosts, or the controller by an order."""
+
+Role = Literal["viewer", "user", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""A viewer changes nothing, a user acts on his own jobs and reservations, an admin does all.
+
+A role may do all that the ones before it may.
+"""
+
+HashBuild = Literal["portable", "sse42"]
+HASH_BUILDS: tuple[HashBuild, ...] = get_args(HashBuild)
+"""How an Open vSwitch was compiled, as far as its hashes depend on that."""
+
+Datapath = Literal["netdev", "system"]
+DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
+"""The userspace datapath of Open vSwitch, and the kernel's."""
+
+_Word = TypeVar("_Word", bound=str)
+
+
+def one_of(word: object, words: Iterable[_Word], where: str) -> _Word:
+    """A word of a list. Raises BadInput, which begins with `where`, for anything else."""
+    known = tuple(words)
+    for each in known:
+        if word == each:
+            return each
+    raise refusal("value_not_one_of", where, value=shown(word), choices=list(known))
