@@ -1,0 +1,1 @@
+"""What the product does, written down: compared and renewed by `./dev baseline`."""

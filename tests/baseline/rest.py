@@ -1,0 +1,47 @@
+"""The documents of the web process that others rely on, and the hash of the wire's vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from ri2n_sdn.web.metric_families import FAMILIES
+from ri2n_sdn.web.metrics import families
+from ri2n_sdn.web.rest import openapi as document
+from tests.baseline.text import pretty
+from tests.unit.metrics_state import full_state, own
+
+__all__ = ["metrics", "openapi", "vectors"]
+
+VECTORS = Path(__file__).parents[2] / "reorder" / "tests" / "vectors.json"
+
+
+def openapi() -> str:
+    """The document of the REST application, its keys in order."""
+    return pretty(document()) + "\n"
+
+
+def metrics() -> str:
+    """The families in their order, and the samples of a state that has something of everything."""
+    lines = [
+        f"{family.full_name} {family.kind} {{{', '.join(family.labels)}}}"
+        f"{' web' * family.web}{' charge' * family.charge}\n"
+        for family in FAMILIES
+    ]
+    lines.append("\n")
+    for metric in families(full_state(), own()):
+        shown = {
+            f"{sample.name}{{{', '.join(f'{k}={v}' for k, v in sample.labels.items())}}}\n"
+            for sample in metric.samples
+        }
+        lines += sorted(shown)
+    return "".join(lines)
+
+
+def vectors() -> str:
+    """The SHA-256 of the vectors of the wire format, and how many there are of each kind."""
+    content = VECTORS.read_bytes()
+    kinds = json.loads(content)
+    counted = [f"{name}: {len(each)}\n" for name, each in kinds.items() if isinstance(each, list)]
+    return f"sha256 {hashlib.sha256(content).hexdigest()}\n" + "".join(counted)
