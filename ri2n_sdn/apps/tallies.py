@@ -150,11 +150,12 @@ class Outages:
 
 
 class HelperSums:
-    """What the links of one host's helper add up to, so that the counts only grow.
+    """What the links of one host's helper have counted since the first report that was heard.
 
-    The count of each link wraps round at 2**32, and links come and go. Without this, a sum that
-    became smaller would look like a new start to Prometheus, which would then add all of it once
-    more. `document` is another object after each report.
+    That report is a level: its counts may be from before this controller. They wrap round at 2**32,
+    and links come and go. Without this, a sum that became smaller would look like a new start to
+    Prometheus, which would then add all of it once more. `document` is another object after each
+    report.
     """
 
     def __init__(self) -> None:
@@ -169,16 +170,15 @@ class HelperSums:
         began anew everything is new.
         """
         document = dict(sums)
-        anew = running_s < self._running_s
-        for key in _COUNTS if self._last else ():
-            if anew:
+        for key in _COUNTS:
+            if running_s < self._running_s:
                 growth = sums[key]
-            elif sums["links"] != self._last["links"]:
+            elif sums["links"] != self._last.get("links"):
                 growth = 0
             else:
                 growth = (sums[key] - self._last[key]) % _WRAP
                 growth = growth if growth < _WRAP // 2 else 0
-            document[key] = self.document[key] + growth
+            document[key] = self.document.get(key, 0) + growth
         self.document, self._last, self._running_s = document, sums, running_s
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from ri2n_sdn.apps.solver import Solver
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
-from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
 from ri2n_sdn.weights.loop import Decision, PairDecision
 
 __all__ = ["Round", "TelemetryApp", "Watcher"]
@@ -38,9 +39,10 @@ _FIRST_ROWS_S = 30.0
 # A larger counter is ignored: OpenFlow writes 2^64 - 1 for an unknown value. At 4 Tbit/s, 2^62
 # bytes take three months.
 _MAX_COUNT = 2**62
+_UNREAD = RowCounts()
 
-_Count = tuple[int, int]
-"""(packets, bytes), cumulative."""
+_Row = tuple[str, str, PathKey]
+"""(sender, receiver, path)."""
 
 
 @dataclass
@@ -71,14 +73,14 @@ class _Poll:
 
 @dataclass
 class _Counts:
-    """The hosts' last counters. A host that does not answer keeps its last values.
+    """What the hosts' rows have counted. A host that does not answer keeps its last values.
 
-    `sent` and `received` are by (sender, receiver, path). `slots` are the bytes in each slot of an
+    `sent` and `received` are of the pairs' rows. `slots` are the bytes in each slot of an
     active pair, and `slot_tables` the table for which they were counted.
     """
 
-    sent: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
-    received: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
+    sent: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
+    received: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
     slots: dict[PairKey, tuple[int, ...]] = field(default_factory=dict)
     slot_tables: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
 
@@ -258,6 +260,7 @@ class TelemetryApp(OSKenApp):
         untouched = member.installed is not None and not member.dirty and not member.busy
         if canary is not None and not canary and untouched:
             self._emptied(member)
+        now_s = time.monotonic()
         for future in poll.flows:
             for row in _entries(member.name, future, codec.read_flow_counters) or ():
                 flow = member.wanted.flows.get(row.cookie)
@@ -267,9 +270,11 @@ class TelemetryApp(OSKenApp):
                 if max(row.packets, row.bytes) > _MAX_COUNT:
                     cluster.counters["dropped_counter_unknown"] += 1
                 elif direction == SENT:
-                    self._counts.sent[member.name, peer, path] = (row.packets, row.bytes)
+                    self._counts.sent[member.name, peer, path].take(now_s, row.packets, row.bytes)
                 elif direction == RECEIVED:
-                    self._counts.received[peer, member.name, path] = (row.packets, row.bytes)
+                    self._counts.received[peer, member.name, path].take(
+                        now_s, row.packets, row.bytes
+                    )
         self._take_ports(poll)
         return self._take_slots(poll)
 
@@ -393,8 +398,9 @@ class TelemetryApp(OSKenApp):
             common = {path.key for path in fabric.common_paths(sender, receiver)}
             counted = []
             for path in paths:
-                sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
-                received = self._counts.received.get((sender, receiver, path.key), (0, 0))
+                row = (sender, receiver, path.key)
+                sent = self._counts.sent.get(row, _UNREAD)
+                received = self._counts.received.get(row, _UNREAD)
                 alive = (
                     path.alive
                     and path.key in common
@@ -402,7 +408,8 @@ class TelemetryApp(OSKenApp):
                 )
                 counted.append(
                     PathCounters(
-                        path.key, alive, path.links, sent[1], sent[0], received[1], received[0]
+                        *(path.key, alive, path.links),
+                        *(sent.bytes, sent.packets, received.bytes, received.packets),
                     )
                 )
             slots = slots_in_force(cluster, sender, receiver)
@@ -435,7 +442,7 @@ class TelemetryApp(OSKenApp):
                 )
         cluster.measured.rates = rates
 
-    _last_bytes: dict[tuple[str, str, PathKey], tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
+    _last_bytes: dict[_Row, tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
 
 
 def _entries(

@@ -433,7 +433,7 @@ _MEASURED: tuple[Family, ...] = (
         Family(
             f"ri2n_helper_{key}_frames",
             "counter",
-            f"Frames that the helper has {about} on all its links.",
+            f"Frames that the helper has {about} since this controller first heard of it.",
             ("host",),
             _HELPED,
             of.entries("helpers", key),

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
 
-__all__ = ["PairCounters", "PathCounters"]
+__all__ = ["PairCounters", "PathCounters", "RowCounts"]
+
+# Counters are at most so old when they are read: Open vSwitch refreshes them every 0.5 s, and a
+# little later on a busy machine.
+_STALE_S = 0.75
+
+
+@dataclass
+class RowCounts:
+    """What a row has carried since it was first read; nothing while it was not read yet.
+
+    A first reading is a level, not traffic: the row may have been there before this controller, and
+    the switch may show what it has carried only later. So traffic is counted from the first reading
+    on that is made `_STALE_S` after the first one. A counter that is lower than before was reset,
+    so it counts from 0.
+    """
+
+    packets: int = 0
+    bytes: int = 0
+    _since_s: float = field(default=math.inf, repr=False)
+    _level: tuple[int, int] | None = field(default=None, repr=False)
+
+    def take(self, now_s: float, packets: int, octets: int) -> None:
+        """Take in a reading of the row's cumulative counters."""
+        self._since_s = min(self._since_s, now_s)
+        if self._level is not None:
+            before = (
+                self._level if packets >= self._level[0] and octets >= self._level[1] else (0, 0)
+            )
+            self.packets += packets - before[0]
+            self.bytes += octets - before[1]
+        if now_s - self._since_s >= _STALE_S:
+            self._level = packets, octets
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,16 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     pairs = list(permutations(names[:3], 2))
     for table in ((FIRST, SECOND) * 32, (FIRST, FIRST, FIRST, SECOND) * 16):
         send_slots(cluster, {pair: PairDecision({}, None, table, 16) for pair in pairs})
-    _add_helper(cluster, "h2")
+    collector = Collector(cluster, parameters=lambda: {"slots": 64})
+    for report in (1, 2):
+        _hear_helper(cluster, "h2", report)
+        collector.collect()
     _add_jobs(cluster, names)
     cluster.fabric()
     _end_outage(cluster)
     # A handler of another test may have failed in this process.
     state: dict[str, Any] = {
-        **snapshot(Collector(cluster, parameters=lambda: {"slots": 64}).collect()),
+        **snapshot(collector.collect()),
         **_MORE,
     }
     state["counters"] = {**state["counters"], "handler_errors_TrunkApp.error": 2}
@@ -126,14 +129,15 @@ def _member(number: int, nics: int, connected: bool) -> Member:
     return member
 
 
-def _add_helper(cluster: Cluster, name: str) -> None:
+def _hear_helper(cluster: Cluster, name: str, report: int) -> None:
+    """The helper's report of this number; in each one its links have counted the same as before."""
     cluster.members[name].taps = {PLAIN_PORT: True, WIRE_PORT: True}
-    reported = cluster.measured.reports[name] = Reported()
+    counts = tuple(report * count for count in (500, 400, 3, 2))
     entries = tuple(
-        ReportEntry("m", link, True, link < 2, False, 500, 400, 3, 2, 0, 0, 0, 0)
-        for link in range(3)
+        ReportEntry("m", link, True, link < 2, False, *counts, 0, 0, 0, 0) for link in range(3)
     )
-    reported.take(Report(5000, "m", 1, entries), 1.0)
+    reported = cluster.measured.reports.setdefault(name, Reported())
+    reported.take(Report(4000 + 1000 * report, "m", 1, entries), float(report))
     cluster.topology_changed()
 
 

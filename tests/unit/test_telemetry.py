@@ -19,7 +19,7 @@ from ri2n_sdn.apps.openflow import parser
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import Table
-from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
+from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id, plan_probes_only
 from ri2n_sdn.weights.slots import default_slots
 from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
@@ -100,6 +100,11 @@ class World:
         self.now_s += elapsed_s
         self.app._cycle(self.now_s)
 
+    def take_levels(self) -> None:
+        """Run rounds until what counters show from now on is traffic."""
+        self.round()
+        self.round(1.0)
+
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
@@ -117,7 +122,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_paths_rates_are_what_its_sender_sent_and_its_receiver_got(world: World) -> None:
     world.sent[AB_ONE], world.received[AB_ONE] = 5_000_000, 4_000_000
-    world.round()
+    world.take_levels()
     world.sent[AB_ONE] += 1_000_000
     world.received[AB_ONE] += 600_000  # the rest was lost
     world.round(0.5)
@@ -128,6 +133,59 @@ def test_a_paths_rates_are_what_its_sender_sent_and_its_receiver_got(world: Worl
     assert world.cluster.measured.sent_bytes == {AB: 1_000_000, ("B", "A"): 0}, (
         "not what it had sent before this controller"
     )
+
+
+@pytest.mark.parametrize("unread", ["no answer", "not planned yet"])
+def test_what_a_row_had_carried_before_it_was_read_is_no_traffic(world: World, unread: str) -> None:
+    """A first reading is a level, though an earlier round could not read the row.
+
+    A controller that starts anew would take a silent pair for active, and change its rows.
+    """
+    world.sent[AB_ONE] = world.received[AB_ONE] = 10**9
+    member = world.cluster.members["A"]
+    planned, silent = member.wanted, ("A", parser.OFPFlowDescStatsRequest)
+    if unread == "no answer":
+        world.silent.add(silent)
+    else:
+        member.wanted = plan_probes_only(world.cluster.fabric().hosts["A"])
+    world.round()
+    world.silent.clear()
+    member.wanted = planned
+    for _ in range(8):
+        world.round()
+        assert not world.cluster.pair_slots and not world.cluster.loop.sent_bps()
+        assert world.cluster.measured.rates[AB][ONE].tx_bps == 0
+    assert not any(world.cluster.measured.sent_bytes.values())
+    world.sent[AB_ONE] += 1_000_000
+    world.round()
+    assert AB in world.cluster.pair_slots, "a pair that begins to send is active at once"
+
+
+@pytest.mark.parametrize("refreshed", [(0.25,), (0.5,), (0.25, 0.5)])
+def test_what_a_switch_shows_late_of_the_time_before_the_start_is_no_traffic(
+    world: World, refreshed: tuple[float, ...]
+) -> None:
+    """The counters of a switch are half a second old at most, so a first reading is that old."""
+    world.sent[AB_ONE] = 10**9
+    began_s = world.now_s
+    world.round(0.0)
+    for _ in range(8):
+        if world.now_s + 0.25 - began_s in refreshed:
+            world.sent[AB_ONE] += 10**6
+        world.round()
+        assert not world.cluster.pair_slots and world.cluster.measured.rates[AB][ONE].tx_bps == 0
+
+
+def test_a_pair_that_sends_when_the_controller_starts_is_active_a_second_later(
+    world: World,
+) -> None:
+    world.sent[AB_ONE] = 10**9
+    for _ in range(5):
+        assert not world.cluster.pair_slots
+        world.round()
+        world.sent[AB_ONE] += 10**6
+    assert set(world.cluster.pair_slots) == {AB}
+    assert world.cluster.measured.rates[AB][ONE].tx_bps == 32e6
 
 
 def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
@@ -193,8 +251,7 @@ def test_a_host_whose_tables_were_emptied_is_sent_no_more_frames_with_nic_addres
 @pytest.mark.parametrize("how", ["silent", "refusing", "garbled"])
 def test_a_host_that_does_not_answer_properly_was_not_emptied(world: World, how: str) -> None:
     world.sent[AB_ONE] = 1_000_000
-    world.round()
-    world.round()
+    world.take_levels()
     world.sent[AB_ONE] = 2_000_000
     world.canary["A"] = False
     for kind in (
@@ -273,6 +330,7 @@ def test_group_counters_are_asked_for_where_a_pair_has_a_table_of_its_own(world:
 def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
     world.cluster.wiring._dead.add(("B", 2))  # type: ignore[attr-defined]
     world.cluster.topology_changed()
+    world.take_levels()
     world.sent[AB_ONE], world.received[AB_ONE] = 3_000, 1_500
     world.app._take(world.app._ask(world.cluster.members["A"]))
     world.app._take(world.app._ask(world.cluster.members["B"]))
@@ -294,6 +352,7 @@ def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
 def test_pairs_in_use_get_tables_and_their_shares_are_shown(world: World) -> None:
     for path in (ONE, TWO):
         world.sent["A", "B", path] = world.received["A", "B", path] = 0
+    world.take_levels()
     for _ in range(6):
         for path, step in ((ONE, 2_000_000), (TWO, 500_000)):
             world.sent["A", "B", path] += step
@@ -374,12 +433,12 @@ def test_a_host_whose_counters_make_no_sense_is_named_and_the_others_are_read(
 
     monkeypatch.setattr(world.app, "_take", odd)
     world.received[AB_ONE] = 1000
-    world.round()
+    world.take_levels()
     world.received[AB_ONE] = 2_000_000
     world.round()
     assert world.cluster.measured.rates[AB][ONE].rx_bps > 0  # what B counted
     assert world.cluster.members["A"].faults == {"its counters cannot be read": "TypeError: odd"}
-    assert world.cluster.counters["host_faults"] == 2 and not world.cluster.members["B"].faults
+    assert world.cluster.counters["host_faults"] == 3 and not world.cluster.members["B"].faults
     monkeypatch.setattr(world.app, "_take", take)
     world.round()
     assert not world.cluster.members["A"].faults
