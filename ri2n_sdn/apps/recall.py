@@ -53,7 +53,7 @@ def recall(cluster: Cluster, now_s: float) -> None:
 def _member_of(row: HostRow, now_s: float) -> Member | None:
     """The host of a row, which is away; None when the row makes no sense."""
     macs = [row.mac, *(row.nic_macs.get(number, "") for number in row.nic_names)]
-    if identity.name_fault(row.name) is not None or not all(map(_MAC.match, macs)):
+    if not identity.is_name(row.name) or not all(map(_MAC.match, macs)):
         return None
     if not re.fullmatch("[0-9a-f]{16}", row.datapath_id):
         return None

@@ -29,7 +29,7 @@ from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.tallies import HelperSums
-from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
+from ri2n_sdn.apps.watch import MAX_EVENTS, Facts, HostFacts, State, difference, snapshot
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
@@ -269,7 +269,7 @@ def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
     }
 
 
-def _newest(events: deque[Event]) -> list[Event]:
+def _newest(events: deque[dict[str, Any]]) -> list[dict[str, Any]]:
     newest = list(islice(reversed(events), MAX_EVENTS))
     newest.reverse()
     return newest

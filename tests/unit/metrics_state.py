@@ -65,7 +65,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     for number in range(1, hosts + 1):
         cluster.members[f"h{number}"] = _member(number, nics, number < hosts or hosts < 3)
     names = list(cluster.members)
-    cluster.note("something has happened")
+    cluster.note("takes_charge")
     cluster.wiring.deaths = 1
     cluster.certificate_ends_s = NOW_S + 2 * 86400
     cluster.members["h1"].certificate_ends_s = NOW_S + 3 * 86400
