@@ -126,11 +126,12 @@ class LogLines(logging.Handler):
             self.release()
 
     def _budget(self, record: logging.LogRecord) -> _Budget:
-        """The budget of a record's template, at its place in the code: some templates are "%s".
+        """The budget of a record's `kind`, or else of its template at its place in the code.
 
         Where a place has very many templates, they share one, which has None in place of a text.
         """
-        place = (record.name, record.pathname, record.lineno)
+        kind = getattr(record, "kind", None)
+        place = (record.name, *((record.pathname, record.lineno) if kind is None else (kind, 0)))
         key: _Key = (place, str(record.msg)[:MAX_TEXT])
         if key not in self._budgets and self._of_place[place] >= MAX_OF_PLACE:
             key = (place, None)

@@ -7,14 +7,12 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
-import ri2n_sdn
 from ri2n_lab.manual.markdown import table
 from ri2n_lab.manual.rest import rest_page
-from ri2n_lab.manual.texts import calls_in
+from ri2n_lab.manual.told import events_page
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster
@@ -28,7 +26,7 @@ from ri2n_sdn.apps.web_socket import OWN, READING
 from ri2n_sdn.cli.main import tree
 from ri2n_sdn.web import rest
 
-__all__ = ["cluster_page", "commands_page", "events_page", "operations_page", "pages"]
+__all__ = ["cluster_page", "commands_page", "operations_page", "pages"]
 
 MADE = "This page is made from the software itself by `./dev docs`.\n"
 
@@ -255,34 +253,3 @@ def _name(node: ast.expr) -> str:
 def _add_key(found: dict[str, None], node: ast.expr) -> None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
         found[node.value] = None
-
-
-# ---- Events
-
-
-# The calls that tell operators of an event, and which of their arguments is its text.
-_TELLING = (
-    *(("cluster.note", 0), ("self._cluster.note", 0), ("self.note", 0)),
-    *(("self._note", 1), ("self.forget", 1), ("cluster.forget", 1)),
-)
-
-
-def events_page() -> str:
-    """The texts of events, and which part of the controller tells them."""
-    folder = Path(ri2n_sdn.__file__).parent
-    rows: dict[str, str] = {}
-    for path in sorted((folder / "apps").glob("*.py")):
-        for call, argument in _TELLING:
-            for _, text in calls_in(path, call, argument):
-                rows.setdefault(text, path.stem.replace("_", " "))
-    for name in ("wiring", "tree_liveness"):
-        for call in ("events.append", "self._note"):
-            for _, text in calls_in(folder / "discovery" / f"{name}.py", call, 0):
-                rows.setdefault(text, "discovery")
-    told = [(f"`{text}`", by) for text, by in sorted(rows.items()) if re.search("[a-z]{2}", text)]
-    return (
-        "# Events\n\nThis page is for operators and for people who write alarms: what the"
-        " controller tells in its log, in `ri2n top`, in the operation `events` and in its"
-        " stream of changes. Words in capitals stand for names and numbers.\n\n"
-        + table(("event", "told by"), told)
-    )

@@ -1,4 +1,4 @@
-"""Texts for people, as they stand in the source of the product: problems, findings, events.
+"""Texts for people, as they stand in the source of the product: the findings of the doctors.
 
 An f-string is read without running it: what is filled in becomes its variable's name in capitals,
 so `f"{name} is not connected"` gives `NAME is not connected`.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["blank", "calls_in", "findings_in", "rows_in", "templates_of", "texts_in"]
+__all__ = ["blank", "findings_in", "rows_in", "templates_of", "texts_in"]
 
 Names = dict[str, list[ast.expr]]
 
@@ -66,25 +66,6 @@ def templates_of(expression: ast.expr, names: Names, depth: int = 4) -> list[str
     return [blank(expression)]
 
 
-def calls_in(file: Path, callee: str, argument: int) -> Iterator[tuple[int, str]]:
-    """(line, text) of an argument of each call of `callee`: `Problem`, or `cluster.note`.
-
-    What stands before the name counts as the last part of what is called, as in `self.cluster`.
-    """
-    tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
-    scopes = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    for scope in scopes:
-        names = _names_in(scope)
-        for node in ast.walk(scope):
-            if not isinstance(node, ast.Call) or len(node.args) <= argument:
-                continue
-            if f".{ast.unparse(node.func)}".endswith(f".{callee}"):
-                for text in templates_of(node.args[argument], names):
-                    yield node.lineno, text
-
-
 def rows_in(file: Path) -> Iterator[tuple[str, str]]:
     """(function, text) of each `yield VERDICT, TEXT, ADVICE` whose verdict may be bad or a warning.
 
@@ -105,8 +86,8 @@ def rows_in(file: Path) -> Iterator[tuple[str, str]]:
                                 yield scope.name.strip("_"), each
 
 
-def texts_in(file: Path, function: str, least: int = 2) -> Iterator[str]:
-    """All texts of at least `least` words in a function, but for its docstring."""
+def texts_in(file: Path, function: str) -> Iterator[str]:
+    """All texts of at least two words in a function, but for its docstring."""
     tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
     for scope in ast.walk(tree):
         if isinstance(scope, ast.FunctionDef) and scope.name == function:
@@ -124,7 +105,7 @@ def texts_in(file: Path, function: str, least: int = 2) -> Iterator[str]:
                 for node in ast.walk(statement):
                     if id(node) not in inner and isinstance(node, ast.expr) and _is_text(node):
                         for text in templates_of(node, names):
-                            if len(text.split()) >= least:
+                            if len(text.split()) > 1:
                                 yield text
 
 

@@ -104,7 +104,7 @@ class Charge:
     def _fence(self, member: Member) -> None:
         if member.name not in self._fenced:
             self._fenced.add(member.name)
-            self._cluster.note(f"{member.name} has another controller as its master")
+            self._cluster.note("host_has_other_master", {"host": member.name})
 
     def heard(self, frame: bytes, member: Member) -> None:
         """Take in a hello that a switch has handed on (the lock is held).
@@ -116,7 +116,7 @@ class Charge:
         if hello.run == own.run or (own.store and hello.store == own.store):
             return
         if self._cluster.rivals.heard(hello, member.name, time.monotonic()):
-            self._cluster.note(f"another controller, {hello.name}, has {member.name}")
+            self._cluster.note("rival_met", {"host": member.name}, controller=hello.name)
             assert member.channel is not None
             self._say_hello(member.channel)
 
@@ -159,7 +159,7 @@ class Charge:
             # Hosts alone may lie. Most of them count while the store cannot be asked.
             most = 2 * len(self._fenced & connected) > len(connected)
         if deposed or (most and not answers):
-            self._stand_back("another controller has taken over")
+            self._stand_back("taken_over")
 
     def _follow_hellos(self) -> None:
         """Stand back for a controller that was there first, as long as it is there."""
@@ -169,18 +169,19 @@ class Charge:
             if first is not None:
                 self._rival_s = now_s
                 if cluster.passive is None:
-                    cluster.stand_by(f"another controller, {first.name}, was there first")
+                    why = f"another controller, {first.name}, was there first"
+                    cluster.stand_by(why, first)
                 return
             if cluster.passive is None or now_s - self._rival_s < _GONE_S:
                 return
             if not cluster.was_in_charge:
                 cluster.take_charge(now_s)
                 return
-        self._stand_back("the other controller has gone")
+        self._stand_back("rival_gone")
 
-    def _stand_back(self, why: str) -> None:
+    def _stand_back(self, code: str) -> None:
         self._ended = True
-        self._cluster.note(f"{why}: this one starts anew")
+        self._cluster.note(code)
         self._start_anew()
 
     def _waits_for(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
@@ -26,7 +27,10 @@ from ri2n_sdn.apps.rivals import Hello, Rivals
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.wakes import Wakes
+from ri2n_sdn.contract.events import Event
 from ri2n_sdn.contract.printing import printable
+from ri2n_sdn.contract.problems import Problem
+from ri2n_sdn.contract.wording import Subject
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import (
@@ -100,7 +104,7 @@ class Member:
 
     Addresses behind it that `host-up` was given: `extra_macs` and `guests`.
 
-    What is wrong: `faults` are failures of this host alone, by what was tried last. `emptied_s` is
+    What is wrong: `faults` are failures of this host alone: errors by code. `emptied_s` is
     when its tables were found empty last, and `emptied` how often again in a row. `repairs` is how
     many audits in a row found rows that were missing or unknown. `certificate_ends_s` is the Unix
     time at which the certificate ends with which it connected last; None when there was none, or
@@ -159,13 +163,13 @@ class Cluster:
     Which hosts there are: `members`, `wiring`, `fat_tree`, `refusals`. What is wanted: `pair_slots`
     are the slot tables of active pairs, on which `loop` decides; `jobs` says which paths jobs have;
     what each bridge holds is in its `Member`. What was measured: `measured`. Who is in charge:
-    `passive` says why not this controller; `rivals`, `was_in_charge`. What survives this process:
-    `memory`; what an earlier one knew: `remembered`. Which apps have work: `wake`. What operators
-    are told: `counters`, `events`, `faults`, and `certificate_ends_s`, the Unix time at which the
-    first of the controller's certificates ends (None without TLS). `helpers_to_greet` are hosts
-    whose helper may be a new process. `syn_acks` are servers' answers to requests for connections
-    that may be placed, by the switch's datapath ID
-    (apps.placement).
+    `passive` says why not this controller, `yields_to` for which of the `rivals`; `was_in_charge`.
+    What survives this process: `memory`; what an earlier one knew: `remembered`. Which apps have
+    work: `wake`. What operators are told: `counters`, `events` (documents), `faults` (errors by
+    code), and `certificate_ends_s`, the Unix time at which the first of the controller's
+    certificates ends (None without TLS). `helpers_to_greet` are hosts whose helper may be a new
+    process. `syn_acks` are servers' answers to requests for connections that may be placed, by the
+    switch's datapath ID (apps.placement).
     """
 
     config: ClusterConfig
@@ -180,7 +184,7 @@ class Cluster:
     syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
     jobs: JobState = field(default_factory=JobState)
     counters: Counter[str] = field(default_factory=Counter)
-    events: deque[tuple[int, float, str]] = field(default_factory=lambda: deque(maxlen=1000))
+    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
     wake: Wakes = field(default_factory=Wakes)
     memory: Memory = field(default_factory=Memory)
@@ -189,6 +193,7 @@ class Cluster:
     refusals: Refusals = field(init=False)
     rivals: Rivals = field(default_factory=Rivals)
     passive: str | None = None
+    yields_to: str | None = None
     was_in_charge: bool = False
     started: bool = False
     failed: bool = False
@@ -203,8 +208,8 @@ class Cluster:
     def __post_init__(self) -> None:
         self.measured.hbspan_s = self.config.hbspan_s.min
         self.refusals = Refusals(self.lock, self.counters, self.note)
-        self.fat_tree = FatTree.of(self.config, self.nic_label)
-        self.wiring = Wiring(label=self.nic_label, switch=self._switch_of)
+        self.fat_tree = FatTree.of(self.config, self.nic_name)
+        self.wiring = Wiring(name=self.nic_name, switch=self._switch_of)
         self.loop = WeightLoop(
             LoopSettings(
                 strategy=self.strategy,
@@ -220,7 +225,7 @@ class Cluster:
             declared = self._declared_networks()
             hosts = dict[str, Host]()
             for name, member in self.members.items():
-                with self.contain_host_fault(member, "its description of itself makes no sense"):
+                with self.contain_host_fault(member, "description_senseless"):
                     hosts[name] = self._host(member, declared)
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._helper_link_numbers = number_helper_links(
@@ -243,11 +248,14 @@ class Cluster:
         self.remembered = remembered
         self.wiring.believe(remembered.networks)
 
-    def stand_by(self, why: str) -> None:
-        """Send hosts nothing from now on, since another controller is in charge (lock held)."""
+    def stand_by(self, why: str, rival: Hello | None = None) -> None:
+        """Send hosts nothing from now on, since another controller is in charge (lock held).
+
+        `rival` is that controller when the two have no common store.
+        """
         if self.passive is None:
-            self.note(f"standing back: {why}")
-        self.passive = why
+            self.note("stands_by" if rival is None else "stands_back", why=why)
+        self.passive, self.yields_to = why, rival.run if rival is not None else None
         self.started = False
 
     def take_charge(self, now_s: float, remembered: Remembered | None = None) -> None:
@@ -257,7 +265,7 @@ class Cluster:
         """
         self.passive = None
         self.started_s = now_s
-        self.note("in charge from now on")
+        self.note("takes_charge")
         if remembered is not None:
             self.remember(remembered)
         for member in self.members.values():
@@ -325,7 +333,7 @@ class Cluster:
         fresh = not taken_over and bool(answering - {member.name for member in self.expendable()})
         if complete or now_s > self.started_s + (FRESH_GRACE_S if fresh else TAKEOVER_GRACE_S):
             self.started = self.was_in_charge = True
-            self.note(f"in charge of {len(connected)} hosts: {', '.join(sorted(connected))}")
+            self.note("in_charge", count=len(connected), hosts=sorted(connected))
             self.topology_changed()
         return self.started
 
@@ -347,51 +355,53 @@ class Cluster:
             )
         )
 
-    def note(self, text: str) -> None:
+    def note(self, code: str, subject: Subject | None = None, **args: Any) -> None:
         """Tell the operator of an event: it is logged, and kept for the local interface."""
-        _LOG.info("%s", text, stacklevel=2)  # each kind of event has a rate limit of its own
-        number = self.events[-1][0] + 1 if self.events else 1
-        self.events.append((number, time.time(), text))
+        event = Event(code, subject or {}, args).document()
+        # Each kind of event has a rate limit of its own.
+        _LOG.info("%s", event["text"], stacklevel=2, extra={"kind": code})
+        number = self.events[-1]["seq"] + 1 if self.events else 1
+        self.events.append({"seq": number, "time_s": time.time(), **event})
 
     @contextmanager
-    def contain_host_fault(self, member: Member, what: str) -> Iterator[None]:
+    def contain_host_fault(self, member: Member, code: str) -> Iterator[None]:
         """Treat an exception in this block as the fault of one host. Nothing is raised.
 
-        `what` says what failed: `ri2n status` shows it until the block succeeds. The host keeps
-        the rows that it has, and all other hosts go on.
+        `code` says what failed: `ri2n status` shows that problem until the block succeeds. The host
+        keeps the rows that it has, and all other hosts go on.
         """
-        title = f"{member.name}: {what}"
-        with self._note_faults(member.faults, title, what, "host_faults", member.name):
+        with self._note_faults(member.faults, code, "host_faults", {"host": member.name}):
             yield
 
     @contextmanager
-    def contain_cluster_fault(self, what: str) -> Iterator[None]:
+    def contain_cluster_fault(self, code: str) -> Iterator[None]:
         """Treat an exception in this block as a fault of the cluster. Nothing is raised.
 
-        `what` says what failed: `ri2n status` shows it until the block succeeds. The work in the
-        block is about all hosts, but one host's data may be the cause. The controller goes on with
-        what it has, because after a new start it would get the same data again.
+        `code` says what failed: `ri2n status` shows that problem until the block succeeds. The work
+        in the block is about all hosts, but one host's data may be the cause. The controller goes
+        on with what it has, because after a new start it would get the same data again.
         """
-        with self._note_faults(self.faults, what, what, "cluster_faults"):
+        with self._note_faults(self.faults, code, "cluster_faults", {}):
             yield
 
     @contextmanager
     def _note_faults(
-        self, faults: dict[str, str], title: str, what: str, counter: str, host: str | None = None
+        self, faults: dict[str, str], code: str, counter: str, subject: Subject
     ) -> Iterator[None]:
-        """Keep a failure of the block in `faults` under `what`, and log a new one with `title`."""
+        """Keep a failure of the block in `faults` under its code, and log a new one."""
         try:
             yield
         except Exception as error:
             with self.lock:
                 self.counters[counter] += 1
                 fault = printable(f"{type(error).__name__}: {error}")
-                if faults.get(what) != fault:
-                    faults[what] = fault
-                    fields = {} if host is None else {"host": host}
-                    _LOG.warning("%s: %s", title, fault, exc_info=error, extra={"fields": fields})
+                if faults.get(code) != fault:
+                    faults[code] = fault
+                    text = Problem(code, subject, {"error": fault}).text
+                    extra = {"kind": code, "fields": dict(subject)}
+                    _LOG.warning("%s", text, exc_info=error, extra=extra)
         else:
-            faults.pop(what, None)
+            faults.pop(code, None)
 
     def matters(self, member: Member) -> bool:
         """Whether a host is kept while it is away: it is in cluster.yaml, or shares a network.
@@ -415,14 +425,14 @@ class Cluster:
             and all(hosts_on[network] == 1 for network in networks[name])
         ]
 
-    def forget(self, member: Member, why: str) -> None:
-        """Remove a host from the cluster, and tell the operator why (the lock is held)."""
+    def forget(self, member: Member, code: str, **args: Any) -> None:
+        """Remove a host from the cluster, and tell the operator of it (the lock is held)."""
         del self.members[member.name]
         for number in member.ports:
             self.wiring.remove_nic((member.name, number))
         self.measured.reports.pop(member.name, None)
         self.measured.tallies.forget(member.name)
-        self.note(why)
+        self.note(code, {"host": member.name}, **args)
         self.topology_changed()
 
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
@@ -430,10 +440,10 @@ class Cluster:
         member = self.members.get(nic[0])
         return member, member.ports.get(nic[1]) if member is not None else None
 
-    def nic_label(self, nic: NicId) -> str:
-        """The NIC's name for people: `A:eth0`, or its port's number where no name is known."""
+    def nic_name(self, nic: NicId) -> str:
+        """The NIC's name at its host: `eth0`, or its port's number where no name is known."""
         port = self.port_of(nic)[1]
-        return f"{nic[0]}:{port.name if port is not None else nic[1]}"
+        return port.name if port is not None else str(nic[1])
 
     def _switch_of(self, nic: NicId) -> str | None:
         """The declared switch of a NIC, if it belongs to a network of several switches."""

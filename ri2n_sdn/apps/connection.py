@@ -30,7 +30,9 @@ from ri2n_sdn.apps.openflow import (
     set_expendable,
 )
 from ri2n_sdn.apps.silence import Silence
+from ri2n_sdn.contract.names import is_host_name
 from ri2n_sdn.contract.printing import printable
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
 from ri2n_sdn.pipeline.layout import GUEST_PORTS, PLAIN_PORT, WIRE_PORT
 
@@ -97,9 +99,7 @@ class ConnectionApp(OSKenApp):
                 if member is not None:
                     self._left(member)
                     if not self.cluster.matters(member):
-                        self.cluster.forget(
-                            member, f"{member.name} is forgotten: it shared no network with others"
-                        )
+                        self.cluster.forget(member, "host_alone")
 
     @handler(_REPLIES, MAIN_DISPATCHER)
     def replied(self, ev: Any) -> None:
@@ -168,7 +168,7 @@ class ConnectionApp(OSKenApp):
                 if member.ports.pop(described.number, None) is None:
                     return
                 self.cluster.wiring.remove_nic((member.name, described.number))
-                self.cluster.note(f"{member.name}: {described.name} was removed")
+                self.cluster.note("nic_removed", {"host": member.name, "nic": described.name})
                 self.cluster.topology_changed()
             else:
                 self._nic_changed(member, described)
@@ -190,7 +190,7 @@ class ConnectionApp(OSKenApp):
             return
         if old is None or old.mac != described.mac:
             changed = replace(member, ports={**member.ports, described.number: described})
-            fault = self._address_fault(changed) or self._address_conflict(changed)
+            fault = identity.own_fault(changed) or self._address_conflict(changed)
             if fault is not None and channel is not None:
                 cluster.refusals.note(f"{member.name} {channel.address}", fault)
                 channel.close("its addresses are not its own")
@@ -198,7 +198,8 @@ class ConnectionApp(OSKenApp):
         member.ports[described.number] = described
         if member.reports_probes:
             cluster.wiring.set_nic((member.name, described.number), described.up, time.monotonic())
-        cluster.note(f"{member.name}: {described.name} is {'up' if described.up else 'down'}")
+        code = "nic_up" if described.up else "nic_down"
+        cluster.note(code, {"host": member.name, "nic": described.name})
         cluster.topology_changed()
 
     def _tap_changed(self, member: Member, tap: Port, deleted: bool) -> None:
@@ -212,9 +213,8 @@ class ConnectionApp(OSKenApp):
             member.taps[tap.number] = tap.up
         if ran != member.helper_runs:
             member.silence = Silence(time.monotonic())
-            self.cluster.note(
-                f"{member.name}: its helper {'runs' if member.helper_runs else 'does not run'}"
-            )
+            code = "helper_runs" if member.helper_runs else "helper_stopped"
+            self.cluster.note(code, {"host": member.name})
             self.cluster.helpers_to_greet.add(member.name)
         self.cluster.topology_changed()
 
@@ -242,11 +242,10 @@ class ConnectionApp(OSKenApp):
             body.dp_desc.decode("utf-8", "replace").rstrip("\0")
             or f"host-{channel.datapath.id:016x}"
         )
-        fault = identity.name_fault(name)
-        if fault is not None:
-            self._turn_away(
-                channel, channel.address, f"{channel.address}: refused, {fault}", "bad name"
-            )
+        if not is_host_name(name):
+            args = {"address": channel.address, "name": name[: identity.MAX_SHOWN]}
+            problem = Problem("host_name_invalid", {}, args)
+            self._turn_away(channel, channel.address, problem, "bad name")
             return
         version = printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
@@ -257,13 +256,11 @@ class ConnectionApp(OSKenApp):
             body.serial_num.decode("utf-8", "replace")
         )
         key = f"{name} {channel.address}"
-        fault = identity.certificate_fault(name, channel.datapath.ri2n_names)
+        fault = identity.certificate_fault(name, channel.address, channel.datapath.ri2n_names)
         if fault is not None:
-            self._turn_away(
-                channel, key, f"{name} at {channel.address} refused: {fault}", "not its certificate"
-            )
+            self._turn_away(channel, key, fault, "not its certificate")
             return
-        fault = self._address_fault(candidate)
+        fault = identity.own_fault(candidate)
         if fault is not None:
             self._turn_away(channel, key, fault, "its addresses cannot be a host's")
             return
@@ -273,16 +270,10 @@ class ConnectionApp(OSKenApp):
         else:
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
-    def _turn_away(self, channel: Channel, key: str, text: str, why: str) -> None:
-        """Refuse a switch: `text` is shown in `ri2n status`, `why` names a counter."""
-        self.cluster.refusals.note(key, text)
+    def _turn_away(self, channel: Channel, key: str, problem: Problem, why: str) -> None:
+        """Refuse a switch: `problem` is shown in `ri2n status`, `why` names a counter."""
+        self.cluster.refusals.note(key, problem)
         channel.close(why)
-
-    def _address_fault(self, candidate: Member) -> str | None:
-        """The text of a refusal when the host's own addresses cannot be used, else None."""
-        fault = identity.own_fault(candidate)
-        address = candidate.channel.address if candidate.channel is not None else "?"
-        return None if fault is None else f"{candidate.name} at {address} refused: {fault}"
 
     def _rival(self, candidate: Member) -> Member | None:
         """A connected host with the candidate's name, datapath ID or one of its MAC addresses."""
@@ -303,8 +294,8 @@ class ConnectionApp(OSKenApp):
                     return member
         return None
 
-    def _address_conflict(self, candidate: Member) -> str | None:
-        """The text of a refusal when another host has one of the candidate's addresses, else None.
+    def _address_conflict(self, candidate: Member) -> Problem | None:
+        """The refusal when another host has one of the candidate's addresses, else None.
 
         The other host may be connected or away. A host that is away and has the candidate's
         datapath ID is the same one under its former name: it is forgotten. The lock is held.
@@ -314,15 +305,14 @@ class ConnectionApp(OSKenApp):
             if name == candidate.name:
                 continue
             if member.channel is None and member.dpid == candidate.dpid:
-                cluster.forget(member, f"{name} is forgotten: its name is {candidate.name} now")
+                cluster.forget(member, "host_renamed", name=candidate.name)
             elif not macs.isdisjoint(identity.claims(member)):
                 old = (
                     member.channel.address
                     if member.channel is not None
                     else "an unknown address, not connected now,"
                 )
-                new = candidate.channel.address if candidate.channel is not None else "?"
-                return identity.refusal(candidate, member, new, old)[0]
+                return identity.refusal(candidate, member, identity.address_of(candidate), old)[0]
         return None
 
     def _contest(self, candidate: Member, rival: Member) -> None:
@@ -342,20 +332,19 @@ class ConnectionApp(OSKenApp):
         alive = old is not None and old is not new and self._is_alive(old)
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
-                text, shared = identity.refusal(rival, candidate, old.address, new.address)
-                self._turn_away(
-                    old, f"{rival.name} {old.address}", text, f"another host has the same {shared}"
-                )
+                problem, shared = identity.refusal(rival, candidate, old.address, new.address)
+                key, why = f"{rival.name} {old.address}", f"another host has the same {shared}"
+                self._turn_away(old, key, problem, why)
             elif old is not None:
                 old.close("replaced by a new connection of the same host")
             if rival.name != candidate.name:
                 self._give_up_claims(rival, identity.claims(candidate))
             self._admit(candidate)
             return
-        text, shared = identity.refusal(candidate, rival, new.address, old.address if old else "?")
-        self._turn_away(
-            new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}"
-        )
+        address = old.address if old else "?"
+        problem, shared = identity.refusal(candidate, rival, new.address, address)
+        key, why = f"{candidate.name} {new.address}", f"another host has the same {shared}"
+        self._turn_away(new, key, problem, why)
 
     def _is_alive(self, channel: Channel) -> bool:
         """Whether anything is received from a host within the time that any host may be silent.
@@ -391,9 +380,7 @@ class ConnectionApp(OSKenApp):
                 return
             self._left(rival)
             if rival.mac.lower() in macs:
-                self.cluster.forget(
-                    rival, f"{rival.name} is forgotten: its address belongs to another host"
-                )
+                self.cluster.forget(rival, "host_address_lost")
                 return
             for number in [
                 number for number, port in rival.ports.items() if port.mac.lower() in macs
@@ -458,10 +445,8 @@ class ConnectionApp(OSKenApp):
             cluster.helpers_to_greet.add(candidate.name)
             if self.charge is not None:
                 self.charge.came(candidate)
-            cluster.note(
-                f"{candidate.name} connected from {channel.address}, Open vSwitch {candidate.ovs}, "
-                f"{len(candidate.ports)} NICs"
-            )
+            known = {"address": channel.address, "ovs": candidate.ovs, "nics": len(candidate.ports)}
+            cluster.note("host_connected", {"host": candidate.name}, **known)
             cluster.topology_changed()
 
     def _left(self, member: Member) -> None:
@@ -471,7 +456,7 @@ class ConnectionApp(OSKenApp):
         member.dirty = True
         self.cluster.wiring.disconnect(member.name)
         self.cluster.counters["hosts_disconnected"] += 1
-        self.cluster.note(f"{member.name} disconnected")
+        self.cluster.note("host_disconnected", {"host": member.name})
         self.cluster.topology_changed()
 
     def _member_of(self, channel: Channel) -> Member | None:

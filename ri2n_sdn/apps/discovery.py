@@ -181,8 +181,8 @@ class DiscoveryApp(OSKenApp):
     def _publish(self) -> None:
         """Tell the operator and the other apps what the wiring has found out."""
         wiring = self.cluster.wiring
-        for text in wiring.events:
-            self.cluster.note(text)
+        for event in wiring.events:
+            self.cluster.note(event.code, event.subject, **event.args)
         wiring.events.clear()
         if wiring.changed:
             wiring.changed = False

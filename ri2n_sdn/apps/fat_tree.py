@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FatTree"]
 
 _NicPair = tuple[NicId, NicId]
-_LABEL = "{0[0]}:{0[1]}".format
+_NAME: Callable[[NicId], str] = "{0[1]}".format
 
 
 class FatTree:
@@ -41,13 +41,13 @@ class FatTree:
     """
 
     def __init__(
-        self, trees: Trees, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL
+        self, trees: Trees, config: ClusterConfig, nic_name: Callable[[NicId], str] = _NAME
     ) -> None:
         self.trees = trees
         self.spec = config.vlans
         self.networks = networks_of(trees, config.switches)
         self.dead = DeadParts()
-        self.liveness = TreeLiveness(trees, label=label)
+        self.liveness = TreeLiveness(trees, name=nic_name)
         self.priming = Priming(PrimingSettings(ageing_s=self.spec.ageing_s))
         self.adaptive = Adaptive(vlans=trees.vlans, hosts_of=_hosts_of)
         # Which connection of the local interface holds a table, by the table's owner.
@@ -64,11 +64,11 @@ class FatTree:
         )
 
     @classmethod
-    def of(cls, config: ClusterConfig, label: Callable[[NicId], str] = _LABEL) -> Self | None:
+    def of(cls, config: ClusterConfig, nic_name: Callable[[NicId], str] = _NAME) -> Self | None:
         """Make the trees of a configuration; None when it has no links between switches.
 
-        `label` names NICs in messages. Raises ValueError when no trees can be made, and BadInput
-        for a bad profile.
+        `nic_name` is a NIC's name at its host. Raises ValueError when no trees can be made, and
+        BadInput for a bad profile.
         """
         graph = switch_graph(config.switches)
         if not len(graph.rate_bps):
@@ -80,7 +80,7 @@ class FatTree:
         placed = {name: switches for name, switches in hosts.items() if switches}
         check_reach(graph, placed)
         leaves = sorted({leaf for switches in placed.values() for leaf in switches})
-        return cls(build_trees(graph, leaves, config.vlans), config, label)
+        return cls(build_trees(graph, leaves, config.vlans), config, nic_name)
 
     @classmethod
     def read(cls, config: ClusterConfig, source: object) -> Self | None:

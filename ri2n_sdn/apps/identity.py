@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ri2n_sdn.apps.cluster import Member
-from ri2n_sdn.contract.names import is_host_name
 from ri2n_sdn.contract.printing import printable
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.pipeline.plan import restoring_cookies
 
 __all__ = [
+    "MAX_SHOWN",
+    "address_of",
     "certificate_fault",
     "claims",
-    "name_fault",
     "own_fault",
     "refusal",
     "was_here",
 ]
 
-_SHOWN = 64
-_OTHER_MAC = "give one of the two another MAC address and run host-up there"
+MAX_SHOWN = 64
+"""So many characters of a strange name are shown."""
 
 
-def name_fault(name: str) -> str | None:
-    """Why a name cannot be a host's, and what to do; None when it can."""
-    if is_host_name(name):
-        return None
-    return f"its name {name[:_SHOWN]!a} is not valid: choose another with host-up --name"
+def address_of(member: Member) -> str:
+    """The address from which a host connects."""
+    return member.channel.address if member.channel is not None else "?"
 
 
-def certificate_fault(name: str, names: Collection[str] | None) -> str | None:
-    """Why a host's certificate is not its own; None when it is.
+def certificate_fault(name: str, address: str, names: Collection[str] | None) -> Problem | None:
+    """The refusal of a host whose certificate is not its own; None when it is.
 
     It is the host's own when one of its `names` is the host's name, with or without a domain behind
     it. `names` is None when certificates are not checked; then there is no fault.
@@ -40,14 +39,12 @@ def certificate_fault(name: str, names: Collection[str] | None) -> str | None:
         for certified in names
     ):
         return None
-    return (
-        "its certificate is for "
-        f"{', '.join(printable(certified, _SHOWN) for certified in sorted(names)[:4]) or 'nobody'}"
-    )
+    shown = [printable(certified, MAX_SHOWN) for certified in sorted(names)[:4]] or ["nobody"]
+    return Problem("host_certificate_foreign", {"host": name}, {"address": address, "names": shown})
 
 
-def own_fault(member: Member) -> str | None:
-    """Why a host's own addresses cannot be used, and what to do; None when they can.
+def own_fault(member: Member) -> Problem | None:
+    """The refusal of a host whose own addresses cannot be used; None when they can.
 
     Rows distinguish NICs, and the host from its NICs, by their addresses, so all must differ. A
     bridge that `host-up` did not make has the address of one of its NICs.
@@ -57,13 +54,12 @@ def own_fault(member: Member) -> str | None:
         ("its bridge", member.mac),
         *((port.name, port.mac) for port in member.ports.values()),
     ]:
+        args = {"address": address_of(member), "device": label, "mac": mac}
         if _is_no_hosts(mac):
-            return f"{label} has the MAC address {mac}, which no NIC may have: run host-up there"
+            return Problem("host_mac_impossible", {"host": member.name}, args)
         if mac in seen:
-            return (
-                f"{seen[mac]} and {label} have one MAC address, {mac}: give one of them another "
-                "and run host-up there"
-            )
+            args |= {"device": seen[mac], "other_device": label}
+            return Problem("host_macs_equal", {"host": member.name}, args)
         seen[mac] = label
     return None
 
@@ -88,21 +84,19 @@ def was_here(member: Member, contested: Collection[str], others: Iterable[Member
     return any(restoring_cookies(member.mac, nic.mac) & held for nic in nics for held in cookies)
 
 
-def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[str, str]:
-    """(text of a refusal, what both share) for a host with an identity that another host has.
+def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[Problem, str]:
+    """(the refusal, what both share) for a host with an identity that another host has.
 
     `new` and `old` are the addresses from which the candidate and the rival connect.
     """
-    shared, cure = "datapath ID", _OTHER_MAC
+    code, shared = "host_datapath_taken", "datapath ID"
     both = sorted(claims(candidate) & claims(rival))
     if rival.name == candidate.name:
-        shared, cure = "name", "give one of the two another name with host-up --name"
+        code, shared = "host_name_taken", "name"
     elif both:
-        shared = f"MAC address {', '.join(both)}"
-    return (
-        f"{candidate.name} at {new} refused: {rival.name} at {old} has the same {shared}: {cure}",
-        shared,
-    )
+        code, shared = "host_mac_taken", f"MAC address {', '.join(both)}"
+    args = {"address": new, "other": rival.name, "other_address": old, "macs": both}
+    return Problem(code, {"host": candidate.name}, args), shared
 
 
 def _is_no_hosts(mac: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ri2n_sdn.apps.job_book import JobBook
-from ri2n_sdn.fabric.problem import Problem
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import Agreement
@@ -90,52 +90,42 @@ class JobState:
         """What is wrong with jobs, and whose fault it is. `now_s` is on the monotonic clock."""
         hasty = self.nudges.too_often(now_s)
         for host in hasty[:_MAX_SHOWN]:
-            yield Problem(
-                "warning",
-                f"{host}: it says too often that its jobs have changed, so it is answered later",
-                "find out there what begins and ends jobs, or sends these messages",
-            )
+            yield Problem("jobs_change_too_often", {"host": host})
         if len(hasty) > _MAX_SHOWN:
-            yield Problem("warning", f"{len(hasty) - _MAX_SHOWN} more hosts do, too")
-        lines = _in_turn(
-            [
-                *((host, fault) for host, faults in self.faults.items() for fault in faults),
-                *(
-                    (host, f"job {name}: {why}")
-                    for (host, name), why in self.agreement.refused.items()
-                ),
-                *(
-                    (host, f"cannot carry out the order of job {key}: {why}")
-                    for key in sorted({key for failed in self.failed.values() for key in failed})
-                    for host, why in self.failures(key).items()
-                ),
-            ]
-        )
-        lines += [
-            f"refused: {why}"
+            yield Problem("more_jobs_change_too_often", args={"count": len(hasty) - _MAX_SHOWN})
+        for key in sorted(self.wrong_lanes.keys() & self.assignment.jobs.keys())[:_MAX_SHOWN]:
+            yield Problem("job_lanes_wrong", {"job": key}, {"why": self.wrong_lanes[key]})
+        found = _in_turn(self._of_hosts())
+        found += [
+            Problem("job_refused", {"job": key}, {"why": why})
             for key, why in sorted(self.assignment.refused.items())
             if key in self.agreement.jobs
         ]
-        for key in sorted(self.wrong_lanes.keys() & self.assignment.jobs.keys())[:_MAX_SHOWN]:
-            yield Problem(
-                "warning", self.wrong_lanes[key], "its lanes were chosen anew; see `ri2n job show`"
-            )
-        for line in lines[:_MAX_SHOWN]:
-            yield Problem("warning", line, "see `ri2n job ls`; its packets go as everybody's")
-        if len(lines) > _MAX_SHOWN:
-            yield Problem(
-                "warning", f"{len(lines) - _MAX_SHOWN} more problems of jobs", "see the log"
-            )
+        yield from found[:_MAX_SHOWN]
+        if len(found) > _MAX_SHOWN:
+            yield Problem("more_problems_of_jobs", args={"count": len(found) - _MAX_SHOWN})
+
+    def _of_hosts(self) -> Iterator[Problem]:
+        """What is wrong with jobs at single hosts, those that cannot be read first."""
+        for host, faults in self.faults.items():
+            for number, why in enumerate(faults, 1):
+                yield Problem("job_undeclared", {"host": host}, {"number": number, "why": why})
+        for key in sorted({key for failed in self.failed.values() for key in failed}):
+            for host, why in self.failures(key).items():
+                yield Problem("job_order_not_done", {"host": host, "job": key}, {"why": why})
+        for (host, name), why in sorted(self.agreement.refused.items()):
+            yield Problem("job_refused_at_host", {"host": host, "job": name}, {"why": why})
 
 
-def _in_turn(lines: Iterable[tuple[str, str]]) -> list[str]:
-    """`HOST: TEXT` of each line, in order; first one of each host, then the second ones.
+def _in_turn(problems: Iterable[Problem]) -> list[Problem]:
+    """In the order of hosts: first one of each host, then the second ones.
 
     So a host that declares much nonsense does not hide what is wrong at others.
     """
     seen: Counter[str] = Counter()
     order = []
-    for host, text in sorted(lines):
-        order.append((seen[host], host, text))
+    for place, problem in enumerate(problems):
+        host = problem.subject["host"]
+        order.append((seen[host], host, place, problem))
         seen[host] += 1
-    return [f"{host}: {text}" for _, host, text in sorted(order)]
+    return [problem for *_, problem in sorted(order, key=lambda each: each[:3])]

@@ -140,7 +140,7 @@ class JobsApp(OSKenApp):
             self._give_up(now_s)
         self._end_orders(time.time())
         # What one host declares must not end the decisions on all others, let alone the controller.
-        with cluster.contain_cluster_fault("jobs cannot be decided on, so paths stay as they are"):
+        with cluster.contain_cluster_fault("jobs_undecided"):
             self._decide(fabric, declared)
         with cluster.lock:
             self._announce(fabric, state.of_host, now_s)
@@ -390,21 +390,17 @@ class JobsApp(OSKenApp):
         before = self.cluster.jobs.agreement.jobs
         for key, job in agreement.jobs.items():
             if key not in before:
-                self._note(
-                    job.hosts,
-                    f"job {key} of {job.user} has begun on {', '.join(job.hosts)}: "
-                    f"{job.policy.kind}",
-                )
+                self._note("job_begun", key, job.hosts, user=job.user, policy=job.policy.kind)
             elif before[key].policy != job.policy:
-                self._note(job.hosts, f"job {key} of {job.user} is {job.policy.kind} now")
+                self._note("job_changed", key, job.hosts, user=job.user, policy=job.policy.kind)
 
-    def _note(self, hosts: Sequence[str], text: str) -> None:
+    def _note(self, code: str, key: str, hosts: Sequence[str], **args: str) -> None:
         """Tell operators of an event of a job on these hosts (cluster.lock is held).
 
         It counts for the first host. What is beyond the host's share is counted alone.
         """
         if self._events.take(hosts[0] if hosts else "", time.monotonic()):
-            self.cluster.note(text)
+            self.cluster.note(code, {"job": key}, hosts=hosts, **args)
         else:
             self.cluster.counters["job_events_not_told"] += 1
 
@@ -437,8 +433,9 @@ class JobsApp(OSKenApp):
                 del self._installed_as[key]
             for key, (what, why) in states.items():
                 if state.states.get(key, ("", ""))[0] != what:
-                    hosts = state.agreement.jobs[key].hosts
-                    self._note(hosts, f"job {key}: {what}{': ' if why else ''}{why}")
+                    in_part = what == "installed" and why
+                    code = "job_installed_in_part" if in_part else f"job_{what}"
+                    self._note(code, key, state.agreement.jobs[key].hosts, why=why)
             state.states = states
             notes: dict[str, dict[int, bytes]] = {}
             for host, declarations in state.declared.items():
@@ -531,8 +528,8 @@ class JobsApp(OSKenApp):
             return False
         with self.cluster.lock:
             for record in records:
-                text = f"job {record.id} of {record.user} has ended: {record.why}"
-                self._note(record.hosts, text)
+                why = {"user": record.user, "why": record.why}
+                self._note("job_ended", record.id, record.hosts, **why)
         return True
 
     def _keep(self, now_s: float) -> None:
@@ -568,7 +565,7 @@ class JobsApp(OSKenApp):
             self._fault(str(error))
             return
         with cluster.lock:
-            cluster.faults.pop("jobs are not kept", None)
+            cluster.faults.pop("jobs_not_kept", None)
 
     def _give_up(self, now_s: float) -> None:
         """Take it that some hosts run none of the jobs of before (cluster.lock is held).
@@ -586,7 +583,7 @@ class JobsApp(OSKenApp):
 
     def _fault(self, text: str) -> None:
         with self.cluster.lock:
-            self.cluster.faults["jobs are not kept"] = printable(text)
+            self.cluster.faults["jobs_not_kept"] = printable(text)
 
 
 def jobs_changed(cluster: Cluster, dpid: int) -> None:

@@ -193,8 +193,8 @@ class _Restart:
             _tls(self._options)
         except (BadInput, NotAvailable) as error:
             with self._cluster.lock:
-                self._cluster.faults["not reloaded"] = str(error)
-                self._cluster.note(f"not reloaded: {error}")
+                self._cluster.faults["not_reloaded"] = str(error)
+                self._cluster.note("not_reloaded", error=str(error))
             raise
 
     def go(self) -> None:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +305,7 @@ class LocalApi:
                     }
                 ),
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                "problems": [asdict(problem) for problem in problems_of(cluster)],
+                "problems": [{"id": each.id, **each.document()} for each in problems_of(cluster)],
                 "counters": counters_of(cluster),
                 "pairs": [
                     pair_document(cluster, fabric, sender, receiver, self._paths)
@@ -447,13 +446,7 @@ class LocalApi:
         if not isinstance(since, int):
             raise refusal("not_number", "since")
         with self._cluster.lock:
-            return {
-                "events": [
-                    {"seq": seq, "time_s": when_s, "text": text}
-                    for seq, when_s, text in self._cluster.events
-                    if seq > since
-                ]
-            }
+            return {"events": [event for event in self._cluster.events if event["seq"] > since]}
 
 
 def _claim(path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.identity import name_fault
 from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.contract.names import is_host_name
 from ri2n_sdn.contract.refusals import refusal
 
 __all__ = ["list_hosts", "retire_host"]
@@ -102,7 +102,7 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
     dry_run, force = flags
     document = next((each for each in list_hosts(cluster)["hosts"] if each["name"] == name), None)
     if document is None:
-        if name_fault(name) is not None:
+        if not is_host_name(name):
             raise refusal("host_not_name", "name", value=ascii(name[:_SHOWN]))
         return {"retired": False, "known": False, "jobs": [], "reservations": [], "stored": True}
     if cluster.passive is not None:
@@ -131,11 +131,10 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
         cluster.remembered.expected.discard(name)
         if believed := [nic for nic in cluster.remembered.networks if nic[0] == name]:
             cluster.wiring.doubt(believed)
-        text = f"{name} is retired: {asker.name} has asked for it"
         if member is not None:
-            cluster.forget(member, text)
+            cluster.forget(member, "host_retired", by=asker.name)
         else:
-            cluster.note(text)
+            cluster.note("host_retired", {"host": name}, by=asker.name)
             cluster.topology_changed()
     answer["stored"] = _stored(cluster, name)
     return answer

@@ -108,7 +108,7 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str,
     book.add_order(job)
     cluster.wake.jobs.set()
     with cluster.lock:
-        cluster.note(f"job {job.id} of {job.user} is ordered on {', '.join(job.hosts)}")
+        cluster.note("job_ordered", {"job": job.id}, user=job.user, hosts=job.hosts)
         return {"job": _document(cluster, job.id, job)}
 
 
@@ -123,11 +123,11 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, A
             raise refusal("no_such_job", name=name)
         raise refusal("begun_on_hosts", job=name, id=declared.id, hosts=list(declared.hosts))
     asker.check_owner(job.user, job.uid, name)
-    why = f"{asker.name} has ended it"
-    book.end(ended(job, time.time(), why))
+    book.end(ended(job, time.time(), f"{asker.name} has ended it"))
     cluster.wake.jobs.set()
     with cluster.lock:
-        cluster.note(f"job {name} of {job.user} has ended: {why}")
+        who = {"user": job.user, "by": asker.name, "hosts": job.hosts}
+        cluster.note("job_ended_by", {"job": name}, **who)
     return {}
 
 
@@ -173,7 +173,8 @@ def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
         book.put_move(Move(name, job.uid, wanted.policy, asker.name, moved_s))
     cluster.wake.jobs.set()
     with cluster.lock:
-        cluster.note(f"job {name} of {job.user}: {asker.name} has moved it{' back' * back}")
+        who = {"user": job.user, "by": asker.name, "hosts": job.hosts}
+        cluster.note("job_moved_back" if back else "job_moved", {"job": name}, **who)
         return {"job": _document(cluster, name, wanted)}
 
 

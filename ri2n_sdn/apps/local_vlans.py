@@ -72,7 +72,7 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
             tree.leased.pop(owner, None)
             if lease:
                 tree.leased[owner] = leases
-            cluster.note(f"{owner} has a path table of {len(table)} pairs")
+            cluster.note("path_table_set", owner=owner, pairs=len(table))
             cluster.topology_changed()
         else:
             _clear(cluster, owner)
@@ -133,7 +133,7 @@ def _clear(cluster: Cluster, owner: str) -> None:
     tree = _tree(cluster)
     tree.leased.pop(owner, None)
     if tree.clear_table(owner):
-        cluster.note(f"{owner}'s path table has ended")
+        cluster.note("path_table_ended", owner=owner)
         cluster.topology_changed()
 
 

@@ -183,11 +183,12 @@ def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT
     if not parameter.live:
         raise refusal("parameter_not_live", name=name)
     checked = _checked(parameter, value)
-    by = "" if asker == ROOT else f": {asker.name} has set it"
     with cluster.lock:
         if checked != _value(cluster, parameter):
             _apply(cluster, parameter, checked)
-            cluster.note(f"{parameter.name} is {_shown(checked)}{by}")
+            said = {"by": asker.name} if asker != ROOT else {}
+            code = "parameter_set_by" if said else "parameter_set"
+            cluster.note(code, {}, parameter=parameter.name, value=_shown(checked), **said)
     cluster.wake.telemetry.set()
     return {"name": parameter.name, "value": checked}
 

@@ -82,7 +82,7 @@ class PlacementApp(OSKenApp):
             load = self._load(fabric)
             for name in sorted(asking & self._placed.keys() & fabric.hosts.keys()):
                 member, channel = servers[name]
-                with cluster.contain_host_fault(member, "its connections cannot be placed"):
+                with cluster.contain_host_fault(member, "connections_not_placed"):
                     self._place(fabric, member, channel, asked[member.dpid], load)
 
     def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:

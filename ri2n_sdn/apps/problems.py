@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sized
 from datetime import datetime, timezone
 
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member
 from ri2n_sdn.apps.patience import MUTE_S
-from ri2n_sdn.fabric.model import Fabric, Host
-from ri2n_sdn.fabric.problem import Problem, worst_first
-from ri2n_sdn.weights.losses import Loss
+from ri2n_sdn.contract.problems import LOSSY_PLACES, Problem
+from ri2n_sdn.contract.said import worst_first
+from ri2n_sdn.contract.wording import Subject, fill
+from ri2n_sdn.fabric.model import Fabric, Host, Nic
 
 __all__ = ["problems_of"]
 
@@ -19,8 +20,6 @@ _MAX_SHOWN = 20
 
 # A certificate is told of when it ends within this time, as by the alert RI2NHostCertificateEnds.
 _CERTIFICATE_LEFT_S = 14 * 86400.0
-
-_CHECK_CABLE = "check its cable and its switch port"
 
 
 def problems_of(cluster: Cluster) -> list[Problem]:
@@ -62,89 +61,64 @@ def problems_of(cluster: Cluster) -> list[Problem]:
 
 def _of_controller(cluster: Cluster) -> Iterator[Problem]:
     if not cluster.members and not cluster.config.hosts:
-        yield Problem("warning", "no host has connected", "run host-up --controller on the hosts")
-    for what, fault in cluster.faults.items():
-        yield Problem("bad", f"{what}: {fault}", "the controller's log says more")
-    problem = cluster.memory.problem
-    if problem is not None:
-        yield Problem(
-            "warning",
-            f"nothing is remembered: {problem}",
-            "the hosts go on; without a memory, the next start takes longer",
-        )
+        yield Problem("no_host")
+    for code, error in cluster.faults.items():
+        yield Problem(code, args={"error": error})
+    if cluster.memory.problem is not None:
+        yield Problem("nothing_remembered", args={"error": cluster.memory.problem})
 
 
 def _rivals(cluster: Cluster) -> Iterator[Problem]:
     """Other controllers of the hosts that have no store in common with this one."""
-    advice = "stop one of them, or give both one store with --store"
-    rivals = cluster.other_rivals()
-    for rival in rivals:
-        who = f"another controller, {rival.name}, is connected to the same hosts"
+    for rival in cluster.other_rivals():
         if cluster.passive is None:
-            yield Problem("bad", f"{who}, and should stand back", advice)
+            code = "rival_should_yield"
         else:
-            first = " and was there first" if rival.name in cluster.passive else ""
-            yield Problem("bad", f"{who}{first}: this one stands back", advice)
+            code = "rival_was_first" if rival.run == cluster.yields_to else "rival_in_charge"
+        yield Problem(code, args={"controller": rival.name, "run": rival.run})
 
 
 def _refusals(cluster: Cluster) -> Iterator[Problem]:
     """Hosts that were refused and still try. Each text says why, and what to do."""
-    texts = cluster.refusals.texts()
-    for text in texts[-_MAX_SHOWN:]:
-        yield Problem("bad", text)
-    if len(texts) > _MAX_SHOWN:
-        yield Problem("bad", f"{len(texts) - _MAX_SHOWN} more hosts were refused", "see the log")
+    found = cluster.refusals.problems()
+    yield from found[-_MAX_SHOWN:]
+    yield from _more("more_hosts_refused", found)
+
+
+def _more(code: str, found: Sized) -> Iterator[Problem]:
+    """How many there are that are not shown."""
+    if len(found) > _MAX_SHOWN:
+        yield Problem(code, args={"count": len(found) - _MAX_SHOWN})
 
 
 def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
-    name, now_s = member.name, time.monotonic()
-    for what, fault in member.faults.items():
-        yield Problem("bad", f"{name}: {what}: {fault}", "the controller's log says more")
+    host, now_s = {"host": member.name}, time.monotonic()
+    for code, error in member.faults.items():
+        yield Problem(code, host, {"error": error})
     mute_s = member.channel.mute_s(now_s) if member.channel is not None else 0.0
     if member.channel is None:
-        if name not in _awaited(cluster):  # of those speaks _not_back
-            yield Problem("bad", f"{name} is not connected", "run host-status there: it says why")
+        if member.name not in _awaited(cluster):  # of those speaks _not_back
+            yield Problem("host_away", host)
     elif mute_s > MUTE_S:
-        yield Problem(
-            "bad",
-            f"{name} has not answered for {mute_s:.1f} s: the others go on without it",
-            "check whether its ovs-vswitchd is busy or hangs",
-        )
-    elif cluster.config.stripes(name) and member.taps:
+        yield Problem("host_mute", host, {"silent_s": round(mute_s, 1)})
+    elif cluster.config.stripes(member.name) and member.taps:
         yield from _of_helper(member)
     if member.emptied > 2 and now_s - member.emptied_s < EMPTIED_CALM_S:
-        yield Problem(
-            "bad",
-            f"{name}: its tables are emptied again and again",
-            "find out who else changes them",
-        )
+        yield Problem("host_emptied", host)
     if member.repairs > 1:
-        yield Problem(
-            "bad",
-            f"{name}: somebody else changes its rows again and again",
-            "check whether another controller runs",
-        )
+        yield Problem("host_rows_changed", host)
 
 
 def _of_helper(member: Member) -> Iterator[Problem]:
     """Problems of a helper. While it cannot be used, its host's traffic goes by flows."""
-    name = member.name
+    host = {"host": member.name}
     if not member.has_taps:
-        yield Problem(
-            "warning",
-            f"{name}: its helper cannot be used: the ports of its TAPs have wrong numbers",
-            "run host-up there",
-        )
+        yield Problem("helper_ports_wrong", host)
     elif not member.helper_runs:
-        yield Problem(
-            "warning", f"{name}: its helper does not run", "run systemctl start ri2n-reorder there"
-        )
+        yield Problem("helper_stopped", host)
     elif member.silence.silent:
         quiet_s = time.monotonic() - member.silence.last_s
-        text = (
-            f"{name}'s helper has reported nothing for {quiet_s:.0f} s: its traffic goes by flows"
-        )
-        yield Problem("warning", text, "if it hangs, run systemctl restart ri2n-reorder there")
+        yield Problem("helper_silent", host, {"silent_s": round(quiet_s)})
 
 
 def _certificates(cluster: Cluster) -> Iterator[Problem]:
@@ -160,36 +134,29 @@ def _certificates(cluster: Cluster) -> Iterator[Problem]:
         if member.certificate_ends_s is not None
         and member.certificate_ends_s - now_s < _CERTIFICATE_LEFT_S
     )
-    advice = "put a new one there; where it is there already, run ri2n reload here"
     for ends_s, name in ending[:_MAX_SHOWN]:
-        day = datetime.fromtimestamp(ends_s, timezone.utc).date()
-        if ends_s > now_s:
-            yield Problem("warning", f"{name}: its certificate ends on {day}", advice)
-        else:
+        code = "certificate_ends"
+        if ends_s <= now_s:
             away = cluster.members[name].channel is None
-            text = f"{name}: its certificate has ended on {day}, so it cannot connect again"
-            yield Problem("bad" if away else "warning", text, advice)
-    if len(ending) > _MAX_SHOWN:
-        more = len(ending) - _MAX_SHOWN
-        yield Problem("warning", f"{more} more hosts have a certificate that ends soon", advice)
+            code = "certificate_ended_away" if away else "certificate_ended"
+        day = str(datetime.fromtimestamp(ends_s, timezone.utc).date())
+        yield Problem(code, {"host": name}, {"day": day})
+    yield from _more("more_certificates_end", ending)
 
 
 def _missing(cluster: Cluster) -> Iterator[Problem]:
     for name in sorted(
         {*cluster.config.hosts, *cluster.config.placed_ports()} - set(cluster.members)
     ):
-        text = f"{name} is in cluster.yaml but has never connected"
-        yield Problem("bad", text, "run host-up --controller there, or take it out of cluster.yaml")
+        yield Problem("host_never_came", {"host": name})
 
 
 def _not_back(cluster: Cluster) -> Iterator[Problem]:
     """Hosts that were connected when an earlier controller ended."""
     names = sorted(_awaited(cluster))
     for name in names[:_MAX_SHOWN]:
-        text = f"{name} was connected before the controller started anew, and has not come back"
-        yield Problem("bad", text, "run host-status there: it says why")
-    if len(names) > _MAX_SHOWN:
-        yield Problem("bad", f"{len(names) - _MAX_SHOWN} more hosts have not come back")
+        yield Problem("host_not_back", {"host": name})
+    yield from _more("more_hosts_not_back", names)
 
 
 def _awaited(cluster: Cluster) -> set[str]:
@@ -202,100 +169,75 @@ def _of_nics(host: Host) -> Iterator[Problem]:
     """NICs of a connected host that do not work. For a host that is away, nobody knows."""
     dead = [nic for nic in host.nics if not (nic.sends and nic.receives)]
     if dead and len(dead) == len(host.nics):
-        yield Problem(
-            "bad",
-            f"{host.name}: none of its NICs works, so its peers cannot reach it",
-            "see the problem of each NIC",
-        )
+        yield Problem("host_without_nics", {"host": host.name})
     for nic in dead:
         if not nic.up:
-            how = " has no link"
+            code = "nic_no_link"
         elif nic.tx_alive:
-            how = ": nothing arrives at it"
-        elif nic.rx_alive:
-            how = ": nothing that it sends arrives"
+            code = "nic_hears_nothing"
         else:
-            how = ": nothing arrives at it, and nothing that it sends arrives"
-        yield Problem("warning", f"{host.name}:{nic.name}{how}", _CHECK_CABLE)
+            code = "nic_unheard" if nic.rx_alive else "nic_cut"
+        yield Problem(code, _subject(nic))
+
+
+def _subject(nic: Nic) -> Subject:
+    return {"host": nic.host, "nic": nic.name}
 
 
 def _losses(cluster: Cluster) -> Iterator[Problem]:
     """Links that lose packets. A loss of 5% makes each TCP connection over the link very slow."""
-    advice = "check cables, plugs, switch ports and duplex there, and whether a CPU is too busy"
     for loss in cluster.measured.losses.losses:
-        yield Problem("bad", _lost(cluster, loss), advice)
+        part = {"part": round(loss.part, 2)}
+        found = [_lossy(cluster, link) for link in loss.links]
+        if len(found) == 1:
+            yield Problem(*found[0], part)
+        else:
+            places = [fill(LOSSY_PLACES[code], subject) for code, subject in found]
+            hosts = [subject["host"] for _, subject in found if "host" in subject]
+            args = {**part, "places": places, "hosts": hosts, "link": loss.links[0]}
+            yield Problem("one_of_links_loses", args=args)
 
 
-def _lost(cluster: Cluster, loss: Loss) -> str:
-    places = [_place(cluster, link) for link in loss.links]
-    if len(places) > 1:
-        return f"{loss.part:.0%} of packets are lost in one of: {', '.join(places)}"
-    return f"{loss.part:.0%} of packets are lost in {places[0]}"
-
-
-def _place(cluster: Cluster, link: str) -> str:
-    """A link in words, from its name: `A:2>`, `>A:2`, or another name for one between switches."""
+def _lossy(cluster: Cluster, link: str) -> tuple[str, Subject]:
+    """(code, subject) of a link's loss, by its name: `A:2>`, `>A:2`, or that of a cable."""
     host, _, number = link.strip(">").rpartition(":")
     if (
         host not in cluster.members
         or not number.isdigit()
         or not (link.startswith(">") or link.endswith(">"))
     ):
-        return link
-    label = cluster.nic_label((host, int(number)))
-    return f"what {label} receives" if link.startswith(">") else f"what {label} sends"
+        return "cable_loses", {"cable": link}
+    code = "nic_loses_received" if link.startswith(">") else "nic_loses_sent"
+    return code, {"host": host, "nic": cluster.nic_name((host, int(number)))}
 
 
 def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
     apart = fabric.unconnected_pairs()
-    advice = "plug a NIC of each into one switch"
     for a, b in apart[:_MAX_SHOWN]:
-        yield Problem("bad", f"{a} and {b} have no common network", advice)
-    if len(apart) > _MAX_SHOWN:
-        yield Problem(
-            "bad", f"{len(apart) - _MAX_SHOWN} more pairs of hosts have no common network", advice
-        )
+        yield Problem("pair_apart", {"host": a}, {"other": b})
+    yield from _more("more_pairs_apart", apart)
 
 
 def _lonely(fabric: Fabric) -> Iterator[Problem]:
     for network, nics in fabric.networks.items():
         if len(nics) == 1 and len(fabric.hosts) > 1:
-            yield Problem(
-                "warning",
-                f"network {network} has a single NIC, {nics[0].host}:{nics[0].name}",
-                _CHECK_CABLE,
-            )
+            yield Problem("network_of_one", {"network": network}, _subject(nics[0]))
 
 
 def _floods(cluster: Cluster) -> Iterator[Problem]:
     for nic in cluster.wiring.flooded(time.monotonic()):
-        text = (
-            f"{cluster.nic_label(nic)} is flooded with probes of another sender, so the controller "
-            "does not know whether it works"
-        )
-        yield Problem(
-            "warning",
-            text,
-            "find out who sends frames of EtherType 0x88b5 there, perhaps another controller",
-        )
+        yield Problem("nic_flooded", {"host": nic[0], "nic": cluster.nic_name(nic)})
 
 
 def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
     if cluster.fat_tree is None:
         return
-    for text in cluster.fat_tree.liveness.faults:
-        yield Problem(
-            "warning", text, "check that cable or switch; meanwhile, traffic goes by other VLANs"
-        )
+    yield from cluster.fat_tree.liveness.problems
     base = cluster.fat_tree.trees.vlans[0]
     for network in cluster.fat_tree.networks:
         for nic in fabric.networks.get(network, ()):
             if nic.switch is None:
-                text = (
-                    f"{nic.host}:{nic.name} has no switch in cluster.yaml: it uses VLAN {base} "
-                    "alone"
-                )
-                yield Problem("warning", text, "add its switch there")
+                yield Problem("nic_without_switch", _subject(nic), {"vlan": base})
 
 
 def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
@@ -313,9 +255,9 @@ def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
             owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
     for mac, labels_by_host in owners.items():
         if len(labels_by_host) > 1:
-            labels = " and ".join(label for labels in labels_by_host.values() for label in labels)
-            advice = "give all but one of them another address and run host-up there"
-            yield Problem("bad", f"{labels} have one MAC address, {mac}", advice)
+            labels = [label for labels in labels_by_host.values() for label in labels]
+            args = {"mac": mac, "owners": labels, "hosts": list(labels_by_host)}
+            yield Problem("mac_shared", args=args)
 
 
 def _any_shared(cluster: Cluster) -> bool:
@@ -337,30 +279,30 @@ def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
     declared network with the fewest NICs is taken for the wrong one, and so is the part with the
     fewest NICs.
     """
-    # NICs' labels by network as probes found it and by declared network, and the other way round.
-    declared_of: dict[str, dict[str, list[str]]] = {}
-    learned_of: dict[str, dict[str, list[str]]] = {}
+    # NICs by network as probes found it and by declared network, and the other way round.
+    declared_of: dict[str, dict[str, list[Nic]]] = {}
+    learned_of: dict[str, dict[str, list[Nic]]] = {}
     for network, nics in fabric.networks.items():
         for nic in nics:
             declared = cluster.config.network(nic.host, nic.name)
             if declared is not None:
-                label = f"{nic.host}:{nic.name}"
-                declared_of.setdefault(network, {}).setdefault(declared, []).append(label)
-                learned_of.setdefault(declared, {}).setdefault(network, []).append(label)
-    for network, labels_of in sorted(declared_of.items()):
-        if len(labels_of) > 1:
-            odd, labels = min(labels_of.items(), key=lambda item: len(item[1]))
-            others = ", ".join(sorted(set(labels_of) - {odd}))
-            text = (
-                f"{', '.join(labels)}: declared on {odd}, but found on {network} with NICs of "
-                f"{others}"
-            )
-            yield Problem(
-                "bad", text, "plug the cable in where cluster.yaml says, or correct cluster.yaml"
-            )
+                declared_of.setdefault(network, {}).setdefault(declared, []).append(nic)
+                learned_of.setdefault(declared, {}).setdefault(network, []).append(nic)
+    for network, nics_of in sorted(declared_of.items()):
+        if len(nics_of) > 1:
+            odd = min(nics_of, key=lambda declared: len(nics_of[declared]))
+            args = {
+                **_listed(nics_of[odd]),
+                "found": network,
+                "others": sorted(set(nics_of) - {odd}),
+            }
+            yield Problem("nics_on_other_network", {"network": odd}, args)
     for declared, parts in sorted(learned_of.items()):
         if len(parts) > 1:
-            odd_part = min(parts.values(), key=len)
-            yield Problem(
-                "bad", f"{', '.join(odd_part)}: cut off from the rest of {declared}", _CHECK_CABLE
-            )
+            fewest = _listed(min(parts.values(), key=len))
+            yield Problem("nics_cut_off", {"network": declared}, fewest)
+
+
+def _listed(nics: Collection[Nic]) -> dict[str, list[str]]:
+    """Several NICs as arguments."""
+    return {"nics": [f"{nic.host}:{nic.name}" for nic in nics], "hosts": [nic.host for nic in nics]}

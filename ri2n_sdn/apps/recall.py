@@ -14,6 +14,7 @@ import time
 from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.remembered import FORGET_S
+from ri2n_sdn.contract.names import is_host_name
 from ri2n_sdn.fabric.model import MAX_NIC_PORT
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.store.rows import HostRow
@@ -53,7 +54,7 @@ def recall(cluster: Cluster, now_s: float) -> None:
 def _member_of(row: HostRow, now_s: float) -> Member | None:
     """The host of a row, which is away; None when the row makes no sense."""
     macs = [row.mac, *(row.nic_macs.get(number, "") for number in row.nic_names)]
-    if identity.name_fault(row.name) is not None or not all(map(_MAC.match, macs)):
+    if not is_host_name(row.name) or not all(map(_MAC.match, macs)):
         return None
     if not re.fullmatch("[0-9a-f]{16}", row.datapath_id):
         return None

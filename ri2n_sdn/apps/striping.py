@@ -207,10 +207,8 @@ class StripingApp(OSKenApp):
             if member.silence.judge(
                 reported.heard_s if reported is not None else -math.inf, member.channel.answered_s
             ):
-                hangs = "has stopped reporting: its traffic goes by flows"
-                cluster.note(
-                    f"{name}'s helper {hangs if member.silence.silent else 'reports again'}"
-                )
+                silent = member.silence.silent
+                cluster.note("helper_silent" if silent else "helper_reports_again", {"host": name})
                 cluster.topology_changed()
 
     def _compose(self, fabric: Fabric, helpers: dict[str, Member]) -> None:
@@ -243,7 +241,7 @@ class StripingApp(OSKenApp):
         }
         self._even_parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
-            with cluster.contain_host_fault(member, "its helper cannot be told its links"):
+            with cluster.contain_host_fault(member, "helper_not_told"):
                 self._compose_for(fabric, name, everything, changed, now_s)
         cluster.helpers_to_greet.clear()
 
@@ -257,10 +255,7 @@ class StripingApp(OSKenApp):
             # A controller whose clock was ahead of this one's told the helper its links, or this
             # one's clock was set back. The helper would refuse frames of the older generation.
             ahead_s = heard.generation - self._generation
-            self.cluster.note(
-                f"{name}: its helper was told its links by a controller whose clock was {ahead_s} s"
-                " ahead of this one's"
-            )
+            self.cluster.note("helper_clock_ahead", {"host": name}, ahead_s=ahead_s)
             self._frames_of[name] = ControlFrames(min_generation=heard.generation)
             everything = True
         new = name not in self._frames_of

@@ -190,12 +190,10 @@ class TelemetryApp(OSKenApp):
         with cluster.lock:
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
             for poll in polls:
-                with cluster.contain_host_fault(poll.member, "its counters cannot be read"):
+                with cluster.contain_host_fault(poll.member, "counters_not_read"):
                     slot_bytes.update(self._take(poll))
             barriers: list[Future[list[Any]]] = []
-            with cluster.contain_cluster_fault(
-                "no slot tables could be decided, so they stay as they are"
-            ):
+            with cluster.contain_cluster_fault("slot_tables_undecided"):
                 barriers = self._decide(
                     now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
                 )
@@ -291,8 +289,10 @@ class TelemetryApp(OSKenApp):
         wait_s = min(_EMPTIED_MAX_S, 0.5 * 2**member.emptied) if member.emptied else 0.0
         member.installed, member.dirty, member.retry_s = None, True, now_s + wait_s
         if wait_s < _EMPTIED_MAX_S:
-            later = f" again, and are made again in {wait_s:g} s" if wait_s else ""
-            self.cluster.note(f"{member.name}: its tables were emptied{later}")
+            code, args = (
+                ("tables_emptied_again", {"wait_s": wait_s}) if wait_s else ("tables_emptied", {})
+            )
+            self.cluster.note(code, {"host": member.name}, **args)
         if member.accepts_wire:
             member.accepts_wire = False
             self.cluster.topology_changed()
@@ -370,9 +370,7 @@ class TelemetryApp(OSKenApp):
         fabric = cluster.fabric()
         pairs: list[PairCounters] = []
         for sender in fabric.hosts:
-            with cluster.contain_host_fault(
-                cluster.members[sender], "what it sends cannot be counted"
-            ):
+            with cluster.contain_host_fault(cluster.members[sender], "sent_not_counted"):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
         used = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
         for pair in [

@@ -205,7 +205,7 @@ class TrunkApp(OSKenApp):
             if heard:
                 member.left_s = now_s
                 continue
-            cluster.forget(member, f"{name} is forgotten: not connected for {_FORGET_S:.0f} s")
+            cluster.forget(member, "host_away_long", away_s=_FORGET_S)
 
     def _read(self, work: list[tuple[Member, Channel]]) -> None:
         """Read what bridges hold, and keep it in `member.installed`.
@@ -278,7 +278,7 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             fabric = cluster.fabric()
         for member in members:
-            with cluster.contain_host_fault(member, "its rows cannot be taken over"):
+            with cluster.contain_host_fault(member, "rows_not_taken_over"):
                 with cluster.lock:
                     self._adopt_tables(fabric, member)
                     installed = member.installed
@@ -353,9 +353,7 @@ class TrunkApp(OSKenApp):
         changes = []
         for member, channel in readable:
             change = None
-            with cluster.contain_host_fault(
-                member, "its rows cannot be planned, so it keeps those it has"
-            ):
+            with cluster.contain_host_fault(member, "rows_not_planned"):
                 # This is much work where hosts are many. The lock is not held for it, so that no
                 # other thread waits. `busy` keeps other threads from this host; what they would
                 # have changed makes it dirty again.
@@ -388,7 +386,7 @@ class TrunkApp(OSKenApp):
             member.repairs = member.repairs + 1 if change else 0
             if change:
                 cluster.counters["audit_repairs"] += 1
-                cluster.note(f"{member.name}: rows were missing or unknown, and were repaired")
+                cluster.note("rows_repaired", {"host": member.name})
         if not _may_sweep(member, change, now_s):
             change = replace(change, delete_groups=())
         member.audited_s = now_s
@@ -399,7 +397,7 @@ class TrunkApp(OSKenApp):
         """Do `_send`. A failure is kept to this host, which is then read again."""
         if member.installed is None or self.cluster.passive is not None:
             return False
-        with self.cluster.contain_host_fault(member, "its rows cannot be sent"):
+        with self.cluster.contain_host_fault(member, "rows_not_sent"):
             return self._send(member, channel, whole, phase)
         member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
         return False

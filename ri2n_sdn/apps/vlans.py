@@ -81,8 +81,8 @@ class VlanApp(OSKenApp):
                 member.channel.send(
                     parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s))
                 )
-        for text in liveness.events:
-            cluster.note(text)
+        for event in liveness.events:
+            cluster.note(event.code, event.subject, **event.args)
         liveness.events.clear()
         if liveness.changed:
             liveness.changed = False

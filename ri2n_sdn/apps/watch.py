@@ -5,26 +5,17 @@ Everything here is pure. `watching.py` collects the facts and sends the lines.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.state import EVENTS, MAX_EVENTS, State
 from ri2n_sdn.fabric.model import Fabric, Host
-from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.fabric.switches import SwitchGraph
 from ri2n_sdn.vlan.routing import DeadParts
 
-__all__ = ["Event", "Facts", "HostFacts", "snapshot"]
-
-Event = tuple[int, float, str]
-"""(number, Unix time, text)."""
-
-# Times and shares that change by themselves do not make a problem another one.
-_GROWING = re.compile(r"\d+(\.\d+)?( s\b|%)")
-_KEY_BYTES = 6
+__all__ = ["Facts", "HostFacts", "snapshot"]
 
 
 class HostFacts(NamedTuple):
@@ -57,7 +48,7 @@ class Facts:
       and nothing where no cable is declared.
     * `switches`: the names of the declared switches.
     * `jobs`, `reservations`, `rights`, `policies`, `tokens`: documents by id, user or name.
-    * `events`: the newest, oldest first.
+    * `events`: the documents of the newest, oldest first.
     """
 
     controller: Mapping[str, Any]
@@ -82,7 +73,7 @@ class Facts:
     rights: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     tokens: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    events: Sequence[Event] = ()
+    events: Sequence[dict[str, Any]] = ()
 
 
 def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
@@ -128,10 +119,7 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
         "rights": facts.rights,
         "policies": facts.policies,
         "tokens": facts.tokens,
-        EVENTS: [
-            {"seq": number, "time_s": time_s, "text": text}
-            for number, time_s, text in facts.events[-MAX_EVENTS:]
-        ],
+        EVENTS: list(facts.events[-MAX_EVENTS:]),
     }
 
 
@@ -205,21 +193,7 @@ def _switches(facts: Facts) -> dict[str, Any]:
 
 
 def _problems(problems: Iterable[Problem]) -> dict[str, Any]:
-    """The problems by a key that stays the same as long as it is the same problem, the worst first.
-
-    `rank` is a problem's place in that order.
-    """
-    found: dict[str, Any] = {}
-    for problem in problems:
-        known = _GROWING.sub("", f"{problem.severity}: {problem.text}")
-        digest = hashlib.blake2b(known.encode("utf-8", "replace"), digest_size=_KEY_BYTES)
-        key = digest.hexdigest()
-        while key in found:
-            key += "+"
-        found[key] = {
-            "severity": problem.severity,
-            "text": problem.text,
-            "advice": problem.advice,
-            "rank": len(found),
-        }
-    return found
+    """The problems by id, the worst first. `rank` is a problem's place in that order."""
+    return {
+        problem.id: {**problem.document(), "rank": rank} for rank, problem in enumerate(problems)
+    }

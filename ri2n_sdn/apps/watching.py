@@ -29,7 +29,7 @@ from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.tallies import HelperSums
-from ri2n_sdn.apps.watch import Event, Facts, HostFacts, snapshot
+from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -271,7 +271,7 @@ def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
     }
 
 
-def _newest(events: deque[Event]) -> list[Event]:
+def _newest(events: deque[dict[str, Any]]) -> list[dict[str, Any]]:
     newest = list(islice(reversed(events), MAX_EVENTS))
     newest.reverse()
     return newest

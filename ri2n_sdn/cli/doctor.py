@@ -24,8 +24,8 @@ from ri2n_sdn.cli.finding import Finding, problems_in
 from ri2n_sdn.cli.labs import labs
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.client import DEFAULT_SOCKET
+from ri2n_sdn.contract.said import exit_code, worst_first
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.problem import exit_code, worst_first
 from ri2n_sdn.shipped import host_script
 
 __all__ = ["doctor", "findings_in"]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ri2n_sdn.fabric.problem import Problem, Severity
+from ri2n_sdn.contract.said import Line
 
 __all__ = ["Finding", "Verdict", "problems_in"]
 
-Verdict = Severity | Literal["ok"]
+Verdict = Literal["bad", "warning", "ok"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Finding:
     advice: str = ""
 
 
-def problems_in(findings: Iterable[Finding]) -> list[Problem]:
-    """The findings that are not ok, as problems whose texts name the host."""
+def problems_in(findings: Iterable[Finding]) -> list[Line]:
+    """The findings that are not ok, as lines whose texts name the host."""
     return [
-        Problem(finding.verdict, f"{finding.host}: {finding.seen}", finding.advice)
+        Line(finding.verdict, f"{finding.host}: {finding.seen}", finding.advice)
         for finding in findings
         if finding.verdict != "ok"
     ]

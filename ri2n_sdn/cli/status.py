@@ -11,8 +11,8 @@ from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, one_of
+from ri2n_sdn.contract.said import Line, exit_code
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.problem import Problem, exit_code
 from ri2n_sdn.pipeline.dphash import PROTOCOLS
 
 __all__ = ["explain", "status"]
@@ -30,7 +30,7 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
     else:
         console().print(_render(answer))
     # An old controller's answer has no problems.
-    return exit_code(Problem(**problem) for problem in answer.get("problems", ()))
+    return exit_code(Line.of(problem) for problem in answer.get("problems", ()))
 
 
 def explain(

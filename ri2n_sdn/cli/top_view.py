@@ -12,9 +12,9 @@ from rich.text import Text
 
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.contract.printing import printable
+from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import short_rate
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.problem import Problem, worst_first
 
 __all__ = ["TABLES", "Looks", "View", "check_view", "document", "press", "problems_of", "screen"]
 
@@ -126,13 +126,11 @@ def press(view: View, key: str) -> View | None:
     return changes[key]() if key in changes else view
 
 
-def problems_of(state: Mapping[str, Any]) -> list[Problem]:
+def problems_of(state: Mapping[str, Any]) -> list[Line]:
     """The problems of a state, the worst first."""
     listed = sorted(state.get("problems", {}).values(), key=lambda each: each.get("rank", 0))
     return worst_first(
-        Problem(each["severity"], str(each["text"]), str(each.get("advice", "")))
-        for each in listed
-        if each.get("severity") in ("bad", "warning")
+        Line.of(each) for each in listed if each.get("severity") in ("bad", "warning")
     )
 
 

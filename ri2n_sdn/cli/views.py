@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import table_rate
-from ri2n_sdn.fabric.problem import Problem, worst_first
 
 __all__ = ["STYLES", "helper_table", "path_table", "status_view"]
 
@@ -213,7 +213,7 @@ def _pair_table(status: Json) -> RenderableType:
 
 
 def _problems(status: Json) -> list[Text]:
-    problems = worst_first(Problem(**problem) for problem in status["problems"])
+    problems = worst_first(Line.of(problem) for problem in status["problems"])
     return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Args", "Subject", "fill"]
+__all__ = ["Args", "Subject", "fill", "vlan_text"]
 
 Args = Mapping[str, Any]
 """What a template needs, by name: JSON values, so that programs read them without the sentence."""
@@ -15,13 +15,37 @@ Subject = Mapping[str, str]
 `{"job": "17"}`, `{"user": "alice"}`. Empty where it is about the whole cluster."""
 
 
+class _List(list[Any]):
+    """A list in a sentence: `{x}` joins it by commas, `{x:and}` by "and"; `{x:vlan}` are VLANs."""
+
+    def __format__(self, spec: str) -> str:
+        if spec == "vlan":
+            return vlan_text(self)
+        return (f" {spec} " if spec else ", ").join(map(str, self))
+
+
 def fill(template: str, args: Args) -> str:
     """The sentence that a template of `str.format` makes of its arguments; lists joined by commas.
 
     Raises KeyError when an argument of the template is missing.
     """
-    shown = {
-        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        for name, value in args.items()
-    }
-    return template.format_map(shown)
+    return template.format_map(
+        {
+            name: _List(value) if isinstance(value, list | tuple) else value
+            for name, value in args.items()
+        }
+    )
+
+
+def vlan_text(vlans: Iterable[int]) -> str:
+    """VLAN IDs for people: `VLAN 101`, `VLANs 101, 103`, or `VLANs 101 to 104, 107`."""
+    runs: list[list[int]] = []
+    for vlan in sorted(vlans):
+        if runs and vlan == runs[-1][-1] + 1:
+            runs[-1].append(vlan)
+        else:
+            runs.append([vlan])
+    parts = []
+    for run in runs:
+        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else list(map(str, run))
+    return f"VLAN{'s' if len(runs) > 1 or len(runs[0]) > 1 else ''} {', '.join(parts)}"

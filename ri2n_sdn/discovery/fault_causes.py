@@ -1,4 +1,4 @@
-"""The physical causes of dead links, and their texts for people.
+"""The physical causes of dead links, and the problems that they are.
 
 A dead switch makes links dead in many trees and on many cables. People have to know what to
 replace, so dead links are summed up as few causes: a switch, a cable, one direction of a cable, or
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["Cause", "find_causes", "in_words", "vlan_text"]
+__all__ = ["Cause", "find_causes", "problem_of"]
 
 
 @dataclass(frozen=True)
@@ -116,24 +117,13 @@ def find_causes(
     return causes
 
 
-def in_words(trees: Trees, cause: Cause) -> tuple[str, str]:
-    """(The element's name, what is wrong with it and in which VLANs)."""
+def problem_of(trees: Trees, cause: Cause) -> Problem:
+    """A cause as a problem of a switch or a cable."""
     name = cause.name(trees)
     if cause.cable is None:
-        return name, "is dead" if cause.certain else "nothing gets through any of its cables"
-    vlans = "" if cause.whole else f" in {vlan_text(trees.vlans[tree] for tree in cause.trees)}"
-    return name, ("dead" if cause.both else "nothing gets through in this direction") + vlans
-
-
-def vlan_text(vlans: Iterable[int]) -> str:
-    """VLAN IDs for people: `VLAN 101`, `VLANs 101, 103`, or `VLANs 101 to 104, 107`."""
-    runs: list[list[int]] = []
-    for vlan in sorted(vlans):
-        if runs and vlan == runs[-1][-1] + 1:
-            runs[-1].append(vlan)
-        else:
-            runs.append([vlan])
-    parts = []
-    for run in runs:
-        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else list(map(str, run))
-    return f"VLAN{'s' if len(runs) > 1 or len(runs[0]) > 1 else ''} {', '.join(parts)}"
+        return Problem("switch_dead" if cause.certain else "switch_cut_off", {"switch": name})
+    code = "cable_dead" if cause.both else "cable_one_way"
+    if cause.whole:
+        return Problem(code, {"cable": name})
+    vlans = sorted(trees.vlans[tree] for tree in cause.trees)
+    return Problem(f"{code}_in_vlans", {"cable": name}, {"vlans": vlans})

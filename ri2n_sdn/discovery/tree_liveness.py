@@ -15,13 +15,22 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from ri2n_sdn.contract.events import Event
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.discovery.tree_inquiry import LivenessSettings, TreeInquiry
-from ri2n_sdn.discovery.tree_state import DEAD_COST, End, Port, TreeProbe, TreeState
+from ri2n_sdn.discovery.tree_state import DEAD_COST, Element, End, Port, TreeProbe, TreeState
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
 __all__ = ["LivenessSettings", "TreeLiveness", "TreeProbe"]
+
+# The event that a part works again, by the first key of its subject.
+_WORKS_AGAIN = {
+    "switch": "switch_works_again",
+    "cable": "cable_works_again",
+    "host": "nic_vlans_work_again",
+}
 
 
 @dataclass
@@ -46,8 +55,8 @@ class TreeLiveness:
     """What works of the trees.
 
     Pure: the caller gives the time, sends the probes that `tick` returns, and reports with `heard`
-    those that arrived. `events` are texts for people, `changed` is set with each change; the caller
-    empties and resets them. `lag_s`, set by the caller, is how late reports of probes are.
+    those that arrived. `events` are for operators, `changed` is set with each change; the
+    caller empties and resets them. `lag_s`, set by the caller, is how late reports of probes are.
 
     A NIC that is heard in no VLAN says nothing about the trees: `Wiring` finds such NICs.
     """
@@ -56,15 +65,15 @@ class TreeLiveness:
         self,
         trees: Trees,
         settings: LivenessSettings | None = None,
-        label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
+        name: Callable[[NicId], str] = "{0[1]}".format,
     ) -> None:
-        """Nothing is dead at first, and there are no NICs; `label` names a NIC in `events`."""
+        """Nothing is dead at first, and there are no NICs; `name` is a NIC's name at its host."""
         self.trees = trees
         self.settings = settings or LivenessSettings()
-        self.events: list[str] = []
+        self.events: list[Event] = []
         self.changed = False
         self.lag_s = 0.0
-        self._label = label
+        self._name = name
         self._state = TreeState(trees)
         self._dead: dict[tuple[int, int], _Dead] = {}
         self._dead_ports: dict[Port, _Dead] = {}
@@ -82,7 +91,7 @@ class TreeLiveness:
         self._inquiries: dict[int, TreeInquiry] = {}
         # What the last events said, by element; and when the first and the last of the changes
         # happened that no event has reported yet.
-        self._reported: dict[str, str] = {}
+        self._reported: dict[Element, list[Problem]] = {}
         self._unreported: tuple[float, float] | None = None
         self._next_ring_s = self._next_recover_s = -1e9
         self._last_tick_s: float | None = None
@@ -109,9 +118,9 @@ class TreeLiveness:
         return max(self.settings.probe_s, len(self._ring) / self.settings.probes_per_s)
 
     @property
-    def faults(self) -> list[str]:
-        """What is dead, by its cause, as the last events said: a text for each element."""
-        return [f"{element}: {text}" for element, text in sorted(self._reported.items())]
+    def problems(self) -> list[Problem]:
+        """What is dead, by its cause, as the last events said."""
+        return [each for key in sorted(self._reported) for each in self._reported[key]]
 
     @property
     def hosts_under_test(self) -> set[str]:
@@ -437,13 +446,14 @@ class TreeLiveness:
     def _report(self) -> None:
         """Add an event for each element of which something else is wrong than before."""
         self._unreported = None
-        now = self._state.in_words(self._label)
-        for element in sorted(self._reported.keys() - now.keys()):
-            self.events.append(f"{element}: works again")
-        for element, text in now.items():
-            if self._reported.get(element) != text:
-                self.events.append(f"{element}: {text}")
-        self._reported = now
+        before, self._reported = self._reported, self._state.problems(self._name)
+        for element in sorted(before.keys() - self._reported.keys()):
+            was = before[element][0]
+            code = _WORKS_AGAIN[next(iter(was.subject))]
+            self.events.append(Event(code, was.subject, was.args))
+        for element, found in self._reported.items():
+            new = [each for each in found if each not in before.get(element, ())]
+            self.events += [Event(each.code, each.subject, each.args) for each in new]
 
     def _forgive(self) -> None:
         """Probes that were not heard up to now do not count: it is this loop that was late."""

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ri2n_sdn.discovery.fault_causes import find_causes, in_words, vlan_text
+from ri2n_sdn.contract.problems import Problem
+from ri2n_sdn.discovery.fault_causes import find_causes, problem_of
 from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = ["DEAD_COST", "End", "Port", "TreeProbe", "TreeState"]
+__all__ = ["DEAD_COST", "Element", "End", "Port", "TreeProbe", "TreeState"]
 
 End: TypeAlias = tuple[NicId, Direction]
 """One end of a probe: its sender ("tx") or its receiver ("rx")."""
@@ -23,8 +24,18 @@ End: TypeAlias = tuple[NicId, Direction]
 Port: TypeAlias = tuple[NicId, int, Direction]
 """(NIC, tree, direction): what a NIC sends or receives in one VLAN."""
 
+Element: TypeAlias = tuple[str, ...]
+"""A switch, a direction of a cable, or a NIC in some VLANs."""
+
 DEAD_COST = 1 << 20
 """The cost of a dead link for `TreePaths.crossings`: more than any number of suspects costs."""
+
+# By what works of a NIC in a VLAN: whether its frames pass its leaf, whether frames to it do.
+_PORT_CODES = {
+    (False, False): "nic_vlans_cut",
+    (False, True): "nic_vlans_unheard",
+    (True, False): "nic_vlans_hear_nothing",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +141,8 @@ class TreeState:
         """The leaves with a NIC that may send ("tx") or receive ("rx") in the tree."""
         return {leaf for leaf in self.nics_at if self.ends(tree, leaf, direction)}
 
-    def in_words(self, label: Callable[[NicId], str]) -> dict[str, str]:
-        """By name of each element of which something is dead: what is wrong with it."""
+    def problems(self, name: Callable[[NicId], str]) -> dict[Element, list[Problem]]:
+        """By element of which something is dead: what is wrong with it."""
         spans: dict[int, set[int]] = {}
 
         def spanned(tree: int) -> set[int]:
@@ -143,18 +154,15 @@ class TreeState:
             return spans[tree]
 
         dead = [(tree, link) for tree, links in self._dead.items() for link in links]
-        now: dict[str, str] = {}
+        found: dict[Element, list[Problem]] = {}
         for cause in find_causes(self.trees, dead, spanned, self.nics_at):
-            element, text = in_words(self.trees, cause)
-            now[element] = f"{now[element]}; {text}" if element in now else text
+            problem = problem_of(self.trees, cause)
+            found.setdefault(tuple(problem.subject.values()), []).append(problem)
         by_port: dict[tuple[NicId, tuple[bool, bool]], list[int]] = {}
         for nic, tree in {(nic, tree) for nic, tree, _ in self._dead_ports}:
             by_port.setdefault((nic, self.port_alive(nic, tree)), []).append(self.trees.vlans[tree])
         for (nic, alive), vlans in sorted(by_port.items()):
-            where = f"{label(nic)} on {self.trees.graph.names[self.leaf_of[nic]]}"
-            what = {
-                (False, False): "does not work",
-                (False, True): "nothing it sends in it arrives",
-            }
-            now[f"{where}, {vlan_text(vlans)}"] = what.get(alive, "nothing arrives in it")
-        return now
+            args = {"switch": self.trees.graph.names[self.leaf_of[nic]], "vlans": sorted(vlans)}
+            problem = Problem(_PORT_CODES[alive], {"host": nic[0], "nic": name(nic)}, args)
+            found[(*problem.subject.values(), *map(str, args["vlans"]))] = [problem]
+        return found

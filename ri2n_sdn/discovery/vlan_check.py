@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ri2n_sdn.discovery.fault_causes import Cause, find_causes, vlan_text
+from ri2n_sdn.contract.wording import vlan_text
+from ri2n_sdn.discovery.fault_causes import Cause, find_causes
 from ri2n_sdn.discovery.tree_liveness import TreeProbe
 from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId

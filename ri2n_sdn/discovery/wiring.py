@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from ri2n_sdn.contract.events import Event
 from ri2n_sdn.discovery.edge_inquiry import EdgeInquiry, WiringSettings
 from ri2n_sdn.discovery.nic_state import Direction, NicState, Probe
 from ri2n_sdn.fabric.model import NicId
@@ -27,7 +28,7 @@ class Wiring:
     Pure: the caller gives the time, sends the probes that `tick` returns, and reports with `heard`
     those that arrived.
 
-    `events` are texts for people, `changed` is set with each change; the caller empties and resets
+    `events` are for operators, `changed` is set with each change; the caller empties and resets
     them. `deaths` counts the directions of NICs that were taken for dead. `lag_s`, set by the
     caller, is how late reports of probes are at present.
     """
@@ -35,19 +36,19 @@ class Wiring:
     def __init__(
         self,
         settings: WiringSettings | None = None,
-        label: Callable[[NicId], str] = "{0[0]}:{0[1]}".format,
+        name: Callable[[NicId], str] = "{0[1]}".format,
         switch: Callable[[NicId], str | None] = lambda _: None,
     ) -> None:
-        """Nothing is known at first; `label` names a NIC in `events`.
+        """Nothing is known at first; `name` is a NIC's name at its host, for `events`.
 
         `switch` gives the switch that a NIC is plugged into, where that is declared and its network
         has several switches. Such a NIC is judged only by other NICs of its switch, and it is not
         cut off for what happens between switches: `TreeLiveness` looks at that.
         """
         self.settings = settings or WiringSettings()
-        self._label = label
+        self._name = name
         self._switch = switch
-        self.events: list[str] = []
+        self.events: list[Event] = []
         self.changed = False
         self.deaths = 0
         self.lag_s = 0.0
@@ -199,13 +200,13 @@ class Wiring:
             tx.tx_recovered += 1
             if tx.tx_recovered >= self.settings.recover_after:
                 tx.tx_ok = True
-                self._note(f"{self._label(sender)} sends again")
+                self._note("nic_sends_again", sender)
         if not rx.rx_ok:
             rx.rx_recovered += 1
             if rx.rx_recovered >= self.settings.recover_after:
                 rx.rx_ok = True
                 rx.beacon_s = now_s
-                self._note(f"{self._label(receiver)} receives again")
+                self._note("nic_receives_again", receiver)
 
     def strange(self, receiver: NicId, now_s: float) -> None:
         """`receiver` reports a probe that no NIC here has sent."""
@@ -341,7 +342,8 @@ class Wiring:
         sender_moved = bool(others) and now_s - tx.tx_s > fresh_s
         alone = len(members.get(rx.network, ())) <= 1
         if alone or not rx.rx_ok or now_s - rx.rx_s > (2 if sender_moved else 1) * silent_s:
-            self._note(f"{self._label(receiver)} moved from n{rx.network} to n{tx.network}")
+            networks = {"before": f"n{rx.network}", "network": f"n{tx.network}"}
+            self._note("nic_moved", receiver, **networks)
             self._join(receiver, rx, tx.network, now_s)
             return
         if sender_moved:
@@ -355,9 +357,8 @@ class Wiring:
         rx.conflicts += 1
         if rx.conflicts >= 2 and now_s - rx.conflict_since_s > silent_s:
             kept, merged = sorted((tx.network, rx.network))
-            self._note(
-                f"n{merged} and n{kept} are one network ({self._label(receiver)} hears both)"
-            )
+            networks = {"other": f"n{merged}", "network": f"n{kept}"}
+            self._note("networks_joined", receiver, **networks)
             for nic, state in self._nics.items():
                 if state.network == merged:
                     self._join(nic, state, kept, now_s)
@@ -420,7 +421,7 @@ class Wiring:
                     and answered_s(beacon[0]) > heard_s + 2.2 * beacon_s
                     and answered_s(nic[0]) > heard_s + 2.5 * beacon_s
                 ):
-                    self._note(f"{self._label(nic)} is cut off from the rest of n{network}")
+                    self._note("nic_cut_off", nic, network=f"n{network}")
                     state.network = None
                     self._newest_s = now_s
                     self._drop_edges(nic)
@@ -540,8 +541,7 @@ class Wiring:
     def _kill(self, nic: NicId, direction: Direction) -> None:
         self._nics[nic].kill(direction)
         self.deaths += 1
-        what = "nothing it sends arrives" if direction == "tx" else "nothing arrives"
-        self._note(f"{self._label(nic)}: {what}")
+        self._note("nic_sends_nothing" if direction == "tx" else "nic_receives_nothing", nic)
 
     def _some(self, nics: list[NicId], count: int) -> list[NicId]:
         """Up to `count` of `nics`, other ones every round."""
@@ -567,6 +567,6 @@ class Wiring:
         for edge in [edge for edge in self._inquiries if nic in edge]:
             del self._inquiries[edge]
 
-    def _note(self, text: str) -> None:
-        self.events.append(text)
+    def _note(self, code: str, nic: NicId, **args: str) -> None:
+        self.events.append(Event(code, {"host": nic[0], "nic": self._name(nic)}, args))
         self.changed = True

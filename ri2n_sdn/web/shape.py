@@ -12,6 +12,7 @@ from typing import Any
 
 from ri2n_sdn.contract.choices import KINDS, ROLES, SOURCES
 from ri2n_sdn.contract.limits import MAX_TIME_S
+from ri2n_sdn.contract.said import SEVERITIES
 
 __all__ = ["EMPTY", "PARTS", "checked"]
 
@@ -153,6 +154,9 @@ _host = _record(
     nics=_map,
 )
 _event_form = _record(seq=_whole, time_s=_time, text=_text)
+_problem = _record(
+    severity=lambda value: value in ("bad", "warning"), text=_text, advice=_text, rank=_whole
+)
 _policy: Mapping[str, Form] = {
     "policy": _kind,
     "paths": _texts,
@@ -206,7 +210,29 @@ _cable = _record(
 
 
 def _event(value: object) -> bool:
-    return _event_form(value)
+    return _event_form(value) and _said(value)
+
+
+def _said(value: Any) -> bool:
+    """Whether what is said has the form of its code; an earlier controller gives none."""
+    return all(key not in value or form(value[key]) for key, form in _SAID.items())
+
+
+def _argument(value: object) -> bool:
+    """Whether a sentence can be made of it: a text, a number, or a list of them."""
+    each = value if isinstance(value, list) else [value]
+    return all(_text(one) or _number(one) or isinstance(one, bool) for one in each)
+
+
+_SAID: Mapping[str, Form] = {
+    "code": _text,
+    "severity": lambda value: isinstance(value, str) and value in SEVERITIES,
+    "subject": lambda value: isinstance(value, dict) and all(map(_text, (*value, *value.values()))),
+    "args": lambda value: (
+        isinstance(value, dict) and all(map(_name, value)) and all(map(_argument, value.values()))
+    ),
+    "advice": _text,
+}
 
 
 def _whole_host(value: object) -> bool:
@@ -290,9 +316,7 @@ _FORMS: Mapping[str, Form] = {
     "openflow": _counts,
     "helpers": _counts,
     "counters": _whole,
-    "problems": _record(
-        severity=lambda value: value in ("bad", "warning"), text=_text, advice=_text, rank=_whole
-    ),
+    "problems": lambda value: _problem(value) and _said(value),
     "jobs": _job,
     "reservations": _reservation,
     "rights": _right,

@@ -80,14 +80,20 @@ def _of_the_web() -> Iterator[str]:
     """Every operation by everybody; what does something is tried by the admin last."""
     with serving(flat()) as api:
         names = list(api._operations(Leases(), ROOT, True, True))
-        for who in (None, "alice", {**ALICE, "more": 1}, {**ALICE, "role": "none"}):
+        strangers: tuple[Any, ...] = (
+            None,
+            "alice",
+            {**ALICE, "more": 1},
+            {**ALICE, "role": "none"},
+        )
+        for who in strangers:
             yield _exchange(f"web, as {who}", _of_web(api, who, "job_list", {}))
-        for who in (VIEWER, BOB, ALICE, ADMIN):
+        for speaker in (VIEWER, BOB, ALICE, ADMIN):
             for name in names:
                 arguments = TRIED.get(name, {})
-                title = _title(f"web, {who['user']} as {who['role']}", name, arguments)
-                answer = _of_web(api, who, name, arguments)
-                if who is not VIEWER and name in READING and answer["ok"]:
+                title = _title(f"web, {speaker['user']} as {speaker['role']}", name, arguments)
+                answer = _of_web(api, speaker, name, arguments)
+                if speaker is not VIEWER and name in READING and answer["ok"]:
                     answer = {"ok": True, "and": sorted(answer)}  # as the viewer got it
                 yield _exchange(title, answer)
 

@@ -15,7 +15,7 @@ from ri2n_sdn.apps import watching
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.client import merge
+from ri2n_sdn.contract.state import merge
 from tests.baseline.controllers import flat, serving
 from tests.baseline.local import normalised
 from tests.baseline.text import pretty

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.web.auth import hash_of
 from tests.unit.test_gui_views import PAIR, parameters
-from tests.unit.web_state import NOW_S, TOKENS, cluster_state
+from tests.unit.web_state import TOKENS, cluster_state, event
 from tests.waiting import wait_until
 
 from .accessible import problems, width_problems
@@ -242,10 +242,10 @@ def test_charts_show_the_last_minutes_and_go_on(
 def test_events_are_filtered_and_problems_come_first(
     controller: FakeController, url: str, browser: Browser
 ) -> None:
-    texts = ["h0001 disconnected", "h0002: eth0 is down", "strategy is max_min: carol has set it"]
     news = [
-        {"seq": number, "time_s": NOW_S + number, "text": text}
-        for number, text in enumerate(texts, 100)
+        event(100, "host_disconnected", {"host": "h0001"}),
+        event(101, "nic_down", {"host": "h0002", "nic": "eth0"}),
+        event(102, "parameter_set_by", parameter="strategy", value="max_min", by="carol"),
     ]
     with Visit(browser, url) as visit:
         page = visit.go("/events")

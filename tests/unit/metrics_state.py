@@ -65,7 +65,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     for number in range(1, hosts + 1):
         cluster.members[f"h{number}"] = _member(number, nics, number < hosts or hosts < 3)
     names = list(cluster.members)
-    cluster.note("something has happened")
+    cluster.note("takes_charge")
     cluster.wiring.deaths = 1
     cluster.certificate_ends_s = NOW_S + 2 * 86400
     cluster.members["h1"].certificate_ends_s = NOW_S + 3 * 86400
@@ -132,9 +132,10 @@ def _member(number: int, nics: int, connected: bool) -> Member:
 def _hear_helper(cluster: Cluster, name: str, report: int) -> None:
     """The helper's report of this number; in each one its links have counted the same as before."""
     cluster.members[name].taps = {PLAIN_PORT: True, WIRE_PORT: True}
-    counts = tuple(report * count for count in (500, 400, 3, 2))
+    sent, received, lost, repeated = (report * count for count in (500, 400, 3, 2))
     entries = tuple(
-        ReportEntry("m", link, True, link < 2, False, *counts, 0, 0, 0, 0) for link in range(3)
+        ReportEntry(*("m", link, True, link < 2, False), sent, received, lost, repeated, 0, 0, 0, 0)
+        for link in range(3)
     )
     reported = cluster.measured.reports.setdefault(name, Reported())
     reported.take(Report(4000 + 1000 * report, "m", 1, entries), float(report))

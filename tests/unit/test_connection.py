@@ -106,7 +106,7 @@ def switch_event(line: Line, **message: Any) -> Any:
 
 
 def texts(app: ConnectionApp) -> list[str]:
-    return [text for _, _, text in app.cluster.events]
+    return [event["text"] for event in app.cluster.events]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.discovery import DiscoveryApp
 from ri2n_sdn.apps.openflow import handler_errors
 from ri2n_sdn.apps.probes import ProbeKind
+from ri2n_sdn.contract.events import Event
 from ri2n_sdn.discovery.wiring import Probe, Wiring
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.yamlfile import parse_model
@@ -32,7 +33,7 @@ class Wires:
 
     def __init__(self) -> None:
         self.lag_s = -1.0
-        self.events: list[str] = []
+        self.events: list[Event] = []
         self.changed = False
         self.settled = True
         self.hosts_under_test: set[str] = set()
@@ -125,13 +126,14 @@ def probe(app: DiscoveryApp, kind: ProbeKind, sent_s: float, dpid: int = ord("A"
 def test_a_probe_tells_its_two_ends_and_whether_it_was_flooded(
     discovery_app: DiscoveryApp, clock: Clock, kind: ProbeKind, flooded: bool
 ) -> None:
-    wires(discovery_app).events, wires(discovery_app).changed = ["A:eth0 is on n1"], True
+    wires(discovery_app).events = [Event("nic_sends_again", {"host": "A", "nic": "eth0"})]
+    wires(discovery_app).changed = True
     discovery_app.cluster.members["A"].dirty = False
     channel = packet_in(discovery_app, "B", 2, probe(discovery_app, kind, clock.now_s))
     assert wires(discovery_app).heard_of == [(("A", 1), ("B", 2), flooded, clock.now_s)]
     assert channel.heard_s == clock.now_s and discovery_app.cluster.counters["packet_ins"] == 1
-    assert [text for _, _, text in discovery_app.cluster.events] == [
-        "A:eth0 is on n1"
+    assert [event["text"] for event in discovery_app.cluster.events] == [
+        "A:eth0 sends again"
     ] and not wires(discovery_app).events
     assert discovery_app.cluster.members["A"].dirty and not wires(discovery_app).changed
 

@@ -13,6 +13,7 @@ import pytest
 from fastapi import Request
 from nicegui import Client, ui
 
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.web.auth import Auth, hash_of
 from ri2n_sdn.web.gui import entrance as entrances
 from ri2n_sdn.web.gui import session as sessions
@@ -92,8 +93,14 @@ def test_what_is_wrong_leads_to_the_page_that_shows_it() -> None:
         "hosts": {"h1": {}, "h2": {}},
         "jobs": {"j1": {}},
         "problems": {
-            str(rank): {"severity": "bad", "text": said, "advice": "", "rank": rank}
-            for rank, said in enumerate(["h2:eth0 has no link", "refused: j1: h1 has no lane", "x"])
+            problem.id: {**problem.document(), "rank": rank}
+            for rank, problem in enumerate(
+                [
+                    Problem("nic_no_link", {"host": "h2", "nic": "eth0"}),
+                    Problem("job_refused", {"job": "j1"}, {"why": "h1 has no lane"}),
+                    Problem("job_refused", {"job": "h1"}, {"why": "h1 is the name of a host, too"}),
+                ]
+            )
         },
     }
     said = banner_of(state)

@@ -17,7 +17,7 @@ from ri2n_sdn.contract.units import (
     percent_text,
 )
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.event_views import event_rows, hosts_in, problem_rows, severity_of
+from ri2n_sdn.web.gui.event_views import event_rows, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import (
     STRATEGIES,
     audit_entry_rows,
@@ -46,7 +46,7 @@ from ri2n_sdn.web.gui.words import rate_input, rate_of_field, shortened, time_of
 from ri2n_sdn.web.who import Who
 from ri2n_sdn.weights.strategies import STRATEGIES as OF_THE_CONTROLLER
 from tests.unit.fake_hosts import cluster_of
-from tests.unit.web_state import NOW_S, FakeFeed, cluster_state
+from tests.unit.web_state import NOW_S, FakeFeed, cluster_state, event
 
 VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
 
@@ -224,54 +224,46 @@ def test_a_thinned_line_ends_with_the_newest_point_and_is_short(count: int, poin
 # ---- Events
 
 
-@pytest.mark.parametrize(
-    ("text", "severity"),
-    [
-        ("A disconnected", "bad"),
-        ("A connected from 10.0.0.1, Open vSwitch 3.1.0, 2 NICs", "info"),
-        ("A:eth0: nothing arrives", "warning"),
-        ("A:eth0 receives again", "info"),
-        ("A: eth0 is down", "warning"),
-        ("A: eth0 is up", "info"),
-        ("standing back: another controller was first", "bad"),
-        ("in charge of 2 hosts: A, B", "info"),
-        ("job o1: refused: no lane is free", "bad"),
-        ("job o1: installed", "info"),
-        ("job o1 of alice has ended: alice has ended it", "info"),
-        ("strategy is max_min: carol has set it", "info"),
-        ("A: its helper does not run", "warning"),
-    ],
-)
-def test_how_bad_an_event_is(text: str, severity: str) -> None:
-    assert severity_of(text) == severity
-    state = {"events": [{"seq": 1, "time_s": NOW_S, "text": text}]}
-    assert bool(event_rows(state)[0]["advice"]) == (severity != "info")
+def test_an_event_is_shown_by_its_code_and_not_by_its_text() -> None:
+    seen = event(1, "host_disconnected", {"host": "A"}) | {"text": "A is in charge again"}
+    (row,) = event_rows({"events": [seen]})
+    assert (row["severity"], row["what"], row["text"]) == ("bad", "Problem", seen["text"])
+    assert row["advice"] == "Run host-status on that host: it says why."
+    (row,) = event_rows({"events": [event(1, "nic_up", {"host": "lost", "nic": "dead"})]})
+    assert (row["severity"], row["advice"]) == ("info", "")
+
+
+def test_an_event_of_an_earlier_controller_is_information() -> None:
+    (row,) = event_rows({"events": [{"seq": 1, "time_s": NOW_S, "text": "A disconnected"}]})
+    assert (row["severity"], row["advice"], row["text_href"]) == ("info", "", "")
 
 
 def test_events_are_found_by_text_host_and_severity() -> None:
-    texts = ["A disconnected", "A:eth0 sends again", "B: eth0 is down", "AB disconnected"]
-    state = {
+    state: dict[str, Any] = {
         "events": [
-            {"seq": number, "time_s": float(number), "text": text}
-            for number, text in enumerate(texts, 1)
+            event(1, "host_disconnected", {"host": "A"}),
+            event(2, "nic_sends_again", {"host": "A", "nic": "eth0"}),
+            event(3, "nic_down", {"host": "B", "nic": "eth0"}),
+            event(4, "host_disconnected", {"host": "AB"}),
+            event(5, "job_begun", {"job": "B"}, user="u", hosts=["A", "C"], policy="paths"),
         ]
     }
-    assert [row["key"] for row in event_rows(state)] == [4, 3, 2, 1], "the newest first"
-    assert [row["key"] for row in event_rows(state, host="A")] == [2, 1]
+    assert [row["key"] for row in event_rows(state)] == [5, 4, 3, 2, 1], "the newest first"
+    assert [each["seq"] for each in events_found(state, host="A")] == [5, 2, 1]
+    assert [each["seq"] for each in events_found(state, host="B")] == [3], "a job is no host"
     assert [row["key"] for row in event_rows(state, search="ETH0 again")] == [2]
     assert [row["key"] for row in event_rows(state, severities=("bad",))] == [4, 1]
-    assert [row["text_href"] for row in event_rows({**state, "hosts": {"B": {}}})] == [
-        *("", "/?host=B", "", "")
-    ]
-    assert hosts_in("A:eth0 and n1.example, B.", {"A", "B", "n1.example"}) == [
-        *("A", "n1.example", "B")
-    ]
+    known: dict[str, Any] = {"hosts": {"B": {}, "C": {}}, "jobs": {}}
+    places = [row["text_href"] for row in event_rows({**state, **known})]
+    assert places == ["/?host=C", "", "/?host=B", "", ""]
+    known["jobs"] = {"B": {}}
+    assert event_rows({**state, **known})[0]["text_href"] == "/jobs?search=B"
 
 
 def test_problems_come_with_what_to_do_the_worst_first() -> None:
     rows = problem_rows(cluster_state(dead=(("h0001", "eth0"),), away=("h0002",)))
     assert [row["text"] for row in rows] == [
-        "h0001:eth0: nothing arrives",
+        "h0001:eth0: nothing arrives at it",
         "h0002 is not connected",
     ]
     assert rows[0]["advice"] == "Check its cable and its switch port."
@@ -364,15 +356,14 @@ def test_a_token_of_a_form() -> None:
 
 
 def test_who_changed_what_is_read_from_events() -> None:
-    texts = [
-        "A disconnected",
-        "strategy is round_robin: carol has set it",
-        "hysteresis is 0.2",
-        "job o1 of alice: carol has moved it back",
-        "job o1 of alice has ended: alice has ended it",
-    ]
+    job = {"job": "o1"}
     events = [
-        {"seq": number, "time_s": NOW_S, "text": text} for number, text in enumerate(texts, 1)
+        event(1, "host_disconnected", {"host": "A"}),
+        event(2, "parameter_set_by", parameter="strategy", value="round_robin", by="carol"),
+        event(3, "parameter_set", parameter="hysteresis", value="0.2"),
+        event(4, "job_moved_back", job, user="alice", by="carol"),
+        event(5, "job_ended_by", job, user="alice", by="alice"),
+        {"seq": 6, "time_s": NOW_S, "text": "strategy is max_min: an earlier one has set it"},
     ]
     assert [(row["who"], row["what"]) for row in audit_rows(events)] == [
         ("alice", "ended job o1 of alice"),

@@ -344,7 +344,7 @@ def test_what_a_switch_says_of_itself_is_spelled_out(app: ConnectionApp) -> None
     )
     member = app.cluster.members["D"]
     assert member.ovs == "3\\x1b[31m\\n2026 forged" and member.ports[1].name == "e\\x1b\\r0"
-    assert all(text.isprintable() for _, _, text in app.cluster.events)
+    assert all(event["text"].isprintable() for event in app.cluster.events)
 
 
 @pytest.mark.parametrize("raw", [b"eth0\0\0", "eth0"])
@@ -362,7 +362,7 @@ def test_wiring_of_a_forgotten_host_goes_with_it(app: ConnectionApp) -> None:
     cluster.wiring = Wiring()
     cluster.wiring.set_nic(("B", 1), True, 0.0)
     cluster.measured.reports["B"] = cast(Any, object())
-    cluster.forget(cluster.members["B"], "B is gone")
+    cluster.forget(cluster.members["B"], "host_alone")
     assert (
         not cluster.wiring.knows(("B", 1))
         and "B" not in cluster.measured.reports

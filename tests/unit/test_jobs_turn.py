@@ -182,7 +182,7 @@ def test_a_job_that_ends_while_the_store_is_away_is_written_down_later() -> None
         host.declared = tuple(declared("A", f"j{number}-{n}", n) for n in range(1, 61))
         app._read.clear()  # as if its time for a read had come
         turn(app)
-    assert "jobs are not kept" in app.cluster.faults and store.state().jobs.keys() == {"a"}
+    assert "jobs_not_kept" in app.cluster.faults and store.state().jobs.keys() == {"a"}
     assert len(app._unwritten) == 1000, "what waits is bounded"
     store.refuses = False
     turn(app)
@@ -454,12 +454,12 @@ def test_more_messages_before_the_next_read_wake_nobody_and_the_last_one_is_read
 def test_a_host_that_begins_and_ends_jobs_without_pause_does_not_push_out_other_events() -> None:
     host = Host()
     app = app_of(A=host)
-    app.cluster.note("what operators must see")
+    app.cluster.note("takes_charge")
     for number in range(12):
         host.declared = tuple(declared("A", f"j{number}-{n}", n) for n in range(1, 64))
         app._read.clear()  # as if its time for a read had come
         turn(app)
-    texts = [text for _, _, text in app.cluster.events]
-    assert texts[0] == "what operators must see" and 200 < len(texts) < 400
+    codes = [event["code"] for event in app.cluster.events]
+    assert codes[0] == "takes_charge" and 200 < len(codes) < 400
     assert app.cluster.counters["job_events_not_told"] > 1000
     assert len(app.cluster.jobs.book.history) == 11 * 63, "the history has all of them"

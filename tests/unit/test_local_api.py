@@ -43,13 +43,11 @@ def test_a_nic_is_alive_when_it_sends_and_receives(
 
 
 def test_events_are_told_once(api: LocalApi) -> None:
-    for text in ("one", "two", "three"):
-        api._cluster.note(text)
+    for host in ("one", "two", "three"):
+        api._cluster.note("host_disconnected", {"host": host})
     events = ask(api, "events")["events"]
-    assert [event["text"] for event in events] == ["one", "two", "three"]
-    assert [event["text"] for event in ask(api, "events", since=events[1]["seq"])["events"]] == [
-        "three"
-    ]
+    assert [event["subject"]["host"] for event in events] == ["one", "two", "three"]
+    assert ask(api, "events", since=events[1]["seq"])["events"] == events[2:]
     assert ask(api, "events", since=events[2]["seq"])["events"] == []
     assert ask(api, "events", since="x")["error"] == "since: must be a number"
 

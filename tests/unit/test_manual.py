@@ -15,7 +15,6 @@ import yaml
 from ri2n_lab.manual import reference
 from ri2n_lab.manual.links import anchors_of, broken_links, links_in, slug
 from ri2n_lab.manual.rest import rest_page
-from ri2n_lab.manual.texts import calls_in
 from ri2n_sdn.apps.web_socket import OWN, READING
 from tests.unit.commands import REPOSITORY, ri2n
 
@@ -224,19 +223,6 @@ def test_rest_has_each_path_and_each_schema_with_a_link() -> None:
     assert "422" not in parts[1] + parts[2]
     assert "| 204 | it is forgotten |" in parts[2] and "A token is needed" in parts[2]
     assert "| `name` (needed) | string |" in parts[3]
-
-
-def test_a_text_in_the_source_has_a_blank_for_each_value(tmp_path: Path) -> None:
-    source = tmp_path / "some.py"
-    source.write_text(
-        "def tell(host, nic, up):\n"
-        "    how = ' is up' if up else f' is down for {nic.down_s:.0f} s'\n"
-        "    self.cluster.note(f'{host.name}:{nic.name}{how}')\n"
-    )
-    assert [text for _, text in calls_in(source, "cluster.note", 0)] == [
-        "HOST:NIC is up",
-        "HOST:NIC is down for DOWN_S s",
-    ]
 
 
 @pytest.mark.long

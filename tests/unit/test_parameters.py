@@ -53,7 +53,7 @@ def test_each_parameter_that_may_be_changed_is_changed(cluster: Cluster) -> None
         value = other(parameter)
         assert put(cluster, name, value) == {"name": name, "value": value}
         assert parameter_values(cluster) == {**before, name: value}, "no other one is changed"
-        assert cluster.events[-1][2].startswith(f"{name} is ")
+        assert cluster.events[-1]["text"].startswith(f"{name} is ")
         put(cluster, name, parameter["value"])
         assert parameter_values(cluster) == before
 
@@ -111,7 +111,7 @@ def test_operators_are_told_who_changed_something_once(cluster: Cluster) -> None
     request = {"name": "hysteresis", "value": 0.25}
     set_parameter(cluster, request, Asker(0, "carol"))
     set_parameter(cluster, request, Asker(0, "carol"))
-    assert [text for _, _, text in cluster.events] == ["hysteresis is 0.25: carol has set it"]
+    assert [event["text"] for event in cluster.events] == ["hysteresis is 0.25: carol has set it"]
     assert cluster.wake.telemetry.is_set()
 
 

@@ -38,9 +38,7 @@ def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(
         app.cluster.wake.placement.set()
         app._turn()
     assert placed == ["B", "B"] and app.cluster.counters["host_faults"] == 2
-    assert app.cluster.members["A"].faults == {
-        "its connections cannot be placed": "IndexError: odd\\n"
-    }
+    assert app.cluster.members["A"].faults == {"connections_not_placed": "IndexError: odd\\n"}
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), TypeError("odd"), ConnectionError("closed")])

@@ -22,6 +22,8 @@ from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.refusals import REFUSED_S
 from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.cli.views import status_view
+from ri2n_sdn.contract.problems import Problem
+from ri2n_sdn.contract.said import Line
 from ri2n_sdn.fabric.model import Guest
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.weights.losses import Loss
@@ -146,7 +148,7 @@ def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
     assert channel.why_closed == "another host has the " + text.partition("has the ")[2]
     (warning,) = problem_texts(app.cluster)
     assert warning == f"{text}: {cure}"
-    assert [text for _, _, text in app.cluster.events] == [warning]
+    assert [event["text"] for event in app.cluster.events] == [warning]
     clock.now_s += REFUSED_S - 1
     assert problem_texts(app.cluster) == [warning]
     knock(app, candidate)  # The host goes on trying.
@@ -166,10 +168,12 @@ def test_a_refusal_is_noted_once_a_minute(app: ConnectionApp, clock: Clock) -> N
 
 def test_strangers_take_bounded_room(app: ConnectionApp) -> None:
     for number in range(1500):
-        app.cluster.refusals.note(f"{number}", f"host {number}")
-    warnings = problem_texts(app.cluster)
-    assert warnings[:-1] == [f"host {number}" for number in range(1480, 1500)]
-    assert warnings[-1] == "980 more hosts were refused"
+        args = {"address": "192.0.2.9", "names": ["X"]}
+        problem = Problem("host_certificate_foreign", {"host": f"h{number}"}, args)
+        app.cluster.refusals.note(f"{number}", problem)
+    *shown, more = problems_of(app.cluster)
+    assert [each.subject["host"] for each in shown] == [f"h{n}" for n in range(1480, 1500)]
+    assert (more.code, more.args) == ("more_hosts_refused", {"count": 980})
 
 
 def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> None:
@@ -339,7 +343,7 @@ def test_cables_that_lose_packets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_controller_that_nobody_has_found() -> None:
     cluster = Cluster(ClusterConfig(), "max_min", Path("/nonexistent/controller.sock"))
-    assert [str(problem) for problem in problems_of(cluster)] == [
+    assert [str(Line.of(problem.document())) for problem in problems_of(cluster)] == [
         "warning: no host has connected: run host-up --controller on the hosts"
     ]
 

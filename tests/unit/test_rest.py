@@ -81,8 +81,8 @@ def got(app: FastAPI, path: str, role: str = "viewer", **more: Any) -> httpx.Res
         ("policies", "name", ["quiet"], 1),
         ("events", "seq", [3, 2, 1], 3),
         ("events?since=1&descending=false", "seq", [2, 3], 2),
-        ("faults?severity=bad&limit=1", "rank", [0], 2),
-        ("faults?q=host-doctor", "rank", [1], 1),
+        ("faults?severity=bad&limit=1", "rank", [1], 1),
+        ("faults?q=host-status", "rank", [1], 1),
     ],
 )
 def test_lists_are_paged_sorted_and_filtered(

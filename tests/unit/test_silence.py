@@ -157,7 +157,7 @@ def test_a_silent_helper_is_named_in_status_and_used_again_when_it_reports(
     assert len(cast(FakeChannel, cast(Any, app.cluster.members["A"].channel)).sent_bytes) > before
     pass_time(app, clock, 1)
     assert striped(app.cluster) and problem_texts(app.cluster) == []
-    texts = [text for _, _, text in app.cluster.events]
+    texts = [event["text"] for event in app.cluster.events]
     assert texts == [
         "A's helper has stopped reporting: its traffic goes by flows",
         "A's helper reports again",

@@ -172,7 +172,7 @@ def test_a_helper_that_was_told_by_a_later_clock_is_told_all_again_with_its_own(
         without_generation(frame) for frame in first
     ]
     assert frames_sent(striping_app, "A") == [] and frames_sent(striping_app, "B") == [], "once"
-    assert [text for _, _, text in striping_app.cluster.events][-1].startswith(
+    assert [event["text"] for event in striping_app.cluster.events][-1].startswith(
         "A: its helper was told its links by a controller whose clock was 864"
     )
     # What changes later is said with it, too; nothing older is.

@@ -34,7 +34,7 @@ def test_hosts_that_are_not_declared_are_waited_for(clock: Clock, taken_over: bo
     assert not cluster.may_start(clock.now_s + grace_s + 0.1)
     cast(Any, cluster.wiring).settled = True
     assert cluster.may_start(clock.now_s + grace_s + 0.1) and cluster.started
-    assert cluster.events[-1][2] == "in charge of 2 hosts: A, B" and cluster.members["A"].dirty
+    assert cluster.events[-1]["text"] == "in charge of 2 hosts: A, B" and cluster.members["A"].dirty
 
 
 def test_declared_hosts_are_waited_for_and_no_longer(clock: Clock) -> None:

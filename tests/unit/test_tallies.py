@@ -86,7 +86,7 @@ def test_a_host_that_was_forgotten_leaves_nothing_and_harms_nothing() -> None:
     plan(cluster)
     send_slots(cluster, {("A", "B"): decided(FIRST, SECOND)})
     assert cluster.measured.tallies.outages.nics
-    cluster.forget(cluster.members["A"], "it went")
+    cluster.forget(cluster.members["A"], "host_alone")
     assert not cluster.measured.tallies.outages.nics and not cluster.measured.tallies.activity
     send_slots(cluster, {})
     assert not cluster.measured.tallies.activity

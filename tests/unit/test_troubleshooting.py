@@ -1,27 +1,23 @@
-"""docs/troubleshooting.md has each line of `ri2n status` and each finding of host-doctor.
+"""docs/troubleshooting.md has each problem of `ri2n status` and each finding of the doctors.
 
-The lines are read from the source. Names and numbers in them are words in capitals, there as here.
+Problems stand in a table, and findings are read from the source. Names and numbers are words in
+capitals.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 
-from ri2n_lab.manual.texts import calls_in, findings_in, rows_in, texts_in
-from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.weights.losses import Loss
-from tests.problem_texts import problem_texts
+from ri2n_lab.manual.texts import findings_in, rows_in, texts_in
+from ri2n_lab.manual.told import TROUBLESHOOTING, with_lines
+from ri2n_sdn.contract.problems import PROBLEMS
 from tests.unit.commands import REPOSITORY
-from tests.unit.fake_hosts import FakeChannel, cluster_of
-from tests.unit.test_problems import REFUSED
 
 PRODUCT = REPOSITORY / "ri2n_sdn"
-PAGE = REPOSITORY / "docs" / "troubleshooting.md"
+PAGE = TROUBLESHOOTING
 # The words of the page that stand for a name or a number; all other words stand for themselves.
 BLANKS = (
     *(
@@ -77,43 +73,6 @@ def explained(text: str, title: str) -> bool:
     )
 
 
-def part_of(text: str) -> re.Pattern[str]:
-    """A text of the source as a regular expression, to be found within a line of the page."""
-    pieces = re.split(r"[A-Z][A-Z0-9_]*(?![A-Za-z])", text)
-    return re.compile(".+?".join(re.escape(piece) for piece in pieces).strip())
-
-
-def status_texts() -> Iterator[str]:
-    """All lines that `ri2n status` may show, and parts of such lines."""
-    apps = PRODUCT / "apps"
-    for name in ("problems", "job_state"):
-        for _, text in calls_in(apps / f"{name}.py", "Problem", 1):
-            if words(text):
-                yield text
-    for path in sorted(apps.glob("*.py")):
-        for _, what in calls_in(path, "contain_host_fault", 1):
-            yield f"HOST: {what}: ERROR"
-        for _, what in calls_in(path, "contain_cluster_fault", 0):
-            yield f"{what}: ERROR"
-        for what in re.findall(r"cluster\.faults\[\"([^\"]+)\"\] = ", path.read_text("utf-8")):
-            yield f"{what}: ERROR"
-
-
-def parts_of_texts() -> Iterator[str]:
-    """Texts that are shown inside of other ones."""
-    jobs = PRODUCT / "apps" / "job_state.py"
-    advice = {text for _, text in calls_in(jobs, "Problem", 2)}
-    yield from set(texts_in(jobs, "problems")) - advice
-    for function in ("name_fault", "certificate_fault", "own_fault", "refusal"):
-        yield from texts_in(PRODUCT / "apps" / "identity.py", function)
-    for function in ("_lost", "_place"):
-        yield from texts_in(PRODUCT / "apps" / "problems.py", function)
-    causes = PRODUCT / "discovery" / "fault_causes.py"
-    yield from (text for text in texts_in(causes, "in_words", least=1) if words(text))
-
-
-STATUS = sorted(set(status_texts()))
-PARTS = sorted(set(parts_of_texts()))
 EXAMINE = (REPOSITORY / "ovs-host-scripts" / "examine.sh").read_text(encoding="utf-8")
 DOCTOR = list(findings_in(EXAMINE))
 MACHINE = sorted(
@@ -130,21 +89,19 @@ MACHINE = sorted(
 
 
 def test_the_lines_are_found_in_the_source() -> None:
-    assert len(STATUS) > 35 and len(PARTS) > 10 and len(DOCTOR) > 35
-    assert len(MACHINE) > 35
-    assert "NAME is not connected" in STATUS
+    assert len(DOCTOR) > 35 and len(MACHINE) > 35
     told = len(re.findall(r"\bfinding (?:bad|warning|\"\$\()", EXAMINE))
     assert len(DOCTOR) == told, "a finding is written in a way that `findings_in` does not read"
 
 
-@pytest.mark.parametrize("text", STATUS)
-def test_each_line_of_status_is_explained(text: str) -> None:
-    assert explained(text, "`ri2n status`"), f"{PAGE.name} has no line for: {text}"
-
-
-@pytest.mark.parametrize("text", PARTS)
-def test_each_part_of_a_line_of_status_is_explained(text: str) -> None:
-    assert any(part_of(text).search(line) for line in lines("`ri2n status`")), text
+def test_each_problem_has_a_row_with_its_line_and_each_row_is_a_problem() -> None:
+    """The table is the source: `python -m ri2n_lab.manual.told` writes the lines into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_lines(text) == text
+    status = "".join(each for each in text.split("\n## ") if each.startswith("`ri2n status`"))
+    rows = re.findall(r"^\| `", status, re.MULTILINE)
+    codes = re.findall(r"^\| `[^`]+` \| `(\w+)` \|", status, re.MULTILINE)
+    assert len(rows) == len(codes) and sorted(codes) == sorted(PROBLEMS)
 
 
 @pytest.mark.parametrize(("check", "seen", "advice"), DOCTOR)
@@ -170,41 +127,12 @@ def test_each_finding_on_the_controllers_machine_is_explained(check: str, text: 
     assert explained(text, "`ri2n doctor`"), f"{PAGE.name} has no line for: {check}: {text}"
 
 
-def test_no_line_of_the_page_is_made_up() -> None:
-    """Each fits a text of the source; one of jobs and refusals is put together of several."""
-    everything = [
-        *STATUS,
-        *(seen for _, seen, _ in DOCTOR),
-        *(text for _, text in MACHINE),
-        *CLIENT,
-    ]
+def test_no_finding_of_the_page_is_made_up() -> None:
+    everything = [*(seen for _, seen, _ in DOCTOR), *(text for _, text in MACHINE), *CLIENT]
     made_up = [
         line
-        for title in ("`ri2n status`", "`host-doctor`", "`ri2n doctor`")
+        for title in ("`host-doctor`", "`ri2n doctor`")
         for line in lines(title)
         if not any(fits(line).fullmatch(text) for text in everything)
-        and not any(words(part) and part_of(part).search(line) for part in PARTS)
     ]
     assert made_up == []
-
-
-def cluster() -> Cluster:
-    return cluster_of({"A": FakeChannel(), "B": FakeChannel()})
-
-
-def test_what_status_says_of_a_sick_cluster_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The lines as they come, with names and numbers in them."""
-    ill = cluster()
-    a, b = ill.members["A"], ill.members["B"]
-    a.channel, b.mac, a.repairs = None, a.mac, 3
-    ill.members["B"].taps = {254: False, 255: False}
-    lost = (Loss(("A:1>",), 0.07), Loss(("A:2>", ">B:1"), 0.04))
-    monkeypatch.setattr(ill.measured, "losses", SimpleNamespace(losses=lost))
-    ill.faults["not reloaded"] = "cluster.yaml: slots: must be 16"
-    for _, text, cure in REFUSED:
-        ill.refusals.note(text, f"{text}: {cure}")
-    texts = problem_texts(ill)
-    assert len(texts) >= 9
-    assert [text for text in texts if not explained(text, "`ri2n status`")] == []

@@ -153,7 +153,7 @@ def test_a_host_that_cannot_be_sent_its_tables_is_read_again_and_the_others_get_
         and odd.retry_s > 0
         and not trunk.cluster.members["B"].dirty
     )
-    assert list(odd.faults) == ["its slot tables cannot be sent"]
+    assert list(odd.faults) == ["slot_tables_not_sent"]
 
 
 def test_a_table_that_changes_nothing_but_dead_slots_is_not_sent(

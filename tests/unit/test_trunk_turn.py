@@ -85,7 +85,7 @@ def test_a_host_whose_rows_cannot_be_sent_is_read_again_and_everybody_else_goes_
     trunk.turn()
     odd = trunk.cluster.members.pop("B")
     assert odd.installed is None and odd.dirty and odd.retry_s > 0 and not odd.busy
-    assert odd.faults == {"its rows cannot be sent": "RuntimeError: broken"}
+    assert odd.faults == {"rows_not_sent": "RuntimeError: broken"}
     assert not any(
         member.dirty or member.busy or member.faults for member in trunk.cluster.members.values()
     )
@@ -274,7 +274,9 @@ def test_a_host_that_is_away_and_not_heard_for_five_minutes_is_forgotten() -> No
     assert set(cluster.members) == {"A", "B"}, "it was heard less than five minutes ago"
     app._forget(602.0)
     assert set(cluster.members) == {"A"}
-    assert [text for _, _, text in cluster.events] == ["B is forgotten: not connected for 300 s"]
+    assert [event["text"] for event in cluster.events] == [
+        "B is forgotten: not connected for 300 s"
+    ]
 
 
 def test_rows_that_somebody_else_changes_again_and_again_stand_in_status(

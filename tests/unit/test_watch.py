@@ -26,9 +26,9 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.watch import Facts, snapshot
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, web_socket_of
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.state import MAX_EVENTS, difference, merge
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.fabric.problem import Problem
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
@@ -77,7 +77,7 @@ def facts_of(cluster: Cluster) -> Facts:
 
 def test_a_state_holds_hosts_networks_and_what_is_wrong() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None}, dead=[("A", 2)])
-    cluster.note("something has happened")
+    cluster.note("takes_charge")
     cluster.members["A"].ports[1].tx_bps = 1234.5
     state = snapshot(facts_of(cluster))
     host = state["hosts"]["A"]
@@ -93,7 +93,7 @@ def test_a_state_holds_hosts_networks_and_what_is_wrong() -> None:
     assert state["rates"] == {"A": {"eth0": [1234, 0], "eth1": [0, 0]}}
     texts = [problem["text"] for problem in state["problems"].values()]
     assert "B is not connected" in texts and any("A:eth1" in text for text in texts)
-    assert state["events"][-1]["text"] == "something has happened"
+    assert state["events"][-1]["text"] == "in charge from now on"
     controller = state["controller"]
     assert controller["in_charge"] and controller["strategy"] == "max_min"
     assert "waits_because" not in controller
@@ -186,14 +186,16 @@ def test_what_helpers_report_is_added_up_once() -> None:
 def test_a_problem_keeps_its_key_while_its_time_grows() -> None:
     facts = facts_of(cluster_of({"A": FakeChannel()}))
 
-    def keys(*texts: str) -> list[str]:
-        problems = tuple(Problem("bad", text) for text in texts)
-        return list(snapshot(replace(facts, problems=problems))["problems"])
+    def keys(code: str, **subject: str) -> list[str]:
+        found = []
+        for args in ({"silent_s": 1.5, "part": 0.05}, {"silent_s": 22.0, "part": 0.17}):
+            state = snapshot(replace(facts, problems=(Problem(code, subject, args),)))
+            found += state["problems"]
+        return found
 
-    assert keys("A has not answered for 1.5 s") == keys("A has not answered for 22.0 s")
-    assert keys("5% of packets are lost in x") == keys("17% of packets are lost in x")
-    assert keys("A:eth1 has no link") != keys("A:eth2 has no link")
-    assert len(set(keys("the same", "the same"))) == 2
+    assert keys("host_mute", host="A") == ["host_mute:A"] * 2
+    assert keys("cable_loses", cable="x") == ["cable_loses:x"] * 2
+    assert keys("nic_no_link", host="A", nic="eth1") == ["nic_no_link:A:eth1"] * 2
 
 
 def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
@@ -286,10 +288,10 @@ def test_a_watcher_gets_the_state_and_then_each_change(api: LocalApi) -> None:
         assert first["hosts"].keys() == {"A", "B"} and "tokens" not in first
         seq = watch.seq
         with cluster.lock:
-            cluster.note("one")
-            cluster.note("two")
+            cluster.note("takes_charge")
+            cluster.note("rival_gone")
         state = until(watch, lambda state: state["events"])
-        assert [event["text"] for event in state["events"]] == ["one", "two"]
+        assert [event["code"] for event in state["events"]] == ["takes_charge", "rival_gone"]
         assert watch.seq > seq
         with cluster.lock:
             cluster.members["A"].channel = None
@@ -356,7 +358,7 @@ def test_a_watcher_that_does_not_read_is_cut_off_and_counted(
                 break
             with cluster.lock:
                 for each in range(50):
-                    cluster.note(f"{number} {each} " + 200 * "x")
+                    cluster.note("path_table_ended", owner=f"{number} {each} " + 200 * "x")
         assert cluster.counters["watchers_cut_off"] == 1
         idle.settimeout(LONG_S)
         read = 0

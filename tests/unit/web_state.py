@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ri2n_sdn.contract.choices import Role
+from ri2n_sdn.contract.events import Event
+from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import merge
+from ri2n_sdn.contract.wording import Subject
 from ri2n_sdn.web.auth import hash_of
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.history import History
 from ri2n_sdn.web.who import Who
 
-__all__ = ["NOW_S", "TOKENS", "FakeFeed", "cluster_state", "token_document"]
+__all__ = ["NOW_S", "TOKENS", "FakeFeed", "cluster_state", "event", "token_document"]
 
 NOW_S = 1_795_730_000.0
 """The time of the states, in Unix seconds."""
@@ -64,12 +67,9 @@ def cluster_state(
     }
     problems: dict[str, Any] = {}
     for host, nic in dead:
-        _add_problem(
-            problems,
-            *("bad", f"{host}:{nic}: nothing arrives", "check its cable and its switch port"),
-        )
+        _add_problem(problems, Problem("nic_hears_nothing", {"host": host, "nic": nic}))
     for host in away:
-        _add_problem(problems, "bad", f"{host} is not connected", f"run host-doctor on {host}")
+        _add_problem(problems, Problem("host_away", {"host": host}))
     return {
         "controller": _controller(strategy, hosts),
         "hosts": {
@@ -154,11 +154,12 @@ def cluster_state(
         },
         "policies": {"quiet": {"name": "quiet", **_policy("exclusive")}},
         "events": [
-            {
-                "seq": number,
-                "time_s": NOW_S - 10.0 * (events - number),
-                "text": f"h0001:eth0 has come back ({number})",
-            }
+            event(
+                number,
+                *("nic_moved", {"host": "h0001", "nic": "eth0"}),
+                before=f"n{number}",
+                network="n0",
+            )
             for number in range(1, events + 1)
         ],
     }
@@ -320,7 +321,10 @@ def _reservation(number: int, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _add_problem(problems: dict[str, Any], severity: str, text: str, advice: str) -> None:
-    problems[f"{len(problems) + 1:012x}"] = {
-        **{"severity": severity, "text": text, "advice": advice, "rank": len(problems)}
-    }
+def event(seq: int, code: str, subject: Subject | None = None, **args: Any) -> dict[str, Any]:
+    """The document of an event, ten seconds after the one before it."""
+    return {"seq": seq, "time_s": NOW_S + 10.0 * seq, **Event(code, subject or {}, args).document()}
+
+
+def _add_problem(problems: dict[str, Any], problem: Problem) -> None:
+    problems[problem.id] = {**problem.document(), "rank": len(problems)}

@@ -66,7 +66,7 @@ def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> M
 def _problem(problem: Mapping[str, Any], state: Mapping[str, Any]) -> Markup:
     severity = "bad" if problem["severity"] == "bad" else "warning"
     text = problem["text"]
-    return _line(severity, text, problem.get("advice") or "", place_of(text, state))
+    return _line(severity, text, problem.get("advice") or "", place_of(problem, state))
 
 
 def _line(severity: str, said: str, advice: str, place: tuple[str, str] | None = None) -> Markup:

@@ -10,6 +10,7 @@ from ri2n_sdn.contract.choices import ROLES, one_of
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name
 from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
+from ri2n_sdn.contract.wording import fill
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.words import rate_of_field
 from ri2n_sdn.web.who import Who
@@ -38,9 +39,14 @@ STRATEGIES = {
 """What each strategy does, in one sentence."""
 
 _RATE = "bit/s"
-_SET_BY = re.compile(r"(?P<what>.+?) is (?P<value>\S+): (?P<who>\S+) has set it\Z")
-_MOVED_BY = re.compile(r"(?P<what>job \S+ of \S+): (?P<who>\S+) has moved it(?P<value> back)?\Z")
-_ENDED_BY = re.compile(r"(?P<what>job \S+ of \S+) has ended: (?P<who>\S+) has ended it\Z")
+# What a person has done, by the code of the event that tells of it.
+_DONE = {
+    "parameter_set_by": "set {parameter} to {value}",
+    "job_moved": "moved job {job} of {user}",
+    "job_moved_back": "moved job {job} of {user} back",
+    "job_ended_by": "ended job {job} of {user}",
+}
+_NAMED = re.compile(r"{(\w+)}")
 
 
 def consequences(state: Mapping[str, Any], strategy: str) -> list[str]:
@@ -153,21 +159,16 @@ def audit_rows(events: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Who changed what, from the events that say so, the newest first."""
     rows = []
     for event in reversed(events):
-        text = event["text"]
-        if found := _SET_BY.match(text):
-            what = f"set {found['what']} to {found['value']}"
-        elif found := _MOVED_BY.match(text):
-            what = f"moved {found['what']}{found['value'] or ''}"
-        elif found := _ENDED_BY.match(text):
-            what = f"ended {found['what']}"
-        else:
+        template = _DONE.get(event.get("code", ""))
+        args = {**event.get("args", {}), **event.get("subject", {})}
+        if template is None or not {"by", *_NAMED.findall(template)} <= args.keys():
             continue
         rows.append(
             {
                 "key": event["seq"],
                 "time": page_time(event["time_s"]),
-                "who": found["who"],
-                "what": what,
+                "who": str(args["by"]),
+                "what": fill(template, args),
                 "result": "done",
             }
         )

@@ -262,22 +262,32 @@ class ControllerState(BaseModel):
     seq: int = Field(description="the number of the state that this is")
 
 
-class FaultOf(BaseModel):
-    """Something that is wrong."""
+class Said(BaseModel):
+    """What is told of something. Programs go by code, subject and arguments, and people by text."""
 
-    id: str = Field(description="stays the same as long as it is the same fault")
-    severity: Literal["bad", "warning"]
+    code: str | None = Field(None, description="what it is, in a word that lasts")
+    subject: dict[str, str] = Field(
+        default_factory=dict, description="what it is about: host and NIC, job, switch, ..."
+    )
+    args: dict[str, Any] = Field(default_factory=dict, description="what else the text names")
     text: str
     advice: str | None = Field(None, description="what to do")
+
+
+class FaultOf(Said):
+    """Something that is wrong."""
+
+    id: str = Field(description="code and subject, so the same as long as it is the same fault")
+    severity: Literal["bad", "warning"]
     rank: int = Field(description="its place in the order; 0 is the worst")
 
 
-class Event(BaseModel):
+class Event(Said):
     """Something that has happened."""
 
     seq: int = Field(description="grows by one with each event")
     time_s: float = Field(description="Unix time")
-    text: str
+    severity: Literal["bad", "warning", "info"] = "info"
 
 
 class Strategy(BaseModel):

@@ -84,7 +84,7 @@ class World:
         self.reports = [report for report in self.reports if report[0] > self.now_s + 0.001]
         for probe in due:
             self.liveness.heard(probe.sender, probe.target, probe.tree, self.now_s + 0.001)
-        self.log += self.liveness.events
+        self.log += [event.text for event in self.liveness.events]
         self.liveness.events.clear()
 
     def _send(self, probe: TreeProbe) -> None:

@@ -76,7 +76,7 @@ class World:
         for nic in self.flooded:
             for _ in range(25):
                 self.wiring.strange(nic, self.now_s)
-        self.log += self.wiring.events
+        self.log += [event.text for event in self.wiring.events]
         self.wiring.events.clear()
 
     def _send(self, probe: Probe) -> None:
