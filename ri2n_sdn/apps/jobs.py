@@ -45,7 +45,8 @@ from ri2n_sdn.jobs.orders import told
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
-from ri2n_sdn.pipeline.jobs import NO_JOBS, ORDER_PRIORITY, Enclosure, HostJobs, message_rows
+from ri2n_sdn.pipeline.jobs import NO_JOBS, Enclosure, HostJobs, message_rows
+from ri2n_sdn.pipeline.priorities import ORDER
 
 __all__ = ["JobsApp", "jobs_changed"]
 
@@ -447,7 +448,7 @@ class JobsApp(OSKenApp):
                     notes.setdefault(host, {})[declared.number] = write_answer(answer)
             for host, orders in told(state.book.orders.values(), _MAX_ORDERS_PER_HOST).items():
                 for number, order in orders:
-                    notes.setdefault(host, {})[ORDER_PRIORITY + number] = write_order(order)
+                    notes.setdefault(host, {})[ORDER + number] = write_order(order)
             self._replace(
                 {
                     name: jobs

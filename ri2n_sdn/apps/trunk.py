@@ -48,6 +48,7 @@ from ri2n_sdn.pipeline.layout import (
 )
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import pair_cookie, pair_group_id, plan_host, plan_probes_only
+from ri2n_sdn.pipeline.priorities import Receive
 
 __all__ = ["TrunkApp"]
 
@@ -319,7 +320,7 @@ class TrunkApp(OSKenApp):
             cookie
             for cookie, flow in wanted.flows.items()
             if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
-            or (flow.table == Table.RECEIVE and flow.priority == 195)
+            or (flow.table, flow.priority) == Receive.TO_NIC
         }
         accepts = needed <= installed.cookies.keys()
         with self.cluster.lock:
