@@ -25,7 +25,7 @@ from ri2n_sdn.apps.solver import Solver
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
-from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import ZERO, Count, PairCounters, PathCounters
 from ri2n_sdn.weights.loop import Decision, PairDecision
 
 __all__ = ["Round", "TelemetryApp", "Watcher"]
@@ -38,9 +38,6 @@ _FIRST_ROWS_S = 30.0
 # A larger counter is ignored: OpenFlow writes 2^64 - 1 for an unknown value. At 4 Tbit/s, 2^62
 # bytes take three months.
 _MAX_COUNT = 2**62
-
-_Count = tuple[int, int]
-"""(packets, bytes), cumulative."""
 
 
 @dataclass
@@ -77,8 +74,8 @@ class _Counts:
     active pair, and `slot_tables` the table for which they were counted.
     """
 
-    sent: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
-    received: dict[tuple[str, str, PathKey], _Count] = field(default_factory=dict)
+    sent: dict[tuple[str, str, PathKey], Count] = field(default_factory=dict)
+    received: dict[tuple[str, str, PathKey], Count] = field(default_factory=dict)
     slots: dict[PairKey, tuple[int, ...]] = field(default_factory=dict)
     slot_tables: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
 
@@ -124,6 +121,7 @@ class TelemetryApp(OSKenApp):
         self._polled_s = 0.0
         self._counting = False
         self._counts_since_s = 0.0
+        self._last_bytes: dict[tuple[str, str, PathKey], tuple[int, int]] = {}
 
     def start(self) -> None:
         super().start()
@@ -264,12 +262,12 @@ class TelemetryApp(OSKenApp):
                 if flow is None or flow.counts is None:
                     continue
                 direction, peer, path = flow.counts
-                if max(row.packets, row.bytes) > _MAX_COUNT:
+                if max(row.count) > _MAX_COUNT:
                     cluster.counters["dropped_counter_unknown"] += 1
                 elif direction == SENT:
-                    self._counts.sent[member.name, peer, path] = (row.packets, row.bytes)
+                    self._counts.sent[member.name, peer, path] = row.count
                 elif direction == RECEIVED:
-                    self._counts.received[peer, member.name, path] = (row.packets, row.bytes)
+                    self._counts.received[peer, member.name, path] = row.count
         self._take_ports(poll)
         return self._take_slots(poll)
 
@@ -326,7 +324,7 @@ class TelemetryApp(OSKenApp):
             group = groups.get(pair_group_id(pair[1])) if pair[0] == poll.member.name else None
             if group is None or len(group.buckets) != len(slots):
                 continue
-            now = tuple(count for _, count in group.buckets)
+            now = tuple(bucket.bytes for bucket in group.buckets)
             if max(now, default=0) > _MAX_COUNT:
                 self.cluster.counters["dropped_counter_unknown"] += 1
                 continue
@@ -393,18 +391,14 @@ class TelemetryApp(OSKenApp):
             common = {path.key for path in fabric.common_paths(sender, receiver)}
             counted = []
             for path in paths:
-                sent = self._counts.sent.get((sender, receiver, path.key), (0, 0))
-                received = self._counts.received.get((sender, receiver, path.key), (0, 0))
+                sent = self._counts.sent.get((sender, receiver, path.key), ZERO)
+                received = self._counts.received.get((sender, receiver, path.key), ZERO)
                 alive = (
                     path.alive
                     and path.key in common
                     and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
                 )
-                counted.append(
-                    PathCounters(
-                        path.key, alive, path.links, sent[1], sent[0], received[1], received[0]
-                    )
-                )
+                counted.append(PathCounters(path.key, alive, path.links, sent, received))
             slots = slots_in_force(cluster, sender, receiver)
             yield PairCounters(
                 sender, receiver, tuple(counted), slots, slot_bytes.get((sender, receiver))
@@ -423,7 +417,7 @@ class TelemetryApp(OSKenApp):
             rates_of_pair = rates.setdefault(pair.key, {})
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
-                now = (path.sent_bytes, path.received_bytes)
+                now = (path.sent.bytes, path.received.bytes)
                 self._last_bytes[key] = now
                 before = last.get(key, now)
                 cluster.measured.sent_bytes[pair.key] += max(0, now[0] - before[0])
@@ -434,8 +428,6 @@ class TelemetryApp(OSKenApp):
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )
         cluster.measured.rates = rates
-
-    _last_bytes: dict[tuple[str, str, PathKey], tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
 
 
 def _entries(

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
 
-__all__ = ["PairCounters", "PathCounters"]
+__all__ = ["ZERO", "Count", "PairCounters", "PathCounters"]
+
+
+class Count(NamedTuple):
+    """What a row, a bucket or a path has carried, cumulative."""
+
+    packets: int
+    bytes: int
+
+
+ZERO = Count(0, 0)
 
 
 @dataclass(frozen=True)
@@ -20,10 +31,8 @@ class PathCounters:
     path: PathKey
     alive: bool
     links: tuple[str, ...]
-    sent_bytes: int
-    sent_packets: int
-    received_bytes: int
-    received_packets: int
+    sent: Count
+    received: Count
 
 
 @dataclass(frozen=True)
