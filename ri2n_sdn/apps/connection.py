@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ri2n_sdn.apps import identity
-from ri2n_sdn.apps.channel import ECHO, Channel
+from ri2n_sdn.apps.channel import ECHO, Channel, Close
 from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import (
@@ -90,7 +90,7 @@ class ConnectionApp(OSKenApp):
             return
         ended: Channel | None = getattr(datapath, "ri2n_channel", None)
         if ended is not None:
-            ended.close("the connection ended")
+            ended.close(Close.ENDED)
             with self.cluster.lock:
                 member = self._member_of(ended)
                 if member is not None:
@@ -130,7 +130,7 @@ class ConnectionApp(OSKenApp):
             charge = self.charge if member is not None else None
             if charge is not None and charge.refused(member, message.type, message.code):
                 return
-            self.cluster.counters["switch_errors"] += 1
+            self.cluster.counters.add("switch_errors")
             if member is not None:
                 _LOG.warning(
                     "%s refused a message (%s, %s): its rows are read and repaired; if it goes on,"
@@ -192,7 +192,7 @@ class ConnectionApp(OSKenApp):
             fault = self._address_fault(changed) or self._address_conflict(changed)
             if fault is not None and channel is not None:
                 cluster.refusals.note(f"{member.name} {channel.address}", fault)
-                channel.close("its addresses are not its own")
+                channel.close(Close.FOREIGN_ADDRESS)
                 return
         member.ports[described.number] = described
         if member.reports_probes:
@@ -235,7 +235,7 @@ class ConnectionApp(OSKenApp):
                 ports[port.number] = port
         local = described.get(ofp.OFPP_LOCAL)
         if local is None:
-            channel.close("it has no LOCAL port")
+            channel.close(Close.NO_LOCAL_PORT)
             return
         name = (
             body.dp_desc.decode("utf-8", "replace").rstrip("\0")
@@ -244,7 +244,7 @@ class ConnectionApp(OSKenApp):
         fault = identity.name_fault(name)
         if fault is not None:
             self._turn_away(
-                channel, channel.address, f"{channel.address}: refused, {fault}", "bad name"
+                channel, channel.address, f"{channel.address}: refused, {fault}", Close.BAD_NAME
             )
             return
         version = identity.printable(body.sw_desc)
@@ -259,12 +259,15 @@ class ConnectionApp(OSKenApp):
         fault = identity.certificate_fault(name, channel.datapath.ri2n_names)
         if fault is not None:
             self._turn_away(
-                channel, key, f"{name} at {channel.address} refused: {fault}", "not its certificate"
+                channel,
+                key,
+                f"{name} at {channel.address} refused: {fault}",
+                Close.NOT_ITS_CERTIFICATE,
             )
             return
         fault = self._address_fault(candidate)
         if fault is not None:
-            self._turn_away(channel, key, fault, "its addresses cannot be a host's")
+            self._turn_away(channel, key, fault, Close.BAD_ADDRESS)
             return
         rival = self._rival(candidate)
         if rival is None:
@@ -272,8 +275,8 @@ class ConnectionApp(OSKenApp):
         else:
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
-    def _turn_away(self, channel: Channel, key: str, text: str, why: str) -> None:
-        """Refuse a switch: `text` is shown in `ri2n status`, `why` names a counter."""
+    def _turn_away(self, channel: Channel, key: str, text: str, why: Close) -> None:
+        """Refuse a switch: `text` is shown in `ri2n status`."""
         self.cluster.refusals.note(key, text)
         channel.close(why)
 
@@ -341,20 +344,16 @@ class ConnectionApp(OSKenApp):
         alive = old is not None and old is not new and self._is_alive(old)
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
-                text, shared = identity.refusal(rival, candidate, old.address, new.address)
-                self._turn_away(
-                    old, f"{rival.name} {old.address}", text, f"another host has the same {shared}"
-                )
+                text, why = identity.refusal(rival, candidate, old.address, new.address)
+                self._turn_away(old, f"{rival.name} {old.address}", text, why)
             elif old is not None:
-                old.close("replaced by a new connection of the same host")
+                old.close(Close.REPLACED)
             if rival.name != candidate.name:
                 self._give_up_claims(rival, identity.claims(candidate))
             self._admit(candidate)
             return
-        text, shared = identity.refusal(candidate, rival, new.address, old.address if old else "?")
-        self._turn_away(
-            new, f"{candidate.name} {new.address}", text, f"another host has the same {shared}"
-        )
+        text, why = identity.refusal(candidate, rival, new.address, old.address if old else "?")
+        self._turn_away(new, f"{candidate.name} {new.address}", text, why)
 
     def _is_alive(self, channel: Channel) -> bool:
         """Whether anything is received from a host within the time that any host may be silent.
@@ -437,7 +436,7 @@ class ConnectionApp(OSKenApp):
                     channel,
                     f"{candidate.name} {channel.address}",
                     conflict,
-                    "another host has its address",
+                    Close.ADDRESS_TAKEN,
                 )
                 return
             former = cluster.members.get(candidate.name)
@@ -469,7 +468,7 @@ class ConnectionApp(OSKenApp):
         member.installed = None
         member.dirty = True
         self.cluster.wiring.disconnect(member.name)
-        self.cluster.counters["hosts_disconnected"] += 1
+        self.cluster.counters.add("hosts_disconnected")
         self.cluster.note(f"{member.name} disconnected")
         self.cluster.topology_changed()
 
@@ -499,9 +498,9 @@ class ConnectionApp(OSKenApp):
                 now_s - max(channel.heard_s, channel.datapath.heard_s, self._listening_s)
                 > _SILENT_S
             ):
-                channel.close(f"silent for {_SILENT_S:.0f} s")
+                channel.close(Close.SILENT, seconds=_SILENT_S)
             elif min(channel.mute_s(now_s), now_s - self._listening_s) > _MUTE_S:
-                channel.close(f"answers no request for {_MUTE_S:.0f} s")
+                channel.close(Close.UNANSWERED, seconds=_MUTE_S)
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
         self.cluster.wake.stop.wait(_TICK_S)

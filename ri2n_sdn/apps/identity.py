@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from ri2n_sdn.apps.channel import Close
 from ri2n_sdn.apps.cluster import Member
 from ri2n_sdn.apps.texts import printable
 from ri2n_sdn.pipeline.plan import restoring_cookies
@@ -90,20 +91,21 @@ def was_here(member: Member, contested: Collection[str], others: Iterable[Member
     return any(restoring_cookies(member.mac, nic.mac) & held for nic in nics for held in cookies)
 
 
-def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[str, str]:
-    """(text of a refusal, what both share) for a host with an identity that another host has.
+def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[str, Close]:
+    """(text of the refusal, why the connection ends) of a host with another host's identity.
 
     `new` and `old` are the addresses from which the candidate and the rival connect.
     """
-    shared, cure = "datapath ID", _OTHER_MAC
+    shared, cure, why = "datapath ID", _OTHER_MAC, Close.DUPLICATE_DATAPATH_ID
     both = sorted(claims(candidate) & claims(rival))
     if rival.name == candidate.name:
         shared, cure = "name", "give one of the two another name with host-up --name"
+        why = Close.DUPLICATE_NAME
     elif both:
-        shared = f"MAC address {', '.join(both)}"
+        shared, why = f"MAC address {', '.join(both)}", Close.DUPLICATE_MAC
     return (
         f"{candidate.name} at {new} refused: {rival.name} at {old} has the same {shared}: {cure}",
-        shared,
+        why,
     )
 
 

@@ -262,9 +262,9 @@ class JobsApp(OSKenApp):
                 return
             self._read[name] = reading.channel, time.monotonic()
             self._unheard -= {name}
-            self.cluster.counters["declarations_read"] += 1
-            self.cluster.counters["dropped_declaration_malformed"] += len(
-                set(faults) - set(state.faults.get(name, ()))
+            self.cluster.counters.add("declarations_read")
+            self.cluster.counters.add(
+                "dropped_declaration_malformed", len(set(faults) - set(state.faults.get(name, ())))
             )
             state.declared[name] = tuple(declarations)
             state.faults[name] = tuple(faults)
@@ -407,7 +407,7 @@ class JobsApp(OSKenApp):
         if self._events.take(hosts[0] if hosts else "", time.monotonic()):
             self.cluster.note(text)
         else:
-            self.cluster.counters["job_events_not_told"] += 1
+            self.cluster.counters.add("job_events_not_told")
 
     def _publish(self, of_host: Mapping[str, HostJobs]) -> None:
         """Have the hosts planned whose rows must change, with the messages that they have."""

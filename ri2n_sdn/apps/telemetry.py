@@ -197,7 +197,7 @@ class TelemetryApp(OSKenApp):
                 )
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.measured.cycle_s = time.monotonic() - now_s
-        cluster.counters["cycles"] += 1
+        cluster.counters.add("cycles")
         sent = cluster.counters["group_mods"] - group_mods
         measured = Round(
             cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent
@@ -263,7 +263,7 @@ class TelemetryApp(OSKenApp):
                     continue
                 direction, peer, path = flow.counts
                 if max(row.count) > _MAX_COUNT:
-                    cluster.counters["dropped_counter_unknown"] += 1
+                    cluster.counters.add("dropped_counter_unknown")
                 elif direction == SENT:
                     self._counts.sent[member.name, peer, path] = row.count
                 elif direction == RECEIVED:
@@ -301,7 +301,7 @@ class TelemetryApp(OSKenApp):
                 if port is None:
                     continue
                 if max(row.tx_bytes, row.rx_bytes) > _MAX_COUNT:
-                    self.cluster.counters["dropped_counter_unknown"] += 1
+                    self.cluster.counters.add("dropped_counter_unknown")
                     continue
                 elapsed_s = now_s - port.counted_s
                 if port.counted_s and elapsed_s > 0:
@@ -326,7 +326,7 @@ class TelemetryApp(OSKenApp):
                 continue
             now = tuple(bucket.bytes for bucket in group.buckets)
             if max(now, default=0) > _MAX_COUNT:
-                self.cluster.counters["dropped_counter_unknown"] += 1
+                self.cluster.counters.add("dropped_counter_unknown")
                 continue
             before = self._counts.slots.get(pair)
             if (
@@ -348,7 +348,7 @@ class TelemetryApp(OSKenApp):
             now_s, cluster.fabric(), cluster.pair_slots, cluster.loop.sent_bps()
         )
         if step is not None and step.moved:
-            cluster.counters["vlan_moves"] += len(step.moved)
+            cluster.counters.add("vlan_moves", len(step.moved))
             _LOG.info(
                 "%d pairs change VLAN: the load of the fullest link goes from %.2f to %.2f (%s)",
                 len(step.moved),

@@ -388,7 +388,7 @@ class TrunkApp(OSKenApp):
         if now_s - member.audited_s > _AUDIT_S and member.wanted == wanted:
             member.repairs = member.repairs + 1 if change else 0
             if change:
-                cluster.counters["audit_repairs"] += 1
+                cluster.counters.add("audit_repairs")
                 cluster.note(f"{member.name}: rows were missing or unknown, and were repaired")
         if not _may_sweep(member, change, now_s):
             change = replace(change, delete_groups=())
@@ -416,9 +416,10 @@ class TrunkApp(OSKenApp):
             if member.installed is None:
                 return False
             member.installed = apply(change, member.installed)
-            cluster.counters["flow_mods"] += change.rows
-            cluster.counters["group_mods"] += (
-                len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
+            cluster.counters.add("flow_mods", change.rows)
+            cluster.counters.add(
+                "group_mods",
+                len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups),
             )
         # Encoding takes long. `busy` keeps other threads from this host, and the lock is free for
         # its probes.

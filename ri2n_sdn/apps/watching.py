@@ -30,6 +30,7 @@ from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import MAX_EVENTS, Event, Facts, HostFacts, State, difference, snapshot
+from ri2n_sdn.contract.counters import HANDLER, with_former
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
@@ -225,12 +226,14 @@ class Collector:
 
 def counters_of(cluster: Cluster) -> dict[str, int]:
     """The counters of the controller and of its parts (the lock is held)."""
-    return {
-        **dict(cluster.counters),
-        "nic_deaths": cluster.wiring.deaths,
-        **handler_drops.described(),
-        **{f"handler_errors_{name}": count for name, count in handler_errors.described().items()},
-    }
+    return with_former(
+        {
+            **cluster.counters.described(),
+            "nic_deaths": cluster.wiring.deaths,
+            **handler_drops.described(),
+            **{f"{HANDLER}{name}": count for name, count in handler_errors.described().items()},
+        }
+    )
 
 
 def _store(memory: Memory) -> dict[str, Any]:
@@ -495,8 +498,7 @@ class Watching:
                 watcher.end()
 
     def _count(self, what: str) -> None:
-        with self._cluster.lock:
-            self._cluster.counters[what] += 1
+        self._cluster.counters.add(what)
 
 
 def _seen(state: State, tokens: bool) -> State:
