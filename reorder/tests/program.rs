@@ -36,7 +36,8 @@ fn a_wrong_option_gives_one_line_and_exit_code_2() {
     }
     let output = program("--version").output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
-    assert!(String::from_utf8(output.stdout).unwrap().starts_with("ri2n-reorder "));
+    let expected = format!("ri2n-reorder {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
 }
 
 #[test]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import struct
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from ri2n_sdn.addresses import plain_address
 from ri2n_sdn.apps.openflow import handler_drops, ofp, parser
 from ri2n_sdn.apps.unfinished import Unfinished
 
-__all__ = ["ECHO", "Channel", "Refused"]
+__all__ = ["ECHO", "Channel", "Close", "Refused"]
 
 ECHO = struct.Struct("!d")
 """The data of an echo request: when it was sent, in seconds on the monotonic clock."""
@@ -31,6 +31,38 @@ _MAX_REPLY_BYTES = 64 << 20
 # The bytes of unfinished replies that all connections together may hold.
 _MAX_ALL_REPLIES_BYTES = 256 << 20
 _unfinished: Unfinished[Channel] = Unfinished(_MAX_ALL_REPLIES_BYTES)
+
+
+class Close(Enum):
+    """Why a connection is given up: the counter of such connections, and the text for the log."""
+
+    NOT_READING = "closed_not_reading", "does not read what it is sent"
+    WRONG_REPLY = "closed_wrong_reply", "it answers something else than it was asked"
+    REPLY_TOO_LONG = "closed_reply_too_long", "its replies are longer than {max_bytes} bytes"
+    REPLIES_EVICTED = (
+        "closed_replies_evicted",
+        "of all replies without an end it has the longest",
+    )
+    SEND_FAILED = "closed_send_failed", "the connection is gone"
+    ENDED = "closed_ended", "the connection ended"
+    SILENT = "closed_silent", "silent for {seconds:.0f} s"
+    UNANSWERED = "closed_unanswered", "answers no request for {seconds:.0f} s"
+    REPLACED = "closed_replaced", "replaced by a new connection of the same host"
+    NO_LOCAL_PORT = "closed_no_local_port", "it has no LOCAL port"
+    BAD_NAME = "closed_bad_name", "bad name"
+    NOT_ITS_CERTIFICATE = "closed_not_its_certificate", "not its certificate"
+    BAD_ADDRESS = "closed_bad_address", "its addresses cannot be a host's"
+    FOREIGN_ADDRESS = "closed_foreign_address", "its addresses are not its own"
+    ADDRESS_TAKEN = "closed_address_taken", "another host has its address"
+    DUPLICATE_NAME = "closed_duplicate_name", "another host has the same name"
+    DUPLICATE_DATAPATH_ID = (
+        "closed_duplicate_datapath_id",
+        "another host has the same datapath ID",
+    )
+    DUPLICATE_MAC = "closed_duplicate_mac", "another host has the same MAC address"
+
+    def __init__(self, counter: str, text: str) -> None:
+        self.counter, self.text = counter, text
 
 
 class Refused(Exception):
@@ -103,7 +135,7 @@ class Channel:
             overflow = self._queued_bytes > _MAX_QUEUED_BYTES
             self._more.notify()
         if overflow:
-            self.close("does not read what it is sent")
+            self.close(Close.NOT_READING)
 
     def request(self, message: Any) -> Future[list[Any]]:
         """Queue a request, and return a future of all parts of its reply.
@@ -147,7 +179,7 @@ class Channel:
         unfinished replies are too long, and of all switches the one with the longest when all
         together are too long.
         """
-        wrong = ""
+        wrong: Close | None = None
         longest: Channel | None = None
         with self._lock:
             request = self._pending.get(message.xid)
@@ -156,9 +188,9 @@ class Channel:
             more = getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE
             size = len(message.buf or b"")
             if (message.msg_type, getattr(message, "type", None)) != request.reply:
-                wrong = "it answers something else than it was asked"
+                wrong = Close.WRONG_REPLY
             elif more and self._reply_bytes + size > _MAX_REPLY_BYTES:
-                wrong = f"its replies are longer than {_MAX_REPLY_BYTES} bytes"
+                wrong = Close.REPLY_TOO_LONG
             else:
                 request.parts.append(message)
                 if more:
@@ -167,10 +199,10 @@ class Channel:
                     longest = _unfinished.add(self, size)
                 else:
                     self._finish(message.xid, request)
-        if wrong:
-            self.close(wrong)
+        if wrong is not None:
+            self.close(wrong, max_bytes=_MAX_REPLY_BYTES)
         elif longest is not None:
-            longest.close("of all replies without an end it has the longest")
+            longest.close(Close.REPLIES_EVICTED)
         elif not more:
             request.future.set_result(request.parts)
 
@@ -190,8 +222,9 @@ class Channel:
         request.future.set_exception(Refused(reason))
         return True
 
-    def close(self, reason: str) -> None:
-        """Give the connection up. Open requests fail with `reason`, which also names a counter."""
+    def close(self, why: Close, **args: object) -> None:
+        """Give the connection up. Open requests fail with the text of `why`, filled with `args`."""
+        reason = why.text.format(**args)
         with self._more:
             if self.closed:
                 return
@@ -200,7 +233,7 @@ class Channel:
             self._queue.clear()
             self._more.notify()
             _unfinished.release(self)
-        handler_drops.add(_counter_of(reason))
+        handler_drops.add(why.counter)
         _LOG.info("%s closed: %s", self.address, reason)
         for request in pending.values():
             request.future.set_exception(ConnectionError(reason))
@@ -222,17 +255,8 @@ class Channel:
                     size += len(data)
                 self._queued_bytes -= size
             if not self.datapath.send(b"".join(batch)):
-                self.close("the connection is gone")
+                self.close(Close.SEND_FAILED)
                 return
-
-
-def _counter_of(reason: str) -> str:
-    """The counter of connections that were closed for a reason: its words joined by `_`.
-
-    It ends before the first word with a digit or a colon, which is a number or an address.
-    """
-    words = itertools.takewhile(lambda word: not re.search(r"[\d:]", word), reason.split())
-    return "_".join(("closed", *(re.sub(r"\W", "", word).lower() for word in words)))
 
 
 def _reply_of(request: Any) -> tuple[int, int | None]:

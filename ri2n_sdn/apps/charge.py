@@ -109,7 +109,7 @@ class Charge:
     def heard(self, frame: bytes, member: Member) -> None:
         """Take in a hello that a switch has handed on (the lock is held).
 
-        Raises ValueError with the name of a drop counter.
+        Raises Dropped.
         """
         hello = Hello.decode(frame)
         own = self.own_hello()

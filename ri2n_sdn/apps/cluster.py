@@ -15,6 +15,7 @@ from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.config import ClusterConfig
+from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
@@ -27,6 +28,7 @@ from ri2n_sdn.apps.rivals import Hello, Rivals
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.wakes import Wakes
+from ri2n_sdn.contract.counters import LOOP
 from ri2n_sdn.contract.events import Event
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.problems import Problem
@@ -183,7 +185,7 @@ class Cluster:
     helpers_to_greet: set[str] = field(default_factory=set)
     syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
     jobs: JobState = field(default_factory=JobState)
-    counters: Counter[str] = field(default_factory=Counter)
+    counters: Counts = field(default_factory=Counts)
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
     wake: Wakes = field(default_factory=Wakes)
@@ -393,7 +395,7 @@ class Cluster:
             yield
         except Exception as error:
             with self.lock:
-                self.counters[counter] += 1
+                self.counters.add(counter)
                 fault = printable(f"{type(error).__name__}: {error}")
                 if faults.get(code) != fault:
                     faults[code] = fault
@@ -530,7 +532,7 @@ def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threa
                 failures = 0
             except Exception:
                 failures += 1
-                cluster.counters[f"loop_errors_{name}"] += 1
+                cluster.counters.add(f"{LOOP}{name}")
                 _LOG.exception("%s failed (%d in a row)", name, failures)
                 if failures >= 20:
                     _LOG.critical("%s fails at every turn; the controller ends", name)

@@ -26,6 +26,7 @@ from ri2n_sdn.pipeline.messages import (
     TakeClass,
     ToGroup,
 )
+from ri2n_sdn.weights.counters import Count
 
 __all__ = [
     "FlowCounters",
@@ -75,16 +76,15 @@ class FlowCounters:
 
     table: int
     cookie: int
-    packets: int
-    bytes: int
+    count: Count
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCounters:
-    """A group's counters. `buckets` holds (packets, bytes) of each bucket."""
+    """The counters of a group's buckets."""
 
     group_id: int
-    buckets: tuple[tuple[int, int], ...]
+    buckets: tuple[Count, ...]
 
 
 def group_mod(command: int, group: Group, xid: int) -> bytes:
@@ -161,7 +161,9 @@ def read_group_counters(body: bytes) -> list[GroupCounters]:
     for entry in split_entries(body, 40):
         (number,) = struct.unpack_from("!I", entry, 4)
         rest = entry[40 : 40 + (len(entry) - 40) // 16 * 16]
-        result.append(GroupCounters(number, tuple(struct.iter_unpack("!QQ", rest))))
+        result.append(
+            GroupCounters(number, tuple(map(Count._make, struct.iter_unpack("!QQ", rest))))
+        )
     return result
 
 
@@ -191,7 +193,7 @@ def read_flow_counters(body: bytes) -> list[FlowCounters]:
                 elif field >> 1 == _XST_BYTES:
                     bytes_ = value
             position += 4 + size
-        result.append(FlowCounters(table, cookie, packets, bytes_))
+        result.append(FlowCounters(table, cookie, Count(packets, bytes_)))
     return result
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ri2n_sdn.apps import identity
-from ri2n_sdn.apps.channel import ECHO, Channel
+from ri2n_sdn.apps.channel import ECHO, Channel, Close
 from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
 from ri2n_sdn.apps.openflow import (
@@ -93,7 +93,7 @@ class ConnectionApp(OSKenApp):
             return
         ended: Channel | None = getattr(datapath, "ri2n_channel", None)
         if ended is not None:
-            ended.close("the connection ended")
+            ended.close(Close.ENDED)
             with self.cluster.lock:
                 member = self._member_of(ended)
                 if member is not None:
@@ -131,7 +131,7 @@ class ConnectionApp(OSKenApp):
             charge = self.charge if member is not None else None
             if charge is not None and charge.refused(member, message.type, message.code):
                 return
-            self.cluster.counters["switch_errors"] += 1
+            self.cluster.counters.add("switch_errors")
             if member is not None:
                 _LOG.warning(
                     "%s refused a message (%s, %s): its rows are read and repaired; if it goes on,"
@@ -193,7 +193,7 @@ class ConnectionApp(OSKenApp):
             fault = identity.own_fault(changed) or self._address_conflict(changed)
             if fault is not None and channel is not None:
                 cluster.refusals.note(f"{member.name} {channel.address}", fault)
-                channel.close("its addresses are not its own")
+                channel.close(Close.FOREIGN_ADDRESS)
                 return
         member.ports[described.number] = described
         if member.reports_probes:
@@ -236,7 +236,7 @@ class ConnectionApp(OSKenApp):
                 ports[port.number] = port
         local = described.get(ofp.OFPP_LOCAL)
         if local is None:
-            channel.close("it has no LOCAL port")
+            channel.close(Close.NO_LOCAL_PORT)
             return
         name = (
             body.dp_desc.decode("utf-8", "replace").rstrip("\0")
@@ -245,7 +245,7 @@ class ConnectionApp(OSKenApp):
         if not is_host_name(name):
             args = {"address": channel.address, "name": name[: identity.MAX_SHOWN]}
             problem = Problem("host_name_invalid", {}, args)
-            self._turn_away(channel, channel.address, problem, "bad name")
+            self._turn_away(channel, channel.address, problem, Close.BAD_NAME)
             return
         version = printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
@@ -258,11 +258,11 @@ class ConnectionApp(OSKenApp):
         key = f"{name} {channel.address}"
         fault = identity.certificate_fault(name, channel.address, channel.datapath.ri2n_names)
         if fault is not None:
-            self._turn_away(channel, key, fault, "not its certificate")
+            self._turn_away(channel, key, fault, Close.NOT_ITS_CERTIFICATE)
             return
         fault = identity.own_fault(candidate)
         if fault is not None:
-            self._turn_away(channel, key, fault, "its addresses cannot be a host's")
+            self._turn_away(channel, key, fault, Close.BAD_ADDRESS)
             return
         rival = self._rival(candidate)
         if rival is None:
@@ -270,8 +270,8 @@ class ConnectionApp(OSKenApp):
         else:
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
-    def _turn_away(self, channel: Channel, key: str, problem: Problem, why: str) -> None:
-        """Refuse a switch: `problem` is shown in `ri2n status`, `why` names a counter."""
+    def _turn_away(self, channel: Channel, key: str, problem: Problem, why: Close) -> None:
+        """Refuse a switch: `problem` is shown in `ri2n status`."""
         self.cluster.refusals.note(key, problem)
         channel.close(why)
 
@@ -332,19 +332,17 @@ class ConnectionApp(OSKenApp):
         alive = old is not None and old is not new and self._is_alive(old)
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
-                problem, shared = identity.refusal(rival, candidate, old.address, new.address)
-                key, why = f"{rival.name} {old.address}", f"another host has the same {shared}"
-                self._turn_away(old, key, problem, why)
+                problem, why = identity.refusal(rival, candidate, old.address, new.address)
+                self._turn_away(old, f"{rival.name} {old.address}", problem, why)
             elif old is not None:
-                old.close("replaced by a new connection of the same host")
+                old.close(Close.REPLACED)
             if rival.name != candidate.name:
                 self._give_up_claims(rival, identity.claims(candidate))
             self._admit(candidate)
             return
         address = old.address if old else "?"
-        problem, shared = identity.refusal(candidate, rival, new.address, address)
-        key, why = f"{candidate.name} {new.address}", f"another host has the same {shared}"
-        self._turn_away(new, key, problem, why)
+        problem, why = identity.refusal(candidate, rival, new.address, address)
+        self._turn_away(new, f"{candidate.name} {new.address}", problem, why)
 
     def _is_alive(self, channel: Channel) -> bool:
         """Whether anything is received from a host within the time that any host may be silent.
@@ -425,7 +423,7 @@ class ConnectionApp(OSKenApp):
                     channel,
                     f"{candidate.name} {channel.address}",
                     conflict,
-                    "another host has its address",
+                    Close.ADDRESS_TAKEN,
                 )
                 return
             former = cluster.members.get(candidate.name)
@@ -455,7 +453,7 @@ class ConnectionApp(OSKenApp):
         member.installed = None
         member.dirty = True
         self.cluster.wiring.disconnect(member.name)
-        self.cluster.counters["hosts_disconnected"] += 1
+        self.cluster.counters.add("hosts_disconnected")
         self.cluster.note("host_disconnected", {"host": member.name})
         self.cluster.topology_changed()
 
@@ -485,9 +483,9 @@ class ConnectionApp(OSKenApp):
                 now_s - max(channel.heard_s, channel.datapath.heard_s, self._listening_s)
                 > _SILENT_S
             ):
-                channel.close(f"silent for {_SILENT_S:.0f} s")
+                channel.close(Close.SILENT, seconds=_SILENT_S)
             elif min(channel.mute_s(now_s), now_s - self._listening_s) > _MUTE_S:
-                channel.close(f"answers no request for {_MUTE_S:.0f} s")
+                channel.close(Close.UNANSWERED, seconds=_MUTE_S)
             else:
                 channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
         self.cluster.wake.stop.wait(_TICK_S)

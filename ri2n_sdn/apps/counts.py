@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-__all__ = ["Counts"]
+__all__ = ["Counts", "Dropped"]
+
+
+class Dropped(ValueError):
+    """What came is dropped. The text is the name of the counter (contract.counters)."""
 
 
 class Counts:

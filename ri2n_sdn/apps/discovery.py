@@ -12,6 +12,7 @@ from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
+from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.declared_rows import is_jobs_changed
 from ri2n_sdn.apps.jobs import jobs_changed
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
@@ -54,12 +55,12 @@ class DiscoveryApp(OSKenApp):
         message = ev.msg
         channel: Channel | None = message.datapath.ri2n_channel
         cluster = self.cluster
-        cluster.counters["packet_ins"] += 1
+        cluster.counters.add("packet_ins")
         in_port = message.match.get("in_port")
         if channel is not None:
             channel.heard_s = now_s
         if in_port is None or not self._is_members(channel):
-            cluster.counters["dropped_packet_in_of_stranger"] += 1
+            cluster.counters.add("dropped_packet_in_of_stranger")
             return
         if in_port == codec.CONTROLLER:
             self._hello(message)
@@ -81,8 +82,8 @@ class DiscoveryApp(OSKenApp):
             self._ages_s.append(age_s)
         try:
             probe = cluster.probes.decode(frame, now_s, cluster.wiring.lag_s)
-        except ValueError as error:
-            cluster.counters[f"dropped_{error}"] += 1
+        except Dropped as error:
+            cluster.counters.add(str(error))
             with cluster.lock:
                 receiver = next(
                     (
@@ -104,7 +105,7 @@ class DiscoveryApp(OSKenApp):
             receiver = names.get(message.datapath.id)
             sender = names.get(probe.dpid)
             if receiver is None or sender is None:
-                cluster.counters["dropped_probe_of_stranger"] += 1
+                cluster.counters.add("dropped_probe_of_stranger")
                 return
             ends = ((sender, probe.port), (receiver, int(in_port)))
             if probe.kind == ProbeKind.TREE:
@@ -126,8 +127,8 @@ class DiscoveryApp(OSKenApp):
             try:
                 if member is not None and self.charge is not None:
                     self.charge.heard(bytes(message.data), member)
-            except ValueError as error:
-                cluster.counters[f"dropped_{error}"] += 1
+            except Dropped as error:
+                cluster.counters.add(str(error))
 
     def _is_members(self, channel: Channel | None) -> bool:
         """Whether a connection is that of a host that was let in.
@@ -163,7 +164,7 @@ class DiscoveryApp(OSKenApp):
             # The lag is how late this machine is in reading probes. It is the median of their ages,
             # so that nobody can feign a lag by repeating a few old probes.
             cluster.wiring.lag_s = median(self._ages_s) if self._ages_s else 0.0
-            cluster.counters["discovery_lags"] += cluster.wiring.lag_s > _LAG_S
+            cluster.counters.add("discovery_lags", cluster.wiring.lag_s > _LAG_S)
             probes = cluster.wiring.tick(now_s, self._answered_s)
             for probe in probes:
                 self._send(probe, now_s)
@@ -209,4 +210,4 @@ class DiscoveryApp(OSKenApp):
             kind, port.mac, target_mac, member.dpid, port.number, now_s
         )
         member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
-        self.cluster.counters["probes_sent"] += 1
+        self.cluster.counters.add("probes_sent")

@@ -13,13 +13,12 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.pipeline import messages as plain
 from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, ETH_IPV6
+from ri2n_sdn.pipeline.priorities import LEARNED, Placed
 
 __all__ = ["add_flow", "delete_flows", "flow_request"]
 
 # Bytes of a learn action's body before its specifications.
 _LEARN_HEAD_BYTES = 22
-# Lower than the priority of the rows from apps.placed_rows.
-_FOLLOWED_PRIORITY = 10
 
 
 def add_flow(datapath: Any, flow: plain.Flow) -> Any:
@@ -103,7 +102,7 @@ def _follow(action: plain.Follow) -> Any:
         table_id=action.table,
         idle_timeout=action.idle_timeout_s,
         fin_idle_timeout=action.fin_timeout_s,
-        priority=_FOLLOWED_PRIORITY,
+        priority=Placed.FOLLOWED.priority,
         cookie=action.cookie,
         specs=[
             parser.NXFlowSpecMatch(src=action.eth_type, dst=("eth_type", 0), n_bits=16),
@@ -188,7 +187,7 @@ def _action(action: plain.Action) -> Any:
     return parser.NXActionLearn(
         table_id=action.table,
         idle_timeout=action.idle_timeout_s,
-        priority=10,
+        priority=LEARNED.priority,
         cookie=action.cookie,
         specs=[
             parser.NXFlowSpecMatch(src=("eth_src", 0), dst=("eth_dst", 0), n_bits=48),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from ri2n_sdn.apps.channel import Close
 from ri2n_sdn.apps.cluster import Member
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.problems import Problem
@@ -84,19 +85,19 @@ def was_here(member: Member, contested: Collection[str], others: Iterable[Member
     return any(restoring_cookies(member.mac, nic.mac) & held for nic in nics for held in cookies)
 
 
-def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[Problem, str]:
-    """(the refusal, what both share) for a host with an identity that another host has.
+def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[Problem, Close]:
+    """(the refusal, why the connection ends) of a host with another host's identity.
 
     `new` and `old` are the addresses from which the candidate and the rival connect.
     """
-    code, shared = "host_datapath_taken", "datapath ID"
+    code, why = "host_datapath_taken", Close.DUPLICATE_DATAPATH_ID
     both = sorted(claims(candidate) & claims(rival))
     if rival.name == candidate.name:
-        code, shared = "host_name_taken", "name"
+        code, why = "host_name_taken", Close.DUPLICATE_NAME
     elif both:
-        code, shared = "host_mac_taken", f"MAC address {', '.join(both)}"
+        code, why = "host_mac_taken", Close.DUPLICATE_MAC
     args = {"address": new, "other": rival.name, "other_address": old, "macs": both}
-    return Problem(code, {"host": candidate.name}, args), shared
+    return Problem(code, {"host": candidate.name}, args), why
 
 
 def _is_no_hosts(mac: str) -> bool:

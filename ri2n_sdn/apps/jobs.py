@@ -45,7 +45,8 @@ from ri2n_sdn.jobs.orders import told
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
-from ri2n_sdn.pipeline.jobs import NO_JOBS, ORDER_PRIORITY, Enclosure, HostJobs, message_rows
+from ri2n_sdn.pipeline.jobs import NO_JOBS, Enclosure, HostJobs, message_rows
+from ri2n_sdn.pipeline.priorities import ORDER
 
 __all__ = ["JobsApp", "jobs_changed"]
 
@@ -261,9 +262,9 @@ class JobsApp(OSKenApp):
                 return
             self._read[name] = reading.channel, time.monotonic()
             self._unheard -= {name}
-            self.cluster.counters["declarations_read"] += 1
-            self.cluster.counters["dropped_declaration_malformed"] += len(
-                set(faults) - set(state.faults.get(name, ()))
+            self.cluster.counters.add("declarations_read")
+            self.cluster.counters.add(
+                "dropped_declaration_malformed", len(set(faults) - set(state.faults.get(name, ())))
             )
             state.declared[name] = tuple(declarations)
             state.faults[name] = tuple(faults)
@@ -402,7 +403,7 @@ class JobsApp(OSKenApp):
         if self._events.take(hosts[0] if hosts else "", time.monotonic()):
             self.cluster.note(code, {"job": key}, hosts=hosts, **args)
         else:
-            self.cluster.counters["job_events_not_told"] += 1
+            self.cluster.counters.add("job_events_not_told")
 
     def _publish(self, of_host: Mapping[str, HostJobs]) -> None:
         """Have the hosts planned whose rows must change, with the messages that they have."""
@@ -444,7 +445,7 @@ class JobsApp(OSKenApp):
                     notes.setdefault(host, {})[declared.number] = write_answer(answer)
             for host, orders in told(state.book.orders.values(), _MAX_ORDERS_PER_HOST).items():
                 for number, order in orders:
-                    notes.setdefault(host, {})[ORDER_PRIORITY + number] = write_order(order)
+                    notes.setdefault(host, {})[ORDER + number] = write_order(order)
             self._replace(
                 {
                     name: jobs

@@ -26,6 +26,7 @@ from ri2n_sdn.pipeline.placement import (
     cookie_of,
     path_of_cookie,
 )
+from ri2n_sdn.pipeline.priorities import Placed
 
 __all__ = [
     "add_placed",
@@ -36,8 +37,6 @@ __all__ = [
     "read_placed",
 ]
 
-# Higher than the priority of rows that were learned from a peer.
-_PRIORITY = 20
 _BASIC, _STATISTICS, _DURATION, _PACKETS = 0x8000, 0x8002, 0, 4
 _APPLY, _SET_FIELD, _REG1 = 4, 25, struct.pack("!HBB", 1, 1 << 1, 4)
 _ETH_DST, _IPV4_SRC, _IPV4_DST, _TCP_SRC, _TCP_DST, _IPV6_SRC, _IPV6_DST = 3, 11, 12, 13, 14, 26, 27
@@ -50,7 +49,7 @@ def add_placed(datapath: Any, connection: Connection, path: PathKey) -> Any:
         cookie=cookie_of(path),
         table_id=Table.PLACED,
         command=ofp.OFPFC_ADD,
-        priority=_PRIORITY,
+        priority=Placed.BY_CONTROLLER.priority,
         idle_timeout=IDLE_TIMEOUT_S,
         match=parser.OFPMatch(**connection.match),
         instructions=[
@@ -73,7 +72,7 @@ def delete_placed(datapath: Any, connection: Connection) -> Any:
         datapath,
         table_id=Table.PLACED,
         command=ofp.OFPFC_DELETE_STRICT,
-        priority=_PRIORITY,
+        priority=Placed.BY_CONTROLLER.priority,
         match=parser.OFPMatch(**connection.match),
         instructions=[],
         out_port=ofp.OFPP_ANY,

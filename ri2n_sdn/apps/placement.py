@@ -119,7 +119,7 @@ class PlacementApp(OSKenApp):
         """Delete the row of a connection that was never established; returns whether it was."""
         if row.half_open:
             channel.send(delete_placed(channel.datapath, row.connection))
-            self.cluster.counters["connections_half_open"] += 1
+            self.cluster.counters.add("connections_half_open")
         return row.half_open
 
     def _load(self, fabric: Fabric) -> Load:
@@ -145,7 +145,7 @@ class PlacementApp(OSKenApp):
             answer = read_syn_ack(frame)
             client = names.get(answer[0].target_mac) if answer is not None else None
             if answer is None or answer[1] != member.mac or client is None or client == member.name:
-                counters["connections_not_placed_stranger"] += 1
+                counters.add("connections_not_placed_stranger")
                 continue
             connection = answer[0]
             if connection in placed:
@@ -154,19 +154,19 @@ class PlacementApp(OSKenApp):
                 channel.send(add_placed(channel.datapath, connection, placed[connection]))
                 continue
             if len(placed) >= MAX_CONNECTIONS:
-                counters["connections_not_placed_full"] += 1
+                counters.add("connections_not_placed_full")
                 continue
             paths = fabric.common_paths(member.name, client)
             path = choose(
                 (path for path in paths if fat_tree is None or fat_tree.allows(path)), load
             )
             if path is None:
-                counters["connections_not_placed_no_path"] += 1
+                counters.add("connections_not_placed_no_path")
                 continue
             placed[connection] = path.key
             load.add(member.name, client, path.key)
             channel.send(add_placed(channel.datapath, connection, path.key))
-            counters["connections_placed"] += 1
+            counters.add("connections_placed")
 
 
 def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
@@ -178,10 +178,10 @@ def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
         if not cluster.config.placement or all(
             member.dpid != dpid for member in cluster.members.values()
         ):
-            cluster.counters["connections_not_placed_stranger"] += 1
+            cluster.counters.add("connections_not_placed_stranger")
             return
         waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_WAITING))
         if len(waiting) == _MAX_WAITING:
-            cluster.counters["connections_not_placed_too_many"] += 1
+            cluster.counters.add("connections_not_placed_too_many")
         waiting.append(frame)
     cluster.wake.placement.set()

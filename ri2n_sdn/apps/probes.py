@@ -10,6 +10,7 @@ from enum import IntEnum
 from hashlib import blake2b
 
 from ri2n_sdn.apps.codec import mac_bytes, tagged, untagged
+from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.fabric.model import UNTAGGED
 from ri2n_sdn.pipeline.layout import ETH_RI2N
 
@@ -87,7 +88,7 @@ class ProbeCodec:
         return now_s - float(self._HEAD.unpack(body)[6]) / 1e9
 
     def decode(self, frame: bytes, now_s: float, lag_s: float = 0.0) -> Probe:
-        """The probe in a frame. Raises ValueError with the name of a drop counter.
+        """The probe in a frame. Raises Dropped.
 
         `lag_s` is how late this machine is in reading probes. They may be older by that time, up to
         `MAX_LAG_S`. If late probes were dropped, all of them would be sent again, and this machine
@@ -95,16 +96,16 @@ class ProbeCodec:
         """
         body, tag, received_vlan = self._parts(frame)
         if len(tag) < self._TAG:
-            raise ValueError("probe_truncated")
+            raise Dropped("dropped_probe_truncated")
         magic, version, kind, vlan, dpid, port, sent_ns = self._HEAD.unpack(body)
         if magic != self._MAGIC or version != self._VERSION:
-            raise ValueError("probe_unknown")
+            raise Dropped("dropped_probe_unknown")
         if not hmac.compare_digest(tag, self._tag(body)):
-            raise ValueError("probe_forged")
+            raise Dropped("dropped_probe_forged")
         if not 0 <= now_s - sent_ns / 1e9 <= self.MAX_AGE_S + min(lag_s, self.MAX_LAG_S):
-            raise ValueError("probe_old")
+            raise Dropped("dropped_probe_old")
         if received_vlan != vlan:
-            raise ValueError("probe_in_another_vlan")
+            raise Dropped("dropped_probe_in_another_vlan")
         return Probe(ProbeKind(kind), dpid, port, vlan)
 
     def _parts(self, frame: bytes) -> tuple[bytes, bytes, int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.contract.problems import Problem
 
 __all__ = ["Refusals"]
@@ -35,9 +35,7 @@ class Refusals:
     Without that limit the log would repeat it at each try of the switch, every few seconds.
     """
 
-    def __init__(
-        self, lock: threading.RLock, counters: Counter[str], tell: Callable[..., None]
-    ) -> None:
+    def __init__(self, lock: threading.RLock, counters: Counts, tell: Callable[..., None]) -> None:
         self._lock, self._counters, self._tell = lock, counters, tell
         self._by_key: dict[str, _Refusal] = {}
 
@@ -45,7 +43,7 @@ class Refusals:
         """Note that the switch `key` (its name and address, or its address) was refused."""
         now_s = time.monotonic()
         with self._lock:
-            self._counters["hosts_refused"] += 1
+            self._counters.add("hosts_refused")
             former = self._by_key.pop(key, None)
             noted = former is None or former.problem != problem or now_s - former.noted_s > AGAIN_S
             if len(self._by_key) >= MAX_REFUSALS:

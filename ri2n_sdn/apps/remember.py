@@ -81,7 +81,7 @@ class Rememberer:
                     store.write(*changes, timeout_s=_WRITE_S)
             except NotAvailable:
                 # `status` says so as long as it lasts (`Memory.problem`).
-                cluster.counters["memory_not_written"] += 1
+                cluster.counters.add("memory_not_written")
                 return
         self._written = version
 

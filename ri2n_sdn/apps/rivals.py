@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.contract.printing import printable
 
 __all__ = ["ETH_RI2N", "MAX_RIVALS", "SILENT_S", "Hello", "Rivals"]
@@ -47,20 +48,20 @@ class Hello:
 
     @classmethod
     def decode(cls, frame: bytes) -> Hello:
-        """The hello in a frame. Raises ValueError with the name of a drop counter."""
+        """The hello in a frame. Raises Dropped."""
         if frame[: len(_HEADER) + len(_MAGIC)] != _HEADER + _MAGIC:
-            raise ValueError("hello_unknown")
+            raise Dropped("dropped_hello_unknown")
         if len(frame) > _MAX_BYTES:
-            raise ValueError("hello_too_long")
+            raise Dropped("dropped_hello_too_long")
         try:
             said = json.loads(frame[len(_HEADER) + len(_MAGIC) :].rstrip(b"\0"))
             since_s = float(said["since_s"])
             texts = [said["run"], said["name"], said["store"]]
             wrong = said["v"] != 1 or not 0 <= since_s < 1e11
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise ValueError("hello_malformed") from None
+            raise Dropped("dropped_hello_malformed") from None
         if wrong or not all(isinstance(text, str) for text in texts):
-            raise ValueError("hello_malformed")
+            raise Dropped("dropped_hello_malformed")
         return cls(since_s, *(printable(text, _MAX_NAME)[:_MAX_NAME] for text in texts))
 
 
@@ -79,13 +80,13 @@ class Rivals:
     def heard(self, hello: Hello, host: str, now_s: float) -> bool:
         """A host has handed on a hello; returns whether it was the first one there of its sender.
 
-        Raises ValueError with the name of a drop counter when there are too many.
+        Raises Dropped when there are too many.
         """
         self._forget(now_s)
         rival = self._rivals.get(hello.run)
         if rival is None:
             if len(self._rivals) >= MAX_RIVALS:
-                raise ValueError("hello_of_too_many")
+                raise Dropped("dropped_hello_of_too_many")
             rival = self._rivals[hello.run] = _Rival(hello)
         new = host not in rival.heard_s
         rival.heard_s[host] = now_s

@@ -38,7 +38,7 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
     }
     cluster.measured.tallies.tables_changed(cluster.pair_slots, changes.tables, changed)
     cluster.pair_slots = changes.tables
-    cluster.counters["slots_moved"] += changes.moved
+    cluster.counters.add("slots_moved", changes.moved)
     fabric = cluster.fabric()
     barriers: list[Future[list[Any]]] = []
     for sender in dict.fromkeys([*changes.receivers, *sorted(changes.to_plan)]):
@@ -84,7 +84,7 @@ def _send_tables(
         groups[group.group_id] = member.installed.groups[group.group_id] = group
         messages.append(codec.group_mod(codec.OFPGC_MODIFY, group, channel.next_xid()))
     channel.send_bytes(b"".join(messages))
-    cluster.counters["group_mods"] += len(messages)
+    cluster.counters.add("group_mods", len(messages))
     member.wanted = Wanted(member.wanted.flows, groups)
     return channel.barrier()
 

@@ -10,13 +10,13 @@ from ri2n_sdn.apps.codec import split_entries
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.fabric.model import Guest
 from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_STARTUP, STARTUP_RECEIVE
+from ri2n_sdn.pipeline.priorities import STARTUP
 
 __all__ = ["MAX_EXTRA_MACS", "read_addresses", "startup_request"]
 
 MAX_EXTRA_MACS = 256
 """At most so many addresses are taken from a host: each needs a row, and a host may claim any."""
 
-_PRIORITY = 100
 # The header of a match on one whole address; a match with a mask has another header.
 _ETH_DST = 0x80000606
 # Type and length of an output action, which is the last action of such a row.
@@ -44,13 +44,8 @@ def read_addresses(body: bytes) -> list[Guest]:
     """
     result = []
     for entry in split_entries(body, 32):
-        table, priority, match_length, header = struct.unpack_from("!4xBxH18xHI", entry)
-        if (table, priority, match_length, header) == (
-            STARTUP_RECEIVE,
-            _PRIORITY,
-            14,
-            _ETH_DST,
-        ) and len(entry) >= 56:
+        head = struct.unpack_from("!4xBxH18xHI", entry)
+        if head == (*STARTUP, 14, _ETH_DST) and len(entry) >= 56:
             action, port = struct.unpack_from("!II", entry, len(entry) - 16)
             if action == _OUTPUT:
                 result.append(Guest(port, entry[32:38].hex(":")))

@@ -344,7 +344,7 @@ class StripingApp(OSKenApp):
                     for frame in due
                 )
             )
-            self.cluster.counters["helper_frames_sent"] += len(due)
+            self.cluster.counters.add("helper_frames_sent", len(due))
 
 
 def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None:
@@ -352,12 +352,12 @@ def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None
     try:
         report = helper_frames.decode_report(frame)
     except ValueError:
-        cluster.counters["dropped_report_malformed"] += 1
+        cluster.counters.add("dropped_report_malformed")
         return
     with cluster.lock:
         member = next((member for member in cluster.members.values() if member.dpid == dpid), None)
         if member is None or member.mac != report.mac:
-            cluster.counters["dropped_report_of_stranger"] += 1
+            cluster.counters.add("dropped_report_of_stranger")
             return
-        cluster.counters["helper_reports"] += 1
+        cluster.counters.add("helper_reports")
         cluster.measured.reports.setdefault(member.name, Reported()).take(report, now_s)

@@ -40,7 +40,6 @@ _FIRST_ROWS_S = 30.0
 # bytes take three months.
 _MAX_COUNT = 2**62
 _UNREAD = RowCounts()
-
 _Row = tuple[str, str, PathKey]
 """(sender, receiver, path)."""
 
@@ -126,6 +125,7 @@ class TelemetryApp(OSKenApp):
         self._polled_s = 0.0
         self._counting = False
         self._counts_since_s = 0.0
+        self._last_bytes: dict[_Row, tuple[int, int]] = {}
 
     def start(self) -> None:
         super().start()
@@ -199,7 +199,7 @@ class TelemetryApp(OSKenApp):
                 )
         await_most(list(enumerate((barrier,) for barrier in barriers)), _ANSWER_S)
         cluster.measured.cycle_s = time.monotonic() - now_s
-        cluster.counters["cycles"] += 1
+        cluster.counters.add("cycles")
         sent = cluster.counters["group_mods"] - group_mods
         measured = Round(
             cluster.measured.cycle_s, time.thread_time() - cpu_s, len(cluster.pair_slots), sent
@@ -265,14 +265,12 @@ class TelemetryApp(OSKenApp):
                 if flow is None or flow.counts is None:
                     continue
                 direction, peer, path = flow.counts
-                if max(row.packets, row.bytes) > _MAX_COUNT:
-                    cluster.counters["dropped_counter_unknown"] += 1
+                if max(row.count) > _MAX_COUNT:
+                    cluster.counters.add("dropped_counter_unknown")
                 elif direction == SENT:
-                    self._counts.sent[member.name, peer, path].take(now_s, row.packets, row.bytes)
+                    self._counts.sent[member.name, peer, path].take(now_s, row.count)
                 elif direction == RECEIVED:
-                    self._counts.received[peer, member.name, path].take(
-                        now_s, row.packets, row.bytes
-                    )
+                    self._counts.received[peer, member.name, path].take(now_s, row.count)
         self._take_ports(poll)
         return self._take_slots(poll)
 
@@ -308,7 +306,7 @@ class TelemetryApp(OSKenApp):
                 if port is None:
                     continue
                 if max(row.tx_bytes, row.rx_bytes) > _MAX_COUNT:
-                    self.cluster.counters["dropped_counter_unknown"] += 1
+                    self.cluster.counters.add("dropped_counter_unknown")
                     continue
                 elapsed_s = now_s - port.counted_s
                 if port.counted_s and elapsed_s > 0:
@@ -331,9 +329,9 @@ class TelemetryApp(OSKenApp):
             group = groups.get(pair_group_id(pair[1])) if pair[0] == poll.member.name else None
             if group is None or len(group.buckets) != len(slots):
                 continue
-            now = tuple(count for _, count in group.buckets)
+            now = tuple(bucket.bytes for bucket in group.buckets)
             if max(now, default=0) > _MAX_COUNT:
-                self.cluster.counters["dropped_counter_unknown"] += 1
+                self.cluster.counters.add("dropped_counter_unknown")
                 continue
             before = self._counts.slots.get(pair)
             if (
@@ -355,7 +353,7 @@ class TelemetryApp(OSKenApp):
             now_s, cluster.fabric(), cluster.pair_slots, cluster.loop.sent_bps()
         )
         if step is not None and step.moved:
-            cluster.counters["vlan_moves"] += len(step.moved)
+            cluster.counters.add("vlan_moves", len(step.moved))
             _LOG.info(
                 "%d pairs change VLAN: the load of the fullest link goes from %.2f to %.2f (%s)",
                 len(step.moved),
@@ -397,19 +395,14 @@ class TelemetryApp(OSKenApp):
             counted = []
             for path in paths:
                 row = (sender, receiver, path.key)
-                sent = self._counts.sent.get(row, _UNREAD)
-                received = self._counts.received.get(row, _UNREAD)
+                sent = self._counts.sent.get(row, _UNREAD).count
+                received = self._counts.received.get(row, _UNREAD).count
                 alive = (
                     path.alive
                     and path.key in common
                     and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
                 )
-                counted.append(
-                    PathCounters(
-                        *(path.key, alive, path.links),
-                        *(sent.bytes, sent.packets, received.bytes, received.packets),
-                    )
-                )
+                counted.append(PathCounters(path.key, alive, path.links, sent, received))
             slots = slots_in_force(cluster, sender, receiver)
             yield PairCounters(
                 sender, receiver, tuple(counted), slots, slot_bytes.get((sender, receiver))
@@ -428,7 +421,7 @@ class TelemetryApp(OSKenApp):
             rates_of_pair = rates.setdefault(pair.key, {})
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
-                now = (path.sent_bytes, path.received_bytes)
+                now = (path.sent.bytes, path.received.bytes)
                 self._last_bytes[key] = now
                 before = last.get(key, now)
                 cluster.measured.sent_bytes[pair.key] += max(0, now[0] - before[0])
@@ -439,8 +432,6 @@ class TelemetryApp(OSKenApp):
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )
         cluster.measured.rates = rates
-
-    _last_bytes: dict[_Row, tuple[int, int]] = {}  # noqa: RUF012 - replaced, never changed
 
 
 def _entries(

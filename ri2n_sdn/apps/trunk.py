@@ -48,6 +48,7 @@ from ri2n_sdn.pipeline.layout import (
 )
 from ri2n_sdn.pipeline.messages import Group, SetField, Wanted
 from ri2n_sdn.pipeline.plan import pair_cookie, pair_group_id, plan_host, plan_probes_only
+from ri2n_sdn.pipeline.priorities import Receive
 
 __all__ = ["TrunkApp"]
 
@@ -319,7 +320,7 @@ class TrunkApp(OSKenApp):
             cookie
             for cookie, flow in wanted.flows.items()
             if flow.table in (Table.CLASSIFY, Table.RECEIVE_COUNT)
-            or (flow.table == Table.RECEIVE and flow.priority == 195)
+            or (flow.table, flow.priority) == Receive.TO_NIC
         }
         accepts = needed <= installed.cookies.keys()
         with self.cluster.lock:
@@ -385,7 +386,7 @@ class TrunkApp(OSKenApp):
         if now_s - member.audited_s > _AUDIT_S and member.wanted == wanted:
             member.repairs = member.repairs + 1 if change else 0
             if change:
-                cluster.counters["audit_repairs"] += 1
+                cluster.counters.add("audit_repairs")
                 cluster.note("rows_repaired", {"host": member.name})
         if not _may_sweep(member, change, now_s):
             change = replace(change, delete_groups=())
@@ -413,9 +414,10 @@ class TrunkApp(OSKenApp):
             if member.installed is None:
                 return False
             member.installed = apply(change, member.installed)
-            cluster.counters["flow_mods"] += change.rows
-            cluster.counters["group_mods"] += (
-                len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups)
+            cluster.counters.add("flow_mods", change.rows)
+            cluster.counters.add(
+                "group_mods",
+                len(change.add_groups) + len(change.modify_groups) + len(change.delete_groups),
             )
         # Encoding takes long. `busy` keeps other threads from this host, and the lock is free for
         # its probes.

@@ -128,7 +128,7 @@ class VlanApp(OSKenApp):
             member.channel.send_bytes(
                 codec.packet_out(port.number, frame, member.channel.next_xid())
             )
-            cluster.counters["announcements_sent"] += 1
+            cluster.counters.add("announcements_sent")
 
     def _send_probe(
         self, tree: FatTree, sender: NicId, target: NicId, number: int, now_s: float
@@ -141,7 +141,7 @@ class VlanApp(OSKenApp):
             ProbeKind.TREE, port.mac, far.mac, member.dpid, port.number, now_s, tree.tag(number)
         )
         member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
-        self.cluster.counters["probes_sent"] += 1
+        self.cluster.counters.add("probes_sent")
 
     def _answered_s(self, host: str) -> float:
         member = self.cluster.members.get(host)

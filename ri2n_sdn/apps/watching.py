@@ -30,6 +30,7 @@ from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.reported import STALE_S
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
+from ri2n_sdn.contract.counters import HANDLER, with_former
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -227,12 +228,14 @@ class Collector:
 
 def counters_of(cluster: Cluster) -> dict[str, int]:
     """The counters of the controller and of its parts (the lock is held)."""
-    return {
-        **dict(cluster.counters),
-        "nic_deaths": cluster.wiring.deaths,
-        **handler_drops.described(),
-        **{f"handler_errors_{name}": count for name, count in handler_errors.described().items()},
-    }
+    return with_former(
+        {
+            **cluster.counters.described(),
+            "nic_deaths": cluster.wiring.deaths,
+            **handler_drops.described(),
+            **{f"{HANDLER}{name}": count for name, count in handler_errors.described().items()},
+        }
+    )
 
 
 def _store(memory: Memory) -> dict[str, Any]:
@@ -493,8 +496,7 @@ class Watching:
                 watcher.end()
 
     def _count(self, what: str) -> None:
-        with self._cluster.lock:
-            self._cluster.counters[what] += 1
+        self._cluster.counters.add(what)
 
 
 def _seen(state: State, tokens: bool) -> State:

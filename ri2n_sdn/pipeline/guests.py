@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ri2n_sdn.fabric.model import Host
 from ri2n_sdn.pipeline.layout import ETH_RI2N, ETH_STRIPED, LOCAL, Table
 from ri2n_sdn.pipeline.messages import Action, Flow, Goto, Output, row
+from ri2n_sdn.pipeline.priorities import Classify, Place, Send
 
 __all__ = ["copies", "guest_flows"]
 
@@ -32,16 +33,16 @@ def guest_flows(host: Host) -> Iterator[Flow]:
     for port in _ports(host):
         # A guest cannot pretend to be a helper, and cannot send probes.
         for kind in (ETH_RI2N, ETH_STRIPED):
-            yield row(Table.CLASSIFY, 1001, {"in_port": port, "eth_type": kind}, [])
+            yield row(Classify.FORGED, {"in_port": port, "eth_type": kind}, [])
     for guest in host.guests:
         yield row(
-            Table.CLASSIFY, 100, {"in_port": guest.port, "eth_src": guest.mac}, [Goto(Table.SEND)]
+            Classify.FROM_PORT, {"in_port": guest.port, "eth_src": guest.mac}, [Goto(Table.SEND)]
         )
-        yield row(Table.SEND, 230, {"eth_dst": guest.mac}, [Output(guest.port)])
-        yield row(Table.DELIVER, 100, {"eth_dst": guest.mac}, [Output(guest.port)])
+        yield row(Send.TO_GUEST, {"eth_dst": guest.mac}, [Output(guest.port)])
+        yield row(Place(Table.DELIVER), {"eth_dst": guest.mac}, [Output(guest.port)])
     if host.guests:
         for mac in (host.mac, *host.extra_macs):
-            yield row(Table.SEND, 230, {"eth_dst": mac}, [Output(LOCAL)])
+            yield row(Send.TO_GUEST, {"eth_dst": mac}, [Output(LOCAL)])
 
 
 def _ports(host: Host) -> list[int]:

@@ -45,11 +45,11 @@ from ri2n_sdn.pipeline.messages import (
     ToGroup,
     row,
 )
+from ri2n_sdn.pipeline.priorities import ORDER, Classify, Enclosed, Place, Receive, Send
 from ri2n_sdn.pipeline.slot_tables import SlotTable, table_in_force
 
 __all__ = [
     "NO_JOBS",
-    "ORDER_PRIORITY",
     "ClassTable",
     "Enclosure",
     "HostJobs",
@@ -62,9 +62,6 @@ __all__ = [
     "message_rows",
     "wire_mac",
 ]
-
-ORDER_PRIORITY = 1000
-"""The priority of the first order among the messages for a host; answers have their class's."""
 
 _JOB, _CHANNEL_FIRST = 8, 9
 _PASSED = 1  # the value of reg7 that means "this frame was let through"
@@ -144,12 +141,11 @@ def host_flows(host: Host, jobs: HostJobs) -> Iterator[Flow]:
     """
     restore = SetField("eth_src", host.mac)
     yield row(
-        Table.CLASSIFY,
-        990,
+        Classify.OF_CLASS,
         {"in_port": LOCAL, "eth_src": CLASS_MACS},
         [TakeClass(), restore, Goto(Table.CLASSIFY)],
     )
-    yield row(Table.RECEIVE, 200, {"eth_src": CLASS_MACS}, [])
+    yield row(Receive.OWN_SOURCE, {"eth_src": CLASS_MACS}, [])
     yield from message_rows(jobs.notes)
 
 
@@ -161,9 +157,9 @@ def message_rows(notes: Mapping[int, bytes]) -> Iterator[Flow]:
     """
     for priority, text in notes.items():
         match: dict[str, MatchValue] = {"in_port": LOCAL, "reg6": priority}
-        if priority >= ORDER_PRIORITY:
-            match |= {"reg6": 0, "reg7": priority - ORDER_PRIORITY}
-        yield row(Table.JOB_ANSWERS, priority, match, [Note(text)])
+        if priority >= ORDER:
+            match |= {"reg6": 0, "reg7": priority - ORDER}
+        yield row(Place(Table.JOB_ANSWERS, priority), match, [Note(text)])
 
 
 def class_slots(paths: Sequence[Path], slots: int) -> SlotTable:
@@ -191,11 +187,11 @@ def class_flows(
             }
             to_group = [ToGroup(job_group_id(own))]
             if table.dscp is None:
-                yield row(Table.SEND, 130, match, to_group), job_group_id(own), own
+                yield row(Send.OF_CLASS, match, to_group), job_group_id(own), own
                 continue
             for family in (ETH_IPV4, ETH_IPV6):
                 marked = {**match, "eth_type": family, "ip_dscp": table.dscp}
-                yield row(Table.SEND, 132, marked, to_group), job_group_id(own), own
+                yield row(Send.OF_CLASS_DSCP, marked, to_group), job_group_id(own), own
 
 
 def channel_rows(
@@ -209,7 +205,7 @@ def channel_rows(
     if host.helper:
         # A tag below 64 on the wire port may be a helper link's or a channel's.
         helpers: dict[str, MatchValue] = {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED}
-        yield row(Table.CLASSIFY, 106, helpers, []), None
+        yield row(Classify.NO_LINK, helpers, []), None
     for table in jobs.tables:
         for name, channel in table.channels.items():
             if name not in peers or not table.paths.get(name):
@@ -229,7 +225,7 @@ def channel_rows(
                 "vlan_vid": 0,
             }
             yield (
-                row(Table.SEND, 131, of_class, [ToGroup(number)]),
+                row(Send.OF_CHANNEL, of_class, [ToGroup(number)]),
                 Group(number, Group.FAST_FAILOVER, buckets),
             )
             back: dict[str, MatchValue] = {
@@ -238,7 +234,7 @@ def channel_rows(
                 "vlan_vid": VLAN_PRESENT | channel,
             }
             take: list[Action] = [PopVlan(), SetField("reg6", table.number), Goto(Table.SEND)]
-            yield row(Table.CLASSIFY, 105, back, take), None
+            yield row(Classify.OF_CHANNEL, back, take), None
 
 
 def enclosure_flows(
@@ -250,43 +246,42 @@ def enclosure_flows(
     frame that may pass gets a mark in reg7, and begins again in the table that it came from.
     """
     for port in (LOCAL, *guests):
-        yield row(Table.CLASSIFY, 985, {"in_port": port, "reg7": 0}, [Goto(Table.ENCLOSED_SENDS)])
+        yield row(Classify.ENCLOSED, {"in_port": port, "reg7": 0}, [Goto(Table.ENCLOSED_SENDS)])
     sends: list[Action] = [SetField("reg7", _PASSED), Goto(Table.CLASSIFY)]
     for mac in (host.mac, *(guest.mac for guest in host.guests), *(peer.mac for peer in members)):
-        yield row(Table.ENCLOSED_SENDS, 100, {"eth_dst": mac}, sends)
+        yield row(Enclosed.SEND_OF_JOB, {"eth_dst": mac}, sends)
     for match in (*_everybodys(), *_needed_to_send(), *_of_services(enclosure.services)):
-        yield row(Table.ENCLOSED_SENDS, 90, match, sends)
-    yield row(Table.RECEIVE, 1100, {"reg7": 0}, [Goto(Table.ENCLOSED_RECEIVES)])
+        yield row(Enclosed.SEND, match, sends)
+    yield row(Receive.ENCLOSED, {"reg7": 0}, [Goto(Table.ENCLOSED_RECEIVES)])
     receives: list[Action] = [SetField("reg7", _PASSED), Goto(Table.RECEIVE)]
     for nic in host.nics:
         # Only the job's hosts know this address, so it shows that the frame is the job's.
         own = job_mac(enclosure.key, nic.mac)
         at_nic: dict[str, MatchValue] = {"in_port": nic.port, "eth_dst": own}
-        yield row(Table.ENCLOSED_RECEIVES, 100, at_nic, receives)
+        yield row(Enclosed.RECEIVE_OF_JOB, at_nic, receives)
         yield row(
-            Table.RECEIVE, 195, at_nic, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
+            Receive.TO_NIC, at_nic, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
         )
         if host.helper:
             yield row(
-                Table.RECEIVE,
-                197,
+                Receive.STRIPED,
                 {**at_nic, "eth_type": ETH_STRIPED, "vlan_vid": 0},
                 [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
             )
-        yield row(Table.RECEIVE, 200, {"eth_src": own}, [])
+        yield row(Receive.OWN_SOURCE, {"eth_src": own}, [])
     for match in (*_everybodys(), *_needed_to_receive(), *_of_services(enclosure.services)):
-        yield row(Table.ENCLOSED_RECEIVES, 90, match, receives)
+        yield row(Enclosed.RECEIVE, match, receives)
     if host.control_port is not None:
         for family in (ETH_IPV4, ETH_IPV6):
             tcp: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP}
             to = {**tcp, "tcp_dst": host.control_port}
             back = {**tcp, "tcp_src": host.control_port}
-            yield row(Table.ENCLOSED_SENDS, 90, to, sends)
-            yield row(Table.ENCLOSED_SENDS, 90, back, sends)
-            yield row(Table.ENCLOSED_RECEIVES, 90, to, receives)
+            yield row(Enclosed.SEND, to, sends)
+            yield row(Enclosed.SEND, back, sends)
+            yield row(Enclosed.RECEIVE, to, receives)
             # Nobody may open a connection by sending from the controller's port.
             answer = {**back, "tcp_flags": _TCP_ACK}
-            yield row(Table.ENCLOSED_RECEIVES, 90, answer, receives)
+            yield row(Enclosed.RECEIVE, answer, receives)
 
 
 def _everybodys() -> Iterator[dict[str, MatchValue]]:

@@ -9,6 +9,7 @@ from hashlib import blake2b
 
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline import layout
+from ri2n_sdn.pipeline.priorities import Place
 
 __all__ = [
     "Action",
@@ -212,14 +213,13 @@ class Flow:
 
 
 def row(
-    table: int,
-    priority: int,
+    place: Place,
     match: Mapping[str, MatchValue],
     actions: Sequence[Action],
     counts: tuple[str, str, PathKey] | None = None,
 ) -> Flow:
     """A flow from a match whose fields may have any order."""
-    return Flow(table, priority, tuple(sorted(match.items())), tuple(actions), counts)
+    return Flow(*place, tuple(sorted(match.items())), tuple(actions), counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from ri2n_sdn.pipeline.messages import (
     ToGroup,
     row,
 )
+from ri2n_sdn.pipeline.priorities import Classify, Follows, Send
 
 __all__ = [
     "FIN_TIMEOUT_S",
@@ -262,8 +263,7 @@ def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
         for match in _services(fabric.placement[host.name], "src"):
             ask: dict[str, MatchValue] = {**ends, **match, "tcp_flags": _SYN_ACK}
             yield row(
-                Table.CLASSIFY,
-                107,
+                Classify.HANDSHAKE,
                 ask,
                 [ToController(), SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
             )
@@ -297,7 +297,7 @@ def by_path(
             "eth_dst": peer.mac,
             "reg1": path_register(*path.key),
         }
-        flows.append(row(Table.SEND, 115, match, [ToGroup(number)]))
+        flows.append(row(Send.BY_PATH, match, [ToGroup(number)]))
     return flows, list(groups.values())
 
 
@@ -312,11 +312,11 @@ def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
         follow = Follow(
             Table.PLACED, eth_type, FOLLOWED_IDLE_S, FIN_TIMEOUT_S, MAX_CONNECTIONS, COOKIE_FOLLOWED
         )
-        yield row(Table.FOLLOW, 100, {"eth_src": server.mac, **match}, [follow])
+        yield row(Follows.LEARN, {"eth_src": server.mac, **match}, [follow])
         # This row has the higher priority. Nobody answers a RST, so a row learned from it would
         # stay.
         yield row(
-            Table.FOLLOW, 110, {"eth_src": server.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
+            Follows.RESET, {"eth_src": server.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
         )
 
 
@@ -329,7 +329,7 @@ def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
         eth_type = match["eth_type"]
         assert isinstance(eth_type, int)
         yield row(
-            Table.FOLLOW, 110, {"eth_dst": host.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
+            Follows.RESET, {"eth_dst": host.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
         )
 
 
@@ -368,7 +368,7 @@ def path_back(path: Path, out: Iterable[Path]) -> PathKey | None:
 
 def _look_up(match: Mapping[str, MatchValue]) -> Flow:
     """The row of table 0 that leads such frames through the table of placed connections."""
-    return row(Table.CLASSIFY, 106, match, _LOOK_UP)
+    return row(Classify.PLACED, match, _LOOK_UP)
 
 
 def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
@@ -383,7 +383,7 @@ def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
     assert isinstance(eth_type, int)
     for flag in (_FIN, _RST):
         yield row(
-            Table.CLASSIFY, 107, {**match, "tcp_flags": flag}, [Distinguish(eth_type), *_LOOK_UP]
+            Classify.HANDSHAKE, {**match, "tcp_flags": flag}, [Distinguish(eth_type), *_LOOK_UP]
         )
 
 

@@ -43,6 +43,16 @@ from ri2n_sdn.pipeline.messages import (
     Wanted,
     row,
 )
+from ri2n_sdn.pipeline.priorities import (
+    CANARY,
+    LAST,
+    Classify,
+    Place,
+    Receive,
+    ReceiveCount,
+    Send,
+    SendUnmanaged,
+)
 from ri2n_sdn.pipeline.slot_tables import table_in_force
 
 __all__ = [
@@ -142,7 +152,7 @@ def pair_cookie(sender_mac: str, receiver_mac: str, receiver: str) -> int:
 
 def _row_to_peer(sender_mac: str, receiver_mac: str, group_number: int) -> Flow:
     match: dict[str, MatchValue] = {"eth_src": sender_mac, "eth_dst": receiver_mac}
-    return row(Table.SEND, 100, match, [ToGroup(group_number)])
+    return row(Send.TO_PEER, match, [ToGroup(group_number)])
 
 
 def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
@@ -263,7 +273,7 @@ def _add_peer(
         # and go into one network only.
         network = next((path for path in out if path.alive), out[0]).network
         plain = ToGroup(_network_group(attachments[network]).group_id)
-        plan.add_flows([row(Table.SEND, 90, {"eth_dst": peer.mac}, [plain])])
+        plan.add_flows([row(Send.PLAIN, {"eth_dst": peer.mac}, [plain])])
     if host.helper and peer.helper:
         plan.add_flows(striping.peer_flows(peer, fabric.helper_links(host.name, peer.name)))
     if not out or not peer.accepts_wire:
@@ -286,10 +296,10 @@ def _probe_flows() -> Iterator[Flow]:
     """Rows that bring probes to the controller, and the canary."""
     # Only a frame that comes in from a NIC is a probe. A process of the host itself cannot make
     # one.
-    yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
-    yield row(Table.CLASSIFY, 1000, {"eth_type": ETH_RI2N}, [ToController()])
+    yield row(Classify.FORGED, {"in_port": LOCAL, "eth_type": ETH_RI2N}, [])
+    yield row(Classify.PROBE, {"eth_type": ETH_RI2N}, [ToController()])
     # No frame hits the canary. A poll that does not find it knows that somebody emptied the tables.
-    yield row(Table.CANARY, 1, {"in_port": LOCAL}, [])
+    yield row(CANARY, {"in_port": LOCAL}, [])
 
 
 def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
@@ -298,45 +308,47 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
     They lead from the NICs to the receiving tables, and drop the host's own frames and those of
     bridges.
     """
-    yield row(Table.CLASSIFY, 100, {"in_port": LOCAL}, [Goto(Table.SEND)])
+    yield row(Classify.FROM_PORT, {"in_port": LOCAL}, [Goto(Table.SEND)])
     for nic in host.nics:
-        yield row(Table.CLASSIFY, 100, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
+        yield row(Classify.FROM_PORT, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
         yield row(
-            Table.RECEIVE,
-            195,
+            Receive.TO_NIC,
             {"in_port": nic.port, "eth_dst": nic.mac},
             [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
         )
         # A switch that forgot the address floods the frame. The copy at the right NIC is delivered,
         # and the copies at the other NICs are dropped.
-        yield row(Table.RECEIVE, 186, {"eth_dst": nic.mac}, [])
-        yield row(Table.RECEIVE, 200, {"eth_src": nic.mac}, [])
-    yield row(Table.RECEIVE, 200, {"eth_src": host.mac}, [])
-    yield row(Table.RECEIVE, 190, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
+        yield row(Receive.TO_OTHER_NIC, {"eth_dst": nic.mac}, [])
+        yield row(Receive.OWN_SOURCE, {"eth_src": nic.mac}, [])
+    yield row(Receive.OWN_SOURCE, {"eth_src": host.mac}, [])
+    yield row(Receive.FOR_SWITCHES, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
     yield row(
-        Table.RECEIVE, 180, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)]
+        Receive.NEIGHBOUR, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)]
     )
     for kind in ND_TYPES:
         yield row(
-            Table.RECEIVE,
-            180,
+            Receive.NEIGHBOUR,
             {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind, "eth_dst": ALL_MULTICAST},
             [Goto(Table.NEIGHBOUR)],
         )
-    yield row(Table.RECEIVE, 50, {}, [Goto(Table.UNMANAGED)])
-    yield row(Table.NEIGHBOUR, 0, {}, [Goto(Table.UNMANAGED)])
+    yield row(Receive.UNMANAGED, {}, [Goto(Table.UNMANAGED)])
+    yield row(Place(Table.NEIGHBOUR, LAST), {}, [Goto(Table.UNMANAGED)])
     for members in attachments.values():
-        yield row(Table.UNMANAGED, 100, {"in_port": members[0].port}, [Goto(Table.LEARN)])
+        yield row(Place(Table.UNMANAGED), {"in_port": members[0].port}, [Goto(Table.LEARN)])
         for position in range(1, len(members)):
             group = _standby_group(members[:position], members[position], Table.LEARN)
             yield row(
-                Table.UNMANAGED, 100, {"in_port": members[position].port}, [ToGroup(group.group_id)]
+                Place(Table.UNMANAGED),
+                {"in_port": members[position].port},
+                [ToGroup(group.group_id)],
             )
     learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
-    yield row(Table.LEARN, 100, {}, [learn, Goto(Table.DELIVER)])
+    yield row(Place(Table.LEARN), {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
-        yield row(Table.DELIVER, 100, {"eth_dst": mac}, [Output(LOCAL)])
-    yield row(Table.DELIVER, 100, {"eth_dst": ALL_MULTICAST}, [Output(LOCAL), *guests.copies(host)])
+        yield row(Place(Table.DELIVER), {"eth_dst": mac}, [Output(LOCAL)])
+    yield row(
+        Place(Table.DELIVER), {"eth_dst": ALL_MULTICAST}, [Output(LOCAL), *guests.copies(host)]
+    )
 
 
 def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
@@ -345,7 +357,7 @@ def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
     Frames without a tag have 0 there. Announcements have a row of their own, so that the row for
     frames between other hosts counts what switches flood.
     """
-    yield row(Table.RECEIVE, 190, {"eth_dst": ANNOUNCED_TO}, [])
+    yield row(Receive.FOR_SWITCHES, {"eth_dst": ANNOUNCED_TO}, [])
     for nic in host.nics:
         for vlan in routing.vlans(nic):
             if vlan != UNTAGGED:
@@ -354,10 +366,7 @@ def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
                     "vlan_vid": VLAN_PRESENT | vlan,
                 }
                 yield row(
-                    Table.CLASSIFY,
-                    110,
-                    match,
-                    [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)],
+                    Classify.TAGGED, match, [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)]
                 )
 
 
@@ -383,8 +392,7 @@ def _receive_from_peer(
             "eth_src": jobs.wire_mac(path.own, peer.name, enclosure),
         }
         yield row(
-            Table.RECEIVE_COUNT,
-            100,
+            ReceiveCount.PATH,
             {**match, "reg4": path.route.vlan} if tagged else match,
             [source, *incoming[path.key], deliver],
             counts=(RECEIVED, peer.name, path.key),
@@ -398,16 +406,16 @@ def _receive_from_peer(
             # These frames are what the peer's kernel sends by itself under its NIC's address. A
             # peer that is not connected may use that address for all its frames, after host-down or
             # in a rescue system. So they are dropped only while it is connected.
-            yield row(Table.RECEIVE, 185, {"eth_src": nic.mac}, [])
-    yield row(Table.NEIGHBOUR, 100, {"eth_src": peer.mac}, [Output(LOCAL), *guests.copies(host)])
-    yield row(Table.RECEIVE, 85, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
+            yield row(Receive.FROM_NIC, {"eth_src": nic.mac}, [])
+    yield row(Place(Table.NEIGHBOUR), {"eth_src": peer.mac}, [Output(LOCAL), *guests.copies(host)])
+    yield row(Receive.FROM_HOST, {"eth_src": peer.mac}, [Goto(Table.DELIVER)])
 
 
 def _restoring_row(host_mac: str, nic_mac: str, to_helper: bool) -> Flow:
     """The row that gives a frame from a peer's NIC that peer's own MAC address back."""
     deliver: Action = Goto(Table.TO_HELPER) if to_helper else Output(LOCAL)
     return row(
-        Table.RECEIVE_COUNT, 50, {"eth_src": nic_mac}, [SetField("eth_src", host_mac), deliver]
+        ReceiveCount.OTHER_CABLE, {"eth_src": nic_mac}, [SetField("eth_src", host_mac), deliver]
     )
 
 
@@ -453,8 +461,7 @@ def _broadcast_from_peer(
             action = ToGroup(group.group_id)
         flows.append(
             row(
-                Table.RECEIVE,
-                150,
+                Receive.BROADCAST,
                 {"in_port": nic.port, "eth_src": peer.mac, "eth_dst": ALL_MULTICAST},
                 [action],
             )
@@ -476,8 +483,7 @@ def _output_flows(
             SetField("eth_dst", jobs.wire_mac(path.peer, peer.name, enclosure)),
         )
         yield row(
-            Table.SEND_COUNT,
-            100,
+            Place(Table.SEND_COUNT),
             {"reg1": path_register(*path.key), "eth_dst": peer.mac},
             [*addresses, *_tag(path.route.vlan), Output(path.own.port)],
             counts=(SENT, peer.name, path.key),
@@ -509,13 +515,13 @@ def _unmanaged_flows(
     ]
     untagged = [ToGroup(_network_group(members).group_id) for members in attachments.values()]
     here: list[Action] = [Output(LOCAL), *guests.copies(host)] if host.guests else []
-    yield row(Table.SEND, 200, {"eth_dst": ALL_MULTICAST}, [*here, *once])
+    yield row(Send.BROADCAST, {"eth_dst": ALL_MULTICAST}, [*here, *once])
     # Answers go into every network too. If an answer took one path, and that path's far end were
     # dead, the pair would be cut off.
-    yield row(Table.SEND, 210, {"eth_type": ETH_ARP}, [*here, *flood])
+    yield row(Send.NEIGHBOUR, {"eth_type": ETH_ARP}, [*here, *flood])
     for kind in ND_TYPES:
         match: dict[str, MatchValue] = {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}
-        yield row(Table.SEND, 210, match, [*here, *flood])
+        yield row(Send.NEIGHBOUR, match, [*here, *flood])
     if host.control_port is not None:
         # The controller's connection repairs everything else, so it must not depend on one path.
         # TCP drops the second copy. The rows match the port alone: the controller's own host does
@@ -524,21 +530,20 @@ def _unmanaged_flows(
         for eth_type in (ETH_IPV4, ETH_IPV6):
             for end in ("src", "dst"):
                 yield row(
-                    Table.SEND,
-                    220,
+                    Send.CONTROL,
                     {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port},
                     flood,
                 )
-    yield row(Table.SEND, 1, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
-    yield row(Table.LEARNED, 0, {}, [SetField("reg2", 0)])
-    yield row(Table.SEND_UNMANAGED, 100, {"reg2": 0}, untagged)
+    yield row(Send.UNMANAGED, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
+    yield row(Place(Table.LEARNED, LAST), {}, [SetField("reg2", 0)])
+    yield row(SendUnmanaged.BY_NETWORK, {"reg2": 0}, untagged)
     for members in attachments.values():
         number = _network_group(members).group_id
         for nic in members:
             # When the NIC on which the address was learned dies, the next NIC of its network sends,
             # with or without a controller.
-            yield row(Table.SEND_UNMANAGED, 100, {"reg2": nic.port}, [ToGroup(number)])
-    yield row(Table.SEND_UNMANAGED, 1, {}, [OutputRegister("reg2")])
+            yield row(SendUnmanaged.BY_NETWORK, {"reg2": nic.port}, [ToGroup(number)])
+    yield row(SendUnmanaged.BY_PORT, {}, [OutputRegister("reg2")])
 
 
 def _network_group(members: Sequence[Nic], vlan: int = UNTAGGED) -> Group:

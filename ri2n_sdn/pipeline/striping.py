@@ -45,6 +45,7 @@ from ri2n_sdn.pipeline.messages import (
     ToGroup,
     row,
 )
+from ri2n_sdn.pipeline.priorities import LAST, Classify, Place, Receive, Send, Striped
 
 __all__ = ["bounce_groups", "host_flows", "peer_flows", "to_helper_first"]
 
@@ -62,22 +63,20 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
     """
     for match in (match for traffic in by_flows for match in _matches(traffic)):
         yield row(
-            Table.CLASSIFY,
-            105,
+            Classify.KEEPS_LINK,
             {"in_port": LOCAL, **match},
             [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
         )
     # Neither the host itself nor the other end of a striped connection can pretend to be a helper
     # or send a probe.
-    yield row(Table.CLASSIFY, 1001, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
+    yield row(Classify.FORGED, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
     for port in (PLAIN_PORT, WIRE_PORT):
-        yield row(Table.CLASSIFY, 1001, {"in_port": port, "eth_type": ETH_RI2N}, [])
-        yield row(Table.CLASSIFY, 90, {"in_port": port}, [])
+        yield row(Classify.FORGED, {"in_port": port, "eth_type": ETH_RI2N}, [])
+        yield row(Classify.FROM_HELPER, {"in_port": port}, [])
     for target in (host.mac, ALL_MULTICAST):
-        yield row(Table.CLASSIFY, 100, {"in_port": PLAIN_PORT, "eth_dst": target}, [Output(LOCAL)])
+        yield row(Classify.FROM_PORT, {"in_port": PLAIN_PORT, "eth_dst": target}, [Output(LOCAL)])
     yield row(
-        Table.CLASSIFY,
-        110,
+        Classify.TAGGED,
         {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED, "vlan_vid": VLAN_PRESENT | HELPER_VLAN},
         [PopVlan(), ToController()],
     )
@@ -88,23 +87,24 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
         "eth_src": host.mac,
         "vlan_vid": _NO_TAG,
     }
-    yield row(Table.CLASSIFY, 100, untagged, [Goto(Table.SEND)])
-    yield row(Table.RECEIVE, 196, {"eth_type": ETH_STRIPED}, [])
-    yield row(Table.STRIPED, 120, {"eth_src": ALL_MULTICAST}, [])
-    yield row(Table.TO_HELPER, 0, {}, [Output(LOCAL)])
+    yield row(Classify.FROM_PORT, untagged, [Goto(Table.SEND)])
+    yield row(Receive.STRIPED_ELSEWHERE, {"eth_type": ETH_STRIPED}, [])
+    yield row(Striped.FORGED, {"eth_src": ALL_MULTICAST}, [])
+    yield row(Place(Table.TO_HELPER, LAST), {}, [Output(LOCAL)])
     for nic in _usable(host):
         yield row(
-            Table.RECEIVE,
-            197,
+            Receive.STRIPED,
             {"in_port": nic.port, "eth_dst": nic.mac, "eth_type": ETH_STRIPED, "vlan_vid": _NO_TAG},
             [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
         )
-        yield row(Table.STRIPED, 100, {"in_port": nic.port}, [ToGroup(_bounce_id(nic))])
+        yield row(Striped.FROM_PEER, {"in_port": nic.port}, [ToGroup(_bounce_id(nic))])
         tag: list[Action] = [PushVlan(), SetField("vlan_vid", VLAN_PRESENT | nic.port)]
         to_helper: dict[str, MatchValue] = {"in_port": nic.port, "eth_type": ETH_STRIPED}
-        yield row(Table.TO_HELPER, 100, to_helper, [*tag, Output(WIRE_PORT)])
+        yield row(Place(Table.TO_HELPER), to_helper, [*tag, Output(WIRE_PORT)])
         sent_back = SetField("vlan_pcp", _SENT_BACK)
-        yield row(Table.RETURNED, 100, {"in_port": nic.port}, [*tag, sent_back, Output(WIRE_PORT)])
+        yield row(
+            Place(Table.RETURNED), {"in_port": nic.port}, [*tag, sent_back, Output(WIRE_PORT)]
+        )
 
 
 def bounce_groups(host: Host) -> Iterator[Group]:
@@ -127,8 +127,7 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
     """
     for number, path in links.items():
         yield row(
-            Table.CLASSIFY,
-            110,
+            Classify.TAGGED,
             {
                 "in_port": WIRE_PORT,
                 "eth_type": ETH_STRIPED,
@@ -139,7 +138,7 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
         )
     for nic in peer.nics:
         restore: list[Action] = [SetField("eth_src", peer.mac), Goto(Table.RETURNED)]
-        yield row(Table.STRIPED, 110, {"eth_src": returned_mac(nic.mac)}, restore)
+        yield row(Striped.RETURNED, {"eth_src": returned_mac(nic.mac)}, restore)
 
 
 def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
@@ -160,7 +159,7 @@ def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
         "eth_dst": peer.mac,
         "vlan_vid": _NO_TAG,
     }
-    return row(Table.SEND, 110, {**match, "reg3": 0}, [ToGroup(number)]), Group(
+    return row(Send.STRIPED, {**match, "reg3": 0}, [ToGroup(number)]), Group(
         number, Group.FAST_FAILOVER, buckets
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ri2n_sdn.contract.counters import HANDLER, LOOP
 from ri2n_sdn.web import metric_values as of
 from ri2n_sdn.web.metric_values import MAX_NAMES, MAX_NICS, MAX_USERS, Own, Values
 
@@ -189,7 +190,7 @@ _ALWAYS: tuple[Family, ...] = (
         "Exceptions in handlers of messages.",
         ("handler",),
         "handlers in the code",
-        of.counters(of.HANDLER),
+        of.counters(HANDLER),
     ),
     Family(
         "ri2n_loop_errors",
@@ -197,7 +198,7 @@ _ALWAYS: tuple[Family, ...] = (
         "Exceptions in the controller's loops.",
         ("loop",),
         "loops in the code",
-        of.counters(of.LOOP),
+        of.counters(LOOP),
     ),
     Family(
         "ri2n_events",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from ri2n_sdn.contract.counters import HANDLER, LOOP
+
 __all__ = ["MAX_NAMES", "MAX_NICS", "MAX_USERS", "Own", "Values"]
 
 MAX_USERS = 100
@@ -24,7 +26,6 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 BITS = 8
 _JOB_STATES = ("installed", "waiting", "refused")
-HANDLER, LOOP = "handler_errors_", "loop_errors_"
 ERRORS = {
     "handler": HANDLER,
     "loop": LOOP,

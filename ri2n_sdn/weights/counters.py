@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
 
-__all__ = ["PairCounters", "PathCounters", "RowCounts"]
+__all__ = ["ZERO", "Count", "PairCounters", "PathCounters", "RowCounts"]
+
+
+class Count(NamedTuple):
+    """What a row, a bucket or a path has carried, cumulative."""
+
+    packets: int
+    bytes: int
+
+
+ZERO = Count(0, 0)
 
 # Counters are at most so old when they are read: Open vSwitch refreshes them every 0.5 s, and a
 # little later on a busy machine.
@@ -24,22 +35,23 @@ class RowCounts:
     so it counts from 0.
     """
 
-    packets: int = 0
-    bytes: int = 0
+    count: Count = ZERO
     _since_s: float = field(default=math.inf, repr=False)
-    _level: tuple[int, int] | None = field(default=None, repr=False)
+    _level: Count | None = field(default=None, repr=False)
 
-    def take(self, now_s: float, packets: int, octets: int) -> None:
+    def take(self, now_s: float, read: Count) -> None:
         """Take in a reading of the row's cumulative counters."""
         self._since_s = min(self._since_s, now_s)
-        if self._level is not None:
-            before = (
-                self._level if packets >= self._level[0] and octets >= self._level[1] else (0, 0)
+        level = self._level
+        if level is not None:
+            if read.packets < level.packets or read.bytes < level.bytes:
+                level = ZERO
+            self.count = Count(
+                self.count.packets + read.packets - level.packets,
+                self.count.bytes + read.bytes - level.bytes,
             )
-            self.packets += packets - before[0]
-            self.bytes += octets - before[1]
         if now_s - self._since_s >= _STALE_S:
-            self._level = packets, octets
+            self._level = read
 
 
 @dataclass(frozen=True)
@@ -53,10 +65,8 @@ class PathCounters:
     path: PathKey
     alive: bool
     links: tuple[str, ...]
-    sent_bytes: int
-    sent_packets: int
-    received_bytes: int
-    received_packets: int
+    sent: Count
+    received: Count
 
 
 @dataclass(frozen=True)

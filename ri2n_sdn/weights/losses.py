@@ -107,7 +107,7 @@ class LossWatch:
                 continue
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
-                now = _Count(path.sent_bytes, path.sent_packets, path.received_packets)
+                now = _Count(path.sent.bytes, path.sent.packets, path.received.packets)
                 self._counts[key] = now
                 then = before.get(key)
                 if path.alive and then is not None:

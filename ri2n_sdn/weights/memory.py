@@ -265,7 +265,7 @@ def _counters(rows: list[PairCounters], width: int) -> IntArray:
     flat: list[int] = []
     for pair in rows:
         for path in pair.paths:
-            flat += (path.sent_bytes, path.sent_packets, path.received_bytes, path.received_packets)
+            flat += (path.sent.bytes, path.sent.packets, path.received.bytes, path.received.packets)
         flat += [0] * (CHANNELS * (width - len(pair.paths)))
     return np.array(flat, dtype=np.int64).reshape(len(rows), width, CHANNELS)
 

@@ -21,7 +21,7 @@ import numpy as np
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.rates.many_paths import Network, max_min_rates
 from ri2n_sdn.rates.one_path import fair_rates
-from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import Count, PairCounters, PathCounters
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
 from ri2n_sdn.weights.slots import default_slots
 from ri2n_sdn.weights.strategies import STRATEGIES
@@ -341,10 +341,10 @@ class _Simulation:
                     path,
                     alive[path],
                     self._links(pair, path),
-                    int(pair.shown[pair.sender][path]),
-                    int(pair.shown[pair.sender][path] / 1500),
-                    int(pair.shown[pair.receiver][path]),
-                    int(pair.shown[pair.receiver][path] / 1500),
+                    *(
+                        Count(int(shown[path] / 1500), int(shown[path]))
+                        for shown in (pair.shown[pair.sender], pair.shown[pair.receiver])
+                    ),
                 )
                 for path in pair.paths
             )

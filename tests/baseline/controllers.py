@@ -76,7 +76,8 @@ def flat() -> Cluster:
     cluster.measured.sent_bytes.update({("A", "C"): 12345, ("C", "A"): 678})
     cluster.topology_changed()
     plan(cluster, {("A", "C"): (first, first, first, second) * 16})
-    cluster.counters.update(cycles=7, flow_mods=12, loop_errors_telemetry=1)
+    for name, count in (("cycles", 7), ("flow_mods", 12), ("loop_errors_telemetry", 1)):
+        cluster.counters.add(name, count)
     cluster.wiring.deaths = 1
     return cluster
 

@@ -15,7 +15,7 @@ from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 from ri2n_sdn.pipeline.messages import Group, Wanted
 from ri2n_sdn.pipeline.plan import plan_host, plan_probes_only
-from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import Count, PairCounters, PathCounters
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
 from ri2n_sdn.weights.strategies import STRATEGIES
 from tests.baseline.fabrics import (
@@ -120,9 +120,10 @@ def _tables(fabric: Fabric, strategy: str, seed: str) -> Tables:
         counters = []
         for pair in pairs:
             read = [
-                PathCounters(path.key, path.alive, path.links, n, n // 1000, n, n // 1000)
+                PathCounters(path.key, path.alive, path.links, n, n)
                 for path in paths[pair]
-                for n in (step * step_bytes[pair, path.key],)
+                for read_bytes in (step * step_bytes[pair, path.key],)
+                for n in (Count(read_bytes // 1000, read_bytes),)
             ]
             moved = tuple(draw.number(10**5) for _ in range(SLOTS))
             counters.append(PairCounters(*pair, tuple(read), tables.get(pair, ()), moved))

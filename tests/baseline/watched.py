@@ -84,7 +84,7 @@ def _told(api: LocalApi) -> Iterator[str]:
         for number, (name, change) in enumerate(_STEPS.items(), start=1):
             change(api)
             with cluster.lock:
-                cluster.counters[MARK] = number
+                cluster.counters.add(MARK)
             found = stream.until(number)
             yield f"{name}:\n{pretty(normalised(found))}\n\n"
         yield f"keys of lines: {', '.join(sorted(stream.keys))}\n"
@@ -153,10 +153,10 @@ def _carries(cluster: Cluster) -> None:
 
 
 def _fails(cluster: Cluster) -> None:
-    cluster.faults["no paths can be chosen"] = "ValueError: for a reason"
-    cluster.members["B"].faults["it cannot be planned"] = "KeyError: 5"
+    cluster.faults["slot_tables_undecided"] = "ValueError: for a reason"
+    cluster.members["B"].faults["rows_not_planned"] = "KeyError: 5"
     cluster.members["B"].repairs = 3
-    cluster.counters["host_faults"] += 1
+    cluster.counters.add("host_faults")
 
 
 def _refuses(cluster: Cluster) -> None:

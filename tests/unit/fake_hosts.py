@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.channel import Channel, Close
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import RawBody, ofp, parser
@@ -40,7 +40,7 @@ class FakeChannel:
         self.heard_s = -1e9
         self.answered_s = -1e9
         self.closed = False
-        self.why_closed = ""
+        self.why_closed: Close | None = None
         self.answer = answer
         self.mute_for_s = 0.0
         self.known = False
@@ -77,8 +77,8 @@ class FakeChannel:
     def admitted(self) -> None:
         self.known = True
 
-    def close(self, reason: str) -> None:
-        self.closed, self.why_closed = True, reason
+    def close(self, why: Close, **args: object) -> None:
+        self.closed, self.why_closed = True, why
 
 
 def parts(*bodies: bytes) -> list[Any]:

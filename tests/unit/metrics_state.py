@@ -69,9 +69,9 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     cluster.wiring.deaths = 1
     cluster.certificate_ends_s = NOW_S + 2 * 86400
     cluster.members["h1"].certificate_ends_s = NOW_S + 3 * 86400
-    cluster.counters.update(
-        cycles=100, flow_mods=12, group_mods=3, probes_sent=700, loop_errors_telemetry=1
-    )
+    counts = {"cycles": 100, "flow_mods": 12, "group_mods": 3, "probes_sent": 700}
+    for name, count in {**counts, "loop_errors_telemetry": 1}.items():
+        cluster.counters.add(name, count)
     for length_s in (0.004, 0.02, 0.3):
         cluster.measured.tallies.cycles.add(length_s)
         cluster.measured.tallies.cycles_cpu.add(length_s / 2)

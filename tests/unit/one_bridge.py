@@ -16,6 +16,7 @@ from ri2n_sdn.pipeline.diff import (
     ModifyGroup,
 )
 from ri2n_sdn.pipeline.layout import COOKIE_STARTUP, IN_PORT, LOCAL, VLAN_PRESENT, Table
+from ri2n_sdn.pipeline.priorities import Place
 
 CONTROLLER = 0xFFFFFFFD
 LEARNED_AT_START = 252
@@ -294,24 +295,26 @@ def startup_rows(mac: str, nics: Mapping[int, str], taps: Iterable[int] = ()) ->
     learn = m.Learn(LEARNED_AT_START, "reg2", 300, COOKIE_STARTUP << 48)
     flood: list[m.Action] = [m.Output(port) for port in nics]
     rows = [
-        m.row(0, 1, {"in_port": LOCAL}, [m.Goto(250)]),
-        m.row(250, 100, {"eth_dst": mask}, flood),
-        m.row(250, 1, {}, [m.SetField("reg2", 0), m.Goto(LEARNED_AT_START), m.Goto(253)]),
-        m.row(253, 100, {"reg2": 0}, flood),
-        m.row(253, 1, {}, [m.OutputRegister("reg2")]),
-        m.row(251, 190, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, []),
-        m.row(251, 200, {"eth_src": mac}, []),
-        m.row(251, 100, {"eth_dst": mask}, [learn, m.Output(LOCAL)]),
-        m.row(251, 100, {"eth_dst": mac}, [learn, m.Output(LOCAL)]),
-        m.row(251, 1, {}, [learn]),
+        m.row(Place(0, 1), {"in_port": LOCAL}, [m.Goto(250)]),
+        m.row(Place(250, 100), {"eth_dst": mask}, flood),
+        m.row(Place(250, 1), {}, [m.SetField("reg2", 0), m.Goto(LEARNED_AT_START), m.Goto(253)]),
+        m.row(Place(253, 100), {"reg2": 0}, flood),
+        m.row(Place(253, 1), {}, [m.OutputRegister("reg2")]),
+        m.row(Place(251, 190), {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, []),
+        m.row(Place(251, 200), {"eth_src": mac}, []),
+        m.row(Place(251, 100), {"eth_dst": mask}, [learn, m.Output(LOCAL)]),
+        m.row(Place(251, 100), {"eth_dst": mac}, [learn, m.Output(LOCAL)]),
+        m.row(Place(251, 1), {}, [learn]),
     ]
     for port, nic_mac in nics.items():
-        rows.append(m.row(0, 1, {"in_port": port}, [m.Goto(251)]))
-        rows.append(m.row(251, 200, {"eth_src": nic_mac}, []))
+        rows.append(m.row(Place(0, 1), {"in_port": port}, [m.Goto(251)]))
+        rows.append(m.row(Place(251, 200), {"eth_src": nic_mac}, []))
         rows.append(
-            m.row(251, 150, {"eth_dst": nic_mac}, [m.SetField("eth_dst", mac), m.Output(LOCAL)])
+            m.row(
+                Place(251, 150), {"eth_dst": nic_mac}, [m.SetField("eth_dst", mac), m.Output(LOCAL)]
+            )
         )
-    rows += [m.row(0, 1, {"in_port": port}, []) for port in taps]
+    rows += [m.row(Place(0, 1), {"in_port": port}, []) for port in taps]
     own = [StartupRow(flow.table, flow.priority, flow.match, flow.actions) for flow in rows]
     return m.Wanted({flow.cookie: flow for flow in own}, {})
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import channel as module
-from ri2n_sdn.apps.channel import Channel, Refused
+from ri2n_sdn.apps.channel import Channel, Close, Refused
 from ri2n_sdn.apps.openflow import handler_drops, ofp
 from ri2n_sdn.apps.unfinished import Unfinished
+from ri2n_sdn.contract.counters import listed
 
 LONG_S = 120.0
 
@@ -62,7 +63,7 @@ def switch() -> Switch:
 def channel(switch: Switch) -> Iterator[Channel]:
     made = Channel(switch)
     yield made
-    made.close("the end")
+    made.close(Close.ENDED)
 
 
 def part(xid: int | None, more: bool, what: int = ofp.OFPMP_FLOW_DESC, size: int = 100) -> Any:
@@ -225,7 +226,7 @@ def test_of_all_replies_that_do_not_end_the_longest_goes(
     monkeypatch.setattr(module._unfinished, "max_bytes", 2000)
     other_switch = Switch()
     other = Channel(other_switch)
-    closed = handler_drops["closed_of_all_replies_without_an_end_it_has_the_longest"]
+    closed = handler_drops[Close.REPLIES_EVICTED.counter]
     try:
         endless, modest = other.request(Request()), channel.request(Request())
         channel.answered(part(xid_of(channel), more=True, size=300))
@@ -241,8 +242,8 @@ def test_of_all_replies_that_do_not_end_the_longest_goes(
         assert len(modest.result(timeout=LONG_S)) == 4
         assert module._unfinished.total_bytes == 0
     finally:
-        other.close("the test is over")
-    assert handler_drops["closed_of_all_replies_without_an_end_it_has_the_longest"] == closed + 1
+        other.close(Close.ENDED)
+    assert handler_drops[Close.REPLIES_EVICTED.counter] == closed + 1
 
 
 def test_who_releases_more_than_it_holds_makes_no_room_for_others() -> None:
@@ -260,25 +261,16 @@ def xid_of(channel: Channel) -> int:
     return next(iter(channel._pending))
 
 
-@pytest.mark.parametrize(
-    ("reason", "counter"),
-    [
-        ("silent for 5 s", "closed_silent_for"),
-        (
-            "another host has the same MAC address 02:00:00:00:00:01",
-            "closed_another_host_has_the_same_mac_address",
-        ),
-        (
-            "another host has the same MAC address aa:bb:cc:dd:ee:ff",
-            "closed_another_host_has_the_same_mac_address",
-        ),
-        ("it has no LOCAL port", "closed_it_has_no_local_port"),
-    ],
-)
-def test_closed_connections_are_counted_by_reason(
-    channel: Channel, reason: str, counter: str
-) -> None:
-    before = handler_drops[counter]
-    channel.close(reason)
-    channel.close(reason)
-    assert handler_drops[counter] == before + 1
+@pytest.mark.parametrize("why", Close)
+def test_closed_connections_are_counted_by_reason(channel: Channel, why: Close) -> None:
+    args = {"seconds": 5.0, "max_bytes": 100}
+    before, waiting = handler_drops[why.counter], channel.request(Request())
+    channel.close(why, **args)
+    channel.close(why, **args)
+    assert handler_drops[why.counter] == before + 1
+    assert str(waiting.exception()) == why.text.format(**args)
+
+
+def test_every_reason_has_a_counter_of_its_own() -> None:
+    assert len({why.counter for why in Close}) == len(Close)
+    assert all(listed(why.counter) for why in Close)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn import __version__
 from ri2n_sdn.cli import controller, status
 from ri2n_sdn.cli.common import console, run_guarded
 from ri2n_sdn.cli.config import kind_of
@@ -255,7 +256,7 @@ def test_help_and_version() -> None:
         "demo",
     ):
         assert command in done.stdout
-    assert ri2n("--version").stdout.startswith("ri2n ")
+    assert ri2n("--version").stdout == f"ri2n {__version__}\n"
     assert ri2n().returncode == 2
 
 

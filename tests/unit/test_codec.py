@@ -27,6 +27,7 @@ from ri2n_sdn.pipeline.messages import (
     ToGroup,
 )
 from ri2n_sdn.pipeline.plan import slot_group
+from ri2n_sdn.weights.counters import Count
 
 MAC = "04:00:00:00:01:01"
 
@@ -215,11 +216,13 @@ def flow_entry(table: int, cookie: int, packets: int, octets: int, match: bytes 
 )
 def test_flow_counters_come_back(rows: list[tuple[int, int, int, int, bytes]]) -> None:
     body = b"".join(flow_entry(*row) for row in rows)
-    assert codec.read_flow_counters(body) == [codec.FlowCounters(*row[:4]) for row in rows]
+    assert codec.read_flow_counters(body) == [
+        codec.FlowCounters(*row[:2], Count(*row[2:4])) for row in rows
+    ]
 
 
 def test_group_counters_come_back() -> None:
-    buckets = ((1, 100), (2, 2**40))
+    buckets = (Count(1, 100), Count(2, 2**40))
     raw = b"".join(struct.pack("!QQ", *bucket) for bucket in buckets)
     entry = struct.pack("!HxxII4xQQII", 40 + len(raw), 77, 1, 3, 300, 5, 0) + raw
     assert codec.read_group_counters(entry * 2) == [codec.GroupCounters(77, buckets)] * 2

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from ri2n_sdn.apps import connection
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.channel import Channel, Close
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp, _datapath
@@ -55,7 +55,7 @@ class Line:
         self.datapath = SimpleNamespace(heard_s=now_s)
         self.closed = False
         self.echoes = 0
-        self.reasons: list[str] = []
+        self.reasons: list[Close] = []
         self.answers_after_s = answers_after_s
         self.mute_for_s = 0.0
 
@@ -68,9 +68,9 @@ class Line:
     def admitted(self) -> None:
         pass
 
-    def close(self, reason: str) -> None:
+    def close(self, why: Close, **args: object) -> None:
         self.closed = True
-        self.reasons.append(reason)
+        self.reasons.append(why)
 
     def barrier(self) -> Future[list[Any]]:
         after_s = self.answers_after_s
@@ -142,7 +142,7 @@ def test_a_host_that_says_nothing_for_five_seconds_is_given_up(
         assert quiet.echoes == tick and not quiet.closed
     clock.now_s += 0.5
     app._tick()
-    assert quiet.reasons == ["silent for 5 s"] and quiet.echoes == 10
+    assert quiet.reasons == [Close.SILENT] and quiet.echoes == 10
     assert not lively.closed and lively.echoes == 11
 
 

@@ -93,7 +93,7 @@ def test_a_frame_counts_by_the_connection_of_its_host_alone(
         )
     counters = discovery_app.cluster.counters
     assert not wires(discovery_app).heard_of
-    assert counters == {"packet_ins": 3, "dropped_packet_in_of_stranger": 3}
+    assert counters.described() == {"packet_ins": 3, "dropped_packet_in_of_stranger": 3}
 
 
 def test_a_frame_or_an_echo_before_its_channel_is_made(

@@ -16,6 +16,7 @@ from ri2n_sdn.fabric.model import UNTAGGED, Route
 from ri2n_sdn.pipeline.layout import ANNOUNCED_TO, LOCAL, Table
 from ri2n_sdn.pipeline.messages import Flow
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT
+from ri2n_sdn.pipeline.priorities import Receive
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting, networks_of
 from tests.unit.bridge_model import CONTROLLER, Frame
 from tests.unit.fat_model import FatCluster
@@ -253,8 +254,8 @@ def test_what_switches_flood_is_dropped_by_a_row_that_announcements_do_not_hit()
     hosts = cluster.hosts
     between_others = Frame(hosts["n1"].nics[0].mac, hosts["n2"].nics[0].mac)
     for frame, priority in (
-        (between_others, 185),
-        (Frame(between_others.eth_src, ANNOUNCED_TO, 0x88B7), 190),
+        (between_others, Receive.FROM_NIC.priority),
+        (Frame(between_others.eth_src, ANNOUNCED_TO, 0x88B7), Receive.FOR_SWITCHES.priority),
     ):
         for tags in ((), ((102, 0),)):
             came = replace(frame, tags=tags)

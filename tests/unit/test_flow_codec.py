@@ -14,6 +14,7 @@ from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.pipeline.layout import ALL_MULTICAST, Table
 from ri2n_sdn.pipeline.messages import Flow, Goto, Learn, Output, PopVlan, SetField, row
 from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.pipeline.priorities import Place
 
 XID = 0x01020304
 DATAPATH = SimpleNamespace(ofproto=ofp, ofproto_parser=parser)
@@ -69,15 +70,14 @@ def test_rows_of_a_plan_are_the_bytes_of_os_ken_and_those_of_pairs_need_it_not()
     "flow",
     [
         row(
-            Table.CLASSIFY,
-            110,
+            Place(Table.CLASSIFY, 110),
             {"in_port": 1, "vlan_vid": 0x1065},
             [PopVlan(), Goto(Table.RECEIVE)],
         ),
-        row(Table.SEND, 220, {"eth_type": 0x0800, "ip_proto": 6, "tcp_src": 6653}, []),
-        row(Table.LEARN, 100, {}, [Learn(Table.LEARNED, "reg2", 300, 1)]),
-        row(Table.SEND, 100, {"reg5": 1}, []),
-        row(Table.SEND, 100, {}, [SetField("reg4", 1)]),
+        row(Place(Table.SEND, 220), {"eth_type": 0x0800, "ip_proto": 6, "tcp_src": 6653}, []),
+        row(Place(Table.LEARN, 100), {}, [Learn(Table.LEARNED, "reg2", 300, 1)]),
+        row(Place(Table.SEND, 100), {"reg5": 1}, []),
+        row(Place(Table.SEND, 100), {}, [SetField("reg4", 1)]),
     ],
 )
 def test_what_is_not_known_is_left_to_os_ken(flow: Flow) -> None:
@@ -86,7 +86,9 @@ def test_what_is_not_known_is_left_to_os_ken(flow: Flow) -> None:
 
 
 def test_each_part_of_a_row_is_in_its_bytes() -> None:
-    flow = row(Table.RECEIVE, 150, {"in_port": 3, "eth_dst": ALL_MULTICAST, "reg1": 5}, [Output(2)])
+    flow = row(
+        Place(Table.RECEIVE, 150), {"in_port": 3, "eth_dst": ALL_MULTICAST, "reg1": 5}, [Output(2)]
+    )
     others = [
         replace(flow, table=Table.SEND),
         replace(flow, priority=7),

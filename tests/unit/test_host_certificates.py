@@ -16,6 +16,7 @@ import pytest
 
 from ri2n_sdn.apps import openflow
 from ri2n_sdn.apps import problems as problems_module
+from ri2n_sdn.apps.channel import Close
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.counts import Counts
@@ -227,7 +228,7 @@ def test_the_certificate_of_the_last_connection_counts() -> None:
         state = snapshot(Collector(app.cluster).collect())
         assert state["hosts"]["D"]["certificate_ends_s"] == ends_s
         assert checked(state) == (state, 0)
-        channel.close("it went")
+        channel.close(Close.ENDED)
         app.cluster.members["D"].channel = None
 
 

@@ -326,17 +326,6 @@ def test_a_distribution_has_all_its_folders_and_files(package: str) -> None:
     assert data == rest
 
 
-def test_the_three_distributions_have_one_version() -> None:
-    from ri2n_sdn import __version__
-
-    for package in ("ri2n_lab", "ri2n_parallel"):
-        assert project(package)["project"]["version"] == __version__  # type: ignore[index]
-    assert {each for each in project("ri2n_lab")["project"]["dependencies"] if "ri2n" in each} == {  # type: ignore[index]
-        f"ri2n-sdn == {__version__}",
-        f"ri2n-parallel == {__version__}",
-    }
-
-
 # ---- The rules see what they must see
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import Count, PairCounters, PathCounters
 from ri2n_sdn.weights.losses import Loss, LossSettings, LossWatch
 
 HOSTS = ("A", "B", "C", "D")
@@ -76,10 +76,7 @@ class World:
                         (port, port, 0),
                         alive,
                         links,
-                        told[0] * BYTES,
-                        told[0],
-                        told[1] * BYTES,
-                        told[1],
+                        *(Count(packets, packets * BYTES) for packets in told),
                     )
                 )
             pairs.append(PairCounters(a, b, tuple(paths), ()))

@@ -19,6 +19,7 @@ from ri2n_sdn.fabric.model import Fabric, Guest, Host, Nic
 from ri2n_sdn.pipeline.diff import AddFlow, AddGroup, DeleteFlows
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.messages import Bucket, Group, Output, ToGroup, row
+from ri2n_sdn.pipeline.priorities import Place
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting
 from ri2n_sdn.weights.slots import default_slots
 from tests.unit.bridge_model import Cluster
@@ -200,7 +201,7 @@ def test_a_controller_that_starts_anew_takes_over_what_is_there() -> None:
     planned = bridge.wanted
     bridge.take(AddGroup(Group(7, Group.FAST_FAILOVER, (Bucket(1, (Output(1),)),))))
     for table in (Table.SEND, Table.CLASSIFY, Table.RECEIVE):
-        bridge.take(AddFlow(row(table, 500, {"eth_dst": mac, "ip_proto": 99}, [ToGroup(7)])))
+        bridge.take(AddFlow(row(Place(table, 500), {"eth_dst": mac, "ip_proto": 99}, [ToGroup(7)])))
     for table in (Table.SEND, Table.SEND_COUNT, Table.RECEIVE_COUNT):
         bridge.take(DeleteFlows(bridge.tables[table][0].cookie))
     cluster.replan(cluster.fabric)

@@ -21,6 +21,7 @@ from ri2n_sdn.pipeline.layout import (
 )
 from ri2n_sdn.pipeline.messages import Group, Output, Wanted, row
 from ri2n_sdn.pipeline.plan import pair_group_id, plan_host, plan_probes_only
+from ri2n_sdn.pipeline.priorities import Place
 from ri2n_sdn.pipeline.slot_tables import next_live
 from ri2n_sdn.weights.slots import default_slots
 from tests.unit.bridge_model import CONTROLLER, Cluster, Frame
@@ -426,11 +427,11 @@ def test_rows_that_differ_in_anything_are_told_apart() -> None:
     A row that differs only in its priority must be sent, and the old row must be deleted.
     """
     rows = [
-        row(Table.SEND, 100, {"in_port": 1}, [Output(1)]),
-        row(Table.SEND, 110, {"in_port": 1}, [Output(1)]),
-        row(Table.DELIVER, 100, {"in_port": 1}, [Output(1)]),
-        row(Table.SEND, 100, {"in_port": 2}, [Output(1)]),
-        row(Table.SEND, 100, {"in_port": 1}, [Output(2)]),
+        row(Place(Table.SEND, 100), {"in_port": 1}, [Output(1)]),
+        row(Place(Table.SEND, 110), {"in_port": 1}, [Output(1)]),
+        row(Place(Table.DELIVER, 100), {"in_port": 1}, [Output(1)]),
+        row(Place(Table.SEND, 100), {"in_port": 2}, [Output(1)]),
+        row(Place(Table.SEND, 100), {"in_port": 1}, [Output(2)]),
     ]
     assert len({flow.cookie for flow in rows}) == len(rows)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps.placed_rows import deciding_row, read_placed
 from ri2n_sdn.pipeline.layout import COOKIE_FOLLOWED, path_register
 from ri2n_sdn.pipeline.placement import Connection, PlacedRow, cookie_of, read_syn_ack
+from ri2n_sdn.pipeline.priorities import Placed
 from tests.unit.placed_frames import DAMAGE, FOUR, IPV6, damaged, reply, stands_in, syn_ack
 
 
@@ -146,12 +147,15 @@ def test_the_row_of_the_highest_priority_decides() -> None:
 
     fin = struct.pack("!HHIHHH2x", 0xFFFF, 16, 0x2320, 19, 1, 0)
     placed, learned = (
-        described(20, cookie_of(path), to(path), fin),
-        described(10, COOKIE_FOLLOWED, fin, to(other)),
+        described(Placed.BY_CONTROLLER.priority, cookie_of(path), to(path), fin),
+        described(Placed.FOLLOWED.priority, COOKIE_FOLLOWED, fin, to(other)),
     )
     assert deciding_row(placed + learned) == deciding_row(learned + placed) == (True, path)
     assert deciding_row(learned) == (False, other)
-    assert deciding_row(b"") is None and deciding_row(described(10, COOKIE_FOLLOWED, fin)) is None
+    assert (
+        deciding_row(b"") is None
+        and deciding_row(described(Placed.FOLLOWED.priority, COOKIE_FOLLOWED, fin)) is None
+    )
     for length in range(3, len(placed)):
         cut = struct.pack("!H", length) + placed[2:length]
         with contextlib.suppress(ValueError):

@@ -15,6 +15,7 @@ from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.layout import COOKIE_PLACED, LOCAL, Table, path_register
 from ri2n_sdn.pipeline.placement import FIN_TIMEOUT_S, IDLE_TIMEOUT_S, Connection, path_of_cookie
 from ri2n_sdn.pipeline.plan import plan_host
+from ri2n_sdn.pipeline.priorities import Placed
 from tests.unit.bridge_model import CONTROLLER, Bridge, Cluster, Frame, connection_of
 from tests.unit.fake_hosts import FakeChannel, host_mac
 from tests.unit.fat_model import FatCluster
@@ -225,17 +226,15 @@ def test_a_placed_row_is_above_learned_ones_and_ends_by_itself(source: str) -> N
         add_placed(datapath, connection, (3, 4, 102)),
         delete_placed(datapath, connection),
     )
-    assert (added.table_id, added.command, added.priority) == (Table.PLACED, ofp.OFPFC_ADD, 20)
+    assert (added.table_id, added.priority) == Placed.BY_CONTROLLER
+    assert added.command == ofp.OFPFC_ADD
     assert (added.idle_timeout, added.hard_timeout) == (IDLE_TIMEOUT_S, 0)
     assert added.cookie >> 48 == COOKIE_PLACED >> 48 and path_of_cookie(added.cookie) == (3, 4, 102)
     register, ending = added.instructions[0].actions
     assert register.value == path_register(3, 4, 102) and register.key == "reg1"
     assert (ending.fin_idle_timeout, ending.fin_hard_timeout) == (FIN_TIMEOUT_S, 0)
-    assert (deleted.table_id, deleted.command, deleted.priority) == (
-        Table.PLACED,
-        ofp.OFPFC_DELETE_STRICT,
-        20,
-    )
+    assert (deleted.table_id, deleted.priority) == Placed.BY_CONTROLLER
+    assert deleted.command == ofp.OFPFC_DELETE_STRICT
     fields = dict(added.match.items())
     assert fields == dict(deleted.match.items()) == connection.match
     assert (

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps.codec import tagged, untagged
+from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.probes import Probe, ProbeCodec, ProbeKind
 
 MAC = "04:00:00:00:01:01"
@@ -34,7 +35,7 @@ def test_a_probe_that_a_switch_put_into_another_vlan_is_dropped() -> None:
     probes = ProbeCodec()
     frame = probes.encode(TREE, MAC, MAC, 7, 3, 10.0, 102)
     for other in (untagged(frame)[0], tagged(untagged(frame)[0], 103)):
-        with pytest.raises(ValueError, match="probe_in_another_vlan"):
+        with pytest.raises(Dropped, match="dropped_probe_in_another_vlan"):
             probes.decode(other, 10.1)
         assert probes.age_s(other, 10.5) == pytest.approx(0.5)
 
@@ -48,7 +49,7 @@ def test_tags_come_off_as_they_were_put_on(frame: bytes, vlan: int) -> None:
 @pytest.mark.parametrize("later_s", [-0.5, 2.5])
 def test_a_replayed_or_future_probe_is_dropped(later_s: float) -> None:
     probes = ProbeCodec()
-    with pytest.raises(ValueError, match="probe_old"):
+    with pytest.raises(Dropped, match="dropped_probe_old"):
         probes.decode(probes.encode(FLOODED, MAC, None, 1, 1, 10.0), 10.0 + later_s)
 
 
@@ -63,13 +64,13 @@ def test_a_machine_that_is_behind_takes_probes_that_are_older_by_that(
     if taken:
         assert probes.decode(frame, 10.0 + age_s, lag_s).dpid == 1
         return
-    with pytest.raises(ValueError, match="probe_old"):
+    with pytest.raises(Dropped, match="dropped_probe_old"):
         probes.decode(frame, 10.0 + age_s, lag_s)
 
 
 def test_no_lag_makes_a_probe_of_long_ago_new() -> None:
     probes = ProbeCodec()
-    with pytest.raises(ValueError, match="probe_old"):
+    with pytest.raises(Dropped, match="dropped_probe_old"):
         probes.decode(probes.encode(FLOODED, MAC, None, 1, 1, 10.0), 10.0 + 13.0, 1e9)
 
 
@@ -82,9 +83,9 @@ def test_no_frame_but_our_own_is_a_probe(noise: bytes, place: int, flip: int, vl
         bytes(frame[: place % len(frame)]),
         ProbeCodec().encode(TREE, MAC, MAC, 1, 1, 10.0, vlan),
     ):
-        with pytest.raises(ValueError, match="probe_"):
+        with pytest.raises(Dropped, match="dropped_probe_"):
             probes.decode(strange, 10.0)
     if (18 if vlan else 14) <= place < len(frame):
         frame[place] ^= flip
-        with pytest.raises(ValueError, match="probe_"):
+        with pytest.raises(Dropped, match="dropped_probe_"):
             probes.decode(bytes(frame), 10.0)

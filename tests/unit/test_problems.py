@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ri2n_sdn.apps import cluster as cluster_module
 from ri2n_sdn.apps import connection, problems, refusals
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps.channel import Channel, Close
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.connection import ConnectionApp
@@ -145,7 +145,9 @@ def test_a_host_that_is_refused_stands_in_status_with_what_to_do(
     app: ConnectionApp, clock: Clock, candidate: Member, text: str, cure: str
 ) -> None:
     channel = knock(app, candidate)
-    assert channel.why_closed == "another host has the " + text.partition("has the ")[2]
+    assert channel.why_closed is not None
+    assert channel.why_closed.text.startswith("another host has the same ")
+    assert channel.why_closed.text.partition("has the ")[2] in text
     (warning,) = problem_texts(app.cluster)
     assert warning == f"{text}: {cure}"
     assert [event["text"] for event in app.cluster.events] == [warning]
@@ -183,7 +185,7 @@ def test_a_host_that_is_let_in_is_no_longer_warned_of(app: ConnectionApp) -> Non
     dead = cast(FakeChannel, app.cluster.members["B"].channel)
 
     def gone(message: Any) -> ConnectionError:
-        dead.close("the connection is gone")
+        dead.close(Close.SEND_FAILED)
         return ConnectionError("closed")
 
     dead.answer = gone
@@ -207,7 +209,7 @@ def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> No
         exception=lambda: None, result=lambda: [SimpleNamespace(body=body)]
     )
     app._described(cast(Channel, channel), reply)
-    assert channel.why_closed == "bad name"
+    assert channel.why_closed is Close.BAD_NAME
     (warning,) = problem_texts(app.cluster)
     assert (
         warning

@@ -15,6 +15,7 @@ from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS
 from ri2n_sdn.fabric.model import Guest
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.layout import LOCAL
+from ri2n_sdn.pipeline.priorities import STARTUP
 from tests.unit import bridge_model
 from tests.unit.fake_hosts import member_of, parts
 from tests.unit.trunk_turns import Trunk
@@ -25,7 +26,7 @@ def startup_row(
     port: int = LOCAL,
     *,
     table: int = 251,
-    priority: int = 100,
+    priority: int = STARTUP.priority,
     mask: bytes = b"",
     last: int = 0,
 ) -> bytes:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps import wellformed
+from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.rivals import ETH_RI2N, MAX_RIVALS, SILENT_S, Hello, Rivals
 
 OWN = Hello(100.0, "b", "me")
@@ -34,21 +35,21 @@ def altered(**change: object) -> bytes:
 @pytest.mark.parametrize(
     ("frame", "counter"),
     [
-        (b"", "hello_unknown"),
-        (OWN.encode()[:20], "hello_unknown"),
-        (OWN.encode()[:-1], "hello_malformed"),
-        (altered(v=2), "hello_malformed"),
-        (altered(name=5), "hello_malformed"),
-        (altered(since_s="soon"), "hello_malformed"),
-        (altered(since_s=-1), "hello_malformed"),
-        (altered(since_s=1e300), "hello_malformed"),
-        (altered(name="x" * 2000), "hello_too_long"),
-        (OWN.encode()[:25] + b"[" * 900, "hello_malformed"),
-        (OWN.encode()[:25] + b"[1]", "hello_malformed"),
+        (b"", "dropped_hello_unknown"),
+        (OWN.encode()[:20], "dropped_hello_unknown"),
+        (OWN.encode()[:-1], "dropped_hello_malformed"),
+        (altered(v=2), "dropped_hello_malformed"),
+        (altered(name=5), "dropped_hello_malformed"),
+        (altered(since_s="soon"), "dropped_hello_malformed"),
+        (altered(since_s=-1), "dropped_hello_malformed"),
+        (altered(since_s=1e300), "dropped_hello_malformed"),
+        (altered(name="x" * 2000), "dropped_hello_too_long"),
+        (OWN.encode()[:25] + b"[" * 900, "dropped_hello_malformed"),
+        (OWN.encode()[:25] + b"[1]", "dropped_hello_malformed"),
     ],
 )
 def test_a_wrong_hello_is_counted(frame: bytes, counter: str) -> None:
-    with pytest.raises(ValueError, match=f"^{counter}$"):
+    with pytest.raises(Dropped, match=f"^{counter}$"):
         Hello.decode(frame)
 
 
@@ -56,8 +57,8 @@ def test_a_wrong_hello_is_counted(frame: bytes, counter: str) -> None:
 def test_no_bytes_do_harm(tail: bytes) -> None:
     try:
         hello = Hello.decode(OWN.encode()[:25] + tail)
-    except ValueError as error:
-        assert str(error).startswith("hello_")
+    except Dropped as error:
+        assert str(error).startswith("dropped_hello_")
     else:
         assert hello.name.isprintable() and len(hello.name) <= 80
 
@@ -103,7 +104,7 @@ def test_there_is_room_for_so_many_and_again_when_they_have_gone() -> None:
     rivals = Rivals()
     for number in range(MAX_RIVALS):
         rivals.heard(Hello(1.0, f"run{number}", "x"), "A", 0.0)
-    with pytest.raises(ValueError, match="hello_of_too_many"):
+    with pytest.raises(ValueError, match="dropped_hello_of_too_many"):
         rivals.heard(FIRST, "A", 1.0)
     assert rivals.heard(FIRST, "A", SILENT_S + 0.1)
 

@@ -20,6 +20,7 @@ from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id, plan_probes_only
+from ri2n_sdn.weights.counters import Count
 from ri2n_sdn.weights.slots import default_slots
 from tests.problem_texts import problem_texts
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
@@ -338,13 +339,11 @@ def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
     assert set(pairs) == {AB, ("B", "A")}
     one, two = pairs[AB].paths
     assert (one.path, one.alive, one.links) == (ONE, True, ("A:1>", ">B:1"))
-    assert (one.sent_bytes, one.sent_packets, one.received_bytes, one.received_packets) == (
-        3_000,
-        2,
-        1_500,
-        1,
+    assert (one.sent, one.received) == (
+        Count(packets=2, bytes=3_000),
+        Count(packets=1, bytes=1_500),
     )
-    assert (two.path, two.alive, two.sent_bytes) == (TWO, False, 0)
+    assert (two.path, two.alive, two.sent.bytes) == (TWO, False, 0)
     assert pairs[AB].slot_bytes == (7,) * 64 and pairs["B", "A"].slot_bytes is None
     assert pairs[AB].slots == (ONE,) * 64
 

@@ -308,8 +308,7 @@ def test_all_watchers_see_the_same_and_the_work_is_done_once(
     monkeypatch.setattr(Collector, "collect", lambda self: calls.append(1) or real(self))  # type: ignore[func-returns-value]
     watches = [Watch(cluster.socket_path) for _ in range(MAX_WATCHERS)]
     try:
-        with cluster.lock:
-            cluster.counters["something"] += 1
+        cluster.counters.add("something")
         states = [
             until(watch, lambda state: state["counters"].get("something")) for watch in watches
         ]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ri2n_sdn.weights.counters import RowCounts
+from ri2n_sdn.weights.counters import Count, RowCounts
 
 
 def taken(*readings: tuple[float, int]) -> tuple[int, int]:
     """(packets, bytes) of a row with these readings: (time in s, packets of 100 bytes)."""
     row = RowCounts()
     for now_s, packets in readings:
-        row.take(now_s, packets, 100 * packets)
-    return row.packets, row.bytes
+        row.take(now_s, Count(packets, 100 * packets))
+    return row.count
 
 
 def test_a_row_that_was_not_read_has_carried_nothing() -> None:

@@ -14,7 +14,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.rates.arrays import FloatArray
 from ri2n_sdn.weights import split
-from ri2n_sdn.weights.counters import PairCounters, PathCounters
+from ri2n_sdn.weights.counters import ZERO, Count, PairCounters, PathCounters
 from ri2n_sdn.weights.loop import Decision, LoopSettings, WeightLoop
 from ri2n_sdn.weights.memory import PairMemory
 from ri2n_sdn.weights.slots import default_slots
@@ -55,10 +55,7 @@ class Feed:
                         path,
                         (key, path) not in self.dead,
                         (f"{key[0]}:{path[0]}>", f">{key[1]}:{path[1]}"),
-                        int(count),
-                        int(count) // 1500,
-                        int(count),
-                        int(count) // 1500,
+                        *(Count(int(count) // 1500, int(count)),) * 2,
                     )
                     for path, count in paths.items()
                 ),
@@ -239,13 +236,16 @@ def test_a_receiver_that_was_away_reports_no_more_than_its_link_carries() -> Non
     The counters of the sender go on all the time.
     """
     memory = PairMemory(10.0)
-    path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
+    path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), ZERO, ZERO)
     largest = 0.0
     for step in range(40):
         sent = step * 2_500_000  # 80 Mbit/s
         received = min(sent, 8 * 2_500_000) if step < 28 else sent
         pair = PairCounters(
-            "C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),)
+            "C",
+            "A",
+            (replace(path, sent=Count(0, sent), received=Count(0, received)),),
+            ((1, 1, 0),),
         )
         memory.update(step * 0.25, [pair], CAPACITY)
         largest = max(largest, float(memory.sample(np.array([True])).received_bytes.max()))
@@ -260,11 +260,14 @@ def test_a_receiver_that_counts_more_rarely_than_the_sender_loses_nothing() -> N
     They are larger than what the link carries between two readings of the sender.
     """
     memory = PairMemory(10.0)
-    path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), 0, 0, 0, 0)
+    path = PathCounters((1, 1, 0), True, ("C:1>", ">A:1"), ZERO, ZERO)
     for step in range(41):
         sent, received = step * 2_500_000, step // 2 * 5_000_000  # 80 of 100 Mbit/s
         pair = PairCounters(
-            "C", "A", (replace(path, sent_bytes=sent, received_bytes=received),), ((1, 1, 0),)
+            "C",
+            "A",
+            (replace(path, sent=Count(0, sent), received=Count(0, received)),),
+            ((1, 1, 0),),
         )
         memory.update(step * 0.25, [pair], CAPACITY)
     sample = memory.sample(np.array([True]))
@@ -301,12 +304,14 @@ def test_pairs_that_are_gone_leave_nothing_behind(feed: Feed) -> None:
 def test_odd_inputs_never_raise(feed: Feed) -> None:
     loop = feed.loop
     assert loop.step(0.0, [], {}).pairs == {}
-    path = PathCounters((1, 1, 0), True, ("X:1>", ">Y:1"), 0, 0, 0, 0)
+    path = PathCounters((1, 1, 0), True, ("X:1>", ">Y:1"), ZERO, ZERO)
     loop.step(0.1, [PairCounters("X", "Y", (), ())], {})
     loop.step(0.1, [PairCounters("X", "Y", (path,), ())], {})
-    loop.step(0.1, [PairCounters("X", "Y", (replace(path, sent_bytes=10**7),), ())], {"X:1>": 0.0})
+    loop.step(
+        0.1, [PairCounters("X", "Y", (replace(path, sent=Count(0, 10**7)),), ())], {"X:1>": 0.0}
+    )
     decision = loop.step(
-        0.6, [PairCounters("X", "Y", (replace(path, sent_bytes=2 * 10**7),), ())], {}
+        0.6, [PairCounters("X", "Y", (replace(path, sent=Count(0, 2 * 10**7)),), ())], {}
     )
     assert decision.pairs["X", "Y"].slots == ((1, 1, 0),) * 64
     second = replace(path, path=(2, 2, 0), links=("X:2>", ">Y:2"))
@@ -432,10 +437,7 @@ def test_ri2n_plus_counts_peers_at_the_receivers_nic_whatever_switches_are_betwe
                 (k, k, 0),
                 True,
                 (f"{sender}:{k}>", f"leaf{sender}>up{k}", f">A:{k}"),
-                sent,
-                0,
-                sent,
-                0,
+                *(Count(0, sent),) * 2,
             )
             for k in nics
         ]
@@ -534,7 +536,7 @@ class Crowd:
                 tuple(
                     PathCounters(
                         *((k, k, 0), True, (f"{sender}:{k}>", f">{receiver}:{k}")),
-                        *(count, count // 1500, count, count // 1500),
+                        *(Count(count // 1500, count),) * 2,
                     )
                     for k in self.nics
                 ),
