@@ -67,7 +67,7 @@ def flat() -> Cluster:
     cluster.members["A"].certificate_ends_s = 4.1e9
     _report(cluster)
     _run_jobs(cluster)
-    cluster.note("something has happened")
+    cluster.note("takes_charge")
     first, second = (1, 1, 0), (2, 2, 0)
     cluster.measured.rates["A", "C"] = {
         first: PathRates(8e7, 7.9e7, 0.75, 9e7),

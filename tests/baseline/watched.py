@@ -122,7 +122,7 @@ def _asked(op: str, **arguments: Any) -> Callable[[LocalApi], None]:
 
 def _leaves(cluster: Cluster) -> None:
     cluster.members["C"].channel = None
-    cluster.note("C has left")
+    cluster.note("host_disconnected", {"host": "C"})
     cluster.topology_changed()
 
 
