@@ -90,10 +90,9 @@ def main(argv: list[str]) -> int:
 def _show(path: Path, written: str, made: str) -> None:
     """Print how the text differs from the file, up to MAX_SHOWN_LINES lines."""
     where = f"tests/baseline/data/{path.name}"
-    lines = list(
-        unified_diff(*(text.splitlines() for text in (written, made)), where, "now", "", "")
-    )
-    print("\n".join(line.rstrip("\n") for line in lines[:MAX_SHOWN_LINES]))
+    before, after = written.splitlines(), made.splitlines()
+    lines = list(unified_diff(before, after, where, "now", lineterm=""))
+    print("\n".join(lines[:MAX_SHOWN_LINES]))
     if len(lines) > MAX_SHOWN_LINES:
         print(f"... and {len(lines) - MAX_SHOWN_LINES} more lines")
 
