@@ -46,7 +46,7 @@ PARTS = {
     "openapi": Part("rest", "openapi", "openapi.json", "openapi.json of the REST application"),
     "metrics": Part("rest", "metrics", "metrics.txt", "names, types and labels of /metrics"),
     "dryrun": Part("dryrun", "dry_runs", "dryrun.txt", "--dry-run of the host scripts", False),
-    "vectors": Part("rest", "vectors", "vectors.txt", "the hash of reorder/tests/vectors.json"),
+    "vectors": Part("wire", "vectors", "vectors.txt", "the hash of reorder/tests/vectors.json"),
 }
 QUICK = [name for name, part in PARTS.items() if part.quick]
 """The parts that tests/unit/test_baseline.py compares."""
