@@ -46,7 +46,7 @@ PARTS = {
     "openapi": Part("rest", "openapi", "openapi.json", "openapi.json of the REST application"),
     "metrics": Part("rest", "metrics", "metrics.txt", "names, types and labels of /metrics"),
     "dryrun": Part("dryrun", "dry_runs", "dryrun.txt", "--dry-run of the host scripts", False),
-    "vectors": Part("rest", "vectors", "vectors.txt", "the hash of reorder/tests/vectors.json"),
+    "vectors": Part("wire", "vectors", "vectors.txt", "the hash of reorder/tests/vectors.json"),
 }
 QUICK = [name for name, part in PARTS.items() if part.quick]
 """The parts that tests/unit/test_baseline.py compares."""
@@ -90,8 +90,9 @@ def main(argv: list[str]) -> int:
 def _show(path: Path, written: str, made: str) -> None:
     """Print how the text differs from the file, up to MAX_SHOWN_LINES lines."""
     where = f"tests/baseline/data/{path.name}"
-    lines = list(unified_diff(written.splitlines(), made.splitlines(), where, "now", "", ""))
-    print("\n".join(line.rstrip("\n") for line in lines[:MAX_SHOWN_LINES]))
+    before, after = written.splitlines(), made.splitlines()
+    lines = list(unified_diff(before, after, where, "now", lineterm=""))
+    print("\n".join(lines[:MAX_SHOWN_LINES]))
     if len(lines) > MAX_SHOWN_LINES:
         print(f"... and {len(lines) - MAX_SHOWN_LINES} more lines")
 

@@ -42,6 +42,11 @@ _NIC = (
     ("replace", "eth1", "eth0"),
     ("--force", "retire", "eth0"),
 )
+_CHANGING = {
+    r"/tmp/[\w./-]*|/dev/fd/\d+": "TEMPORARY",
+    r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b": "UUID",
+    r"echo '\d+ \d{10} ": "echo 'NUMBER TIME ",
+}
 _SAME_LINK = (("up",), ("up", "eth0"), ("down",), ("up", "lo"), ("status",))
 
 
@@ -66,7 +71,9 @@ def dry_runs() -> str:
         host.script("host-down")
     for text, name in hidden.items():
         said = said.replace(text, name)
-    return re.sub(r"/tmp/[\w./-]*|/dev/fd/\d+", "TEMPORARY", said)
+    for pattern, name in _CHANGING.items():
+        said = re.sub(pattern, name, said)
+    return said
 
 
 def _before(host: Nics) -> Iterator[str]:

@@ -1,10 +1,6 @@
-"""The documents of the web process that others rely on, and the hash of the wire's vectors."""
+"""The documents of the web process that others rely on: openapi.json, and names of metrics."""
 
 from __future__ import annotations
-
-import hashlib
-import json
-from pathlib import Path
 
 from ri2n_sdn.web.metric_families import FAMILIES
 from ri2n_sdn.web.metrics import families
@@ -12,9 +8,7 @@ from ri2n_sdn.web.rest import openapi as document
 from tests.baseline.text import pretty
 from tests.unit.metrics_state import full_state, own
 
-__all__ = ["metrics", "openapi", "vectors"]
-
-VECTORS = Path(__file__).parents[2] / "reorder" / "tests" / "vectors.json"
+__all__ = ["metrics", "openapi"]
 
 
 def openapi() -> str:
@@ -37,11 +31,3 @@ def metrics() -> str:
         }
         lines += sorted(shown)
     return "".join(lines)
-
-
-def vectors() -> str:
-    """The SHA-256 of the vectors of the wire format, and how many there are of each kind."""
-    content = VECTORS.read_bytes()
-    kinds = json.loads(content)
-    counted = [f"{name}: {len(each)}\n" for name, each in kinds.items() if isinstance(each, list)]
-    return f"sha256 {hashlib.sha256(content).hexdigest()}\n" + "".join(counted)
