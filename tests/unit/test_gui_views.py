@@ -256,7 +256,7 @@ def test_events_are_found_by_text_host_and_severity() -> None:
     assert [each["seq"] for each in events_found(state, host="B")] == [3], "a job is no host"
     assert [row["key"] for row in event_rows(state, search="ETH0 again")] == [2]
     assert [row["key"] for row in event_rows(state, severities=("bad",))] == [4, 1]
-    known = {"hosts": {"B": {}, "C": {}}, "jobs": {}}
+    known: dict[str, Any] = {"hosts": {"B": {}, "C": {}}, "jobs": {}}
     places = [row["text_href"] for row in event_rows({**state, **known})]
     assert places == ["/?host=C", "", "/?host=B", "", ""]
     known["jobs"] = {"B": {}}
