@@ -153,6 +153,18 @@ def test_each_template_has_a_limit_of_its_own(log: Log) -> None:
     assert len(log.lines()) == MAX_BURST + 3
 
 
+def test_each_kind_of_event_has_a_limit_of_its_own(log: Log) -> None:
+    """Events of all kinds come from one place, and those of one kind may come from several."""
+    for number in range(MAX_BURST + 50):
+        for kind in ("host_away", "host_back"):
+            log.logger.info("%s", f"{kind} {number}", extra={"kind": kind})
+    assert len(log.lines()) == 2 * MAX_BURST
+    log.logger.info("%s", "from another place", extra={"kind": "host_away"})
+    assert len(log.lines()) == 2 * MAX_BURST
+    log.logger.info("%s", "of another kind", extra={"kind": "host_retired"})
+    assert len(log.lines()) == 2 * MAX_BURST + 1
+
+
 def say(log: Log, number: int) -> None:
     log.logger.info("frame %d dropped", number)
 

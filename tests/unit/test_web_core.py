@@ -283,6 +283,13 @@ def test_states_of_tests_are_good() -> None:
         assert (good, dropped) == (state, 0)
 
 
+# What an event may have beside its text, in a wrong form.
+ODD_SAID: tuple[dict[str, Any], ...] = (
+    *({"severity": "worse"}, {"severity": []}, {"code": 5}, {"subject": {"host": 1}}),
+    *({"subject": []}, {"args": []}, {"args": {"a": {}}}, {"args": {"a": [[]]}}, {"advice": None}),
+)
+
+
 @pytest.mark.parametrize(
     ("document", "good", "dropped"),
     [
@@ -294,6 +301,10 @@ def test_states_of_tests_are_good() -> None:
         ({"rates": {"A": {"eth0": [1, float("nan")]}}}, {"rates": {}}, 1),
         ({"counters": {"a": 1, "b": True, "c": 10**400}}, {"counters": {"a": 1}}, 2),
         ({"events": [1, {"seq": 1, "time_s": 2, "text": "x"}]}, None, 1),
+        *(
+            ({"events": [{"seq": 1, "time_s": 2, "text": "x", **odd}]}, {"events": []}, 1)
+            for odd in ODD_SAID
+        ),
         ({"tokens": {"t": {"hash": "x", "role": "admin"}}}, {"tokens": {}}, 1),
         ({"tokens": {"t": token_document("x", "root")}}, {"tokens": {}}, 1),  # type: ignore[arg-type]
         ({"strange": {}}, {}, 1),

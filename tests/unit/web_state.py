@@ -66,6 +66,7 @@ def cluster_state(
         for name in names
     }
     problems: dict[str, Any] = {}
+    moved = {"host": "h0001", "nic": "eth0"}
     for host, nic in dead:
         _add_problem(problems, Problem("nic_hears_nothing", {"host": host, "nic": nic}))
     for host in away:
@@ -154,12 +155,7 @@ def cluster_state(
         },
         "policies": {"quiet": {"name": "quiet", **_policy("exclusive")}},
         "events": [
-            event(
-                number,
-                *("nic_moved", {"host": "h0001", "nic": "eth0"}),
-                before=f"n{number}",
-                network="n0",
-            )
+            event(number, "nic_moved", moved, before=f"n{number}", network="n0")
             for number in range(1, events + 1)
         ],
     }
