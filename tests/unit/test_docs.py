@@ -19,10 +19,10 @@ from tests.run.tiers import TIERS
 from tests.unit.commands import REPOSITORY
 
 OURS = [
-    REPOSITORY / name
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md")
+    REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 ]
-MANUALS = sorted({*OURS, *REPOSITORY.glob("docs/*.md")} - {REPOSITORY / "CHANGELOG.md"})
+DECISIONS = sorted(REPOSITORY.glob("docs/decisions/[0-9]*.md"))
+MANUALS = sorted({*OURS, *DECISIONS, *REPOSITORY.glob("docs/*.md")} - {REPOSITORY / "CHANGELOG.md"})
 
 
 def ids(path: Path) -> str:
@@ -48,6 +48,25 @@ def test_links_lead_somewhere() -> None:
     assert len(files) > 60
     broken = {ids(file): broken_links(file, anchors) for file in files}
     assert not {name: links for name, links in broken.items() if links}
+
+
+def test_each_decision_has_its_parts_and_stands_in_the_list() -> None:
+    index = (REPOSITORY / "docs/decisions/index.md").read_text(encoding="utf-8")
+    listed, navigation = [], (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    for number, path in enumerate(DECISIONS, 1):
+        title, *parts = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+        assert parts == ["Context", "Decision", "Rejected", "Consequences"], path
+        assert title.startswith(f"{number}. ") and f": decisions/{path.name}\n" in navigation
+        listed.append(f"{number}. [{title.partition('. ')[2]}]({path.name})")
+    assert len(listed) >= 10 and index.endswith("\n".join(["", *listed, ""]))
+
+
+def test_each_pattern_of_the_owners_has_files_and_each_owner_is_a_team() -> None:
+    for line in (REPOSITORY / "CODEOWNERS").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            pattern, *owners = line.split()
+            assert pattern == "*" or (REPOSITORY / pattern.strip("/")).exists(), pattern
+            assert owners and all(re.fullmatch(r"@[\w-]+/[\w-]+", owner) for owner in owners)
 
 
 def test_promises_name_tests_that_are_there() -> None:
