@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
@@ -173,13 +173,14 @@ class FatTree:
         self,
         now_s: float,
         fabric: Fabric,
-        active: Iterable[PairKey],
+        pair_slots: Mapping[PairKey, tuple[PathKey, ...]],
         sent_bps: Mapping[PairKey, Mapping[PathKey, float]],
     ) -> AdaptiveStep | None:
         """Give each active pair of NICs a VLAN, by the pair's traffic.
 
-        `active` are the pairs of hosts, and `sent_bps` what each sends by each path. Returns None
-        when neither the configuration nor a program's table asks for it.
+        `pair_slots` are the tables of the pairs of hosts, and `sent_bps` what each sends by each
+        path. A pair that has one VLAN from an earlier controller stays there. Returns None when
+        neither the configuration nor a program's table asks for it.
         """
         adapts = self.spec.table == "adaptive"
         if not adapts and not self.adaptive.tables:
@@ -187,7 +188,7 @@ class FatTree:
             return None
         nics_of_key: dict[tuple[str, str], _NicPair] = {}
         pairs: list[PairPaths] = []
-        for sender, receiver in active:
+        for (sender, receiver), slots in pair_slots.items():
             if not adapts and self.adaptive.table_vlan((sender, receiver)) is None:
                 continue
             paths_of: dict[_NicPair, list[Path]] = {}
@@ -199,13 +200,17 @@ class FatTree:
                     continue
                 key = _key(*nics)
                 nics_of_key[key] = nics
+                used = self._chosen.get(nics)
+                if used is None:
+                    tags = {path.route.vlan for path in paths if path.key in slots}
+                    used = tags.pop() if len(tags) == 1 else None
                 candidates = tuple(
-                    (self._vlan(path), path.links, self._usable(path, nics, now_s))
+                    (self._vlan(path.route.vlan), path.links, self._usable(path, used, now_s))
                     for path in paths
                 )
-                pairs.append(
-                    PairPaths(key, sum(rates.get(path.key, 0.0) for path in paths), candidates)
-                )
+                vlan = self._vlan(used) if used is not None else None
+                rate_bps = sum(rates.get(path.key, 0.0) for path in paths)
+                pairs.append(PairPaths(key, rate_bps, candidates, vlan))
         step = self.adaptive.step(now_s, pairs, fabric.capacities_bps())
         self._chosen = {
             nics_of_key[key]: self.tag(self.trees.vlans.index(vlan))
@@ -218,20 +223,20 @@ class FatTree:
         chosen = self._chosen.get((path.own.id, path.peer.id))
         return chosen is None or chosen == path.route.vlan
 
-    def _usable(self, path: Path, nics: _NicPair, now_s: float) -> bool:
-        """Whether a pair of NICs may be moved to a path's VLAN, or stay there.
+    def _usable(self, path: Path, used: int | None, now_s: float) -> bool:
+        """Whether a pair of NICs that uses the tag `used` may be moved to a path, or stay there.
 
         The switches must know both ends in a VLAN before a pair is moved to it; otherwise they
         flood its frames. A pair that already uses the VLAN stays.
         """
         tree = self._tree_of[path.route.vlan]
-        learned = self._chosen.get(nics) == path.route.vlan or all(
-            self.priming.ready(nic, tree, now_s) for nic in nics
+        learned = used == path.route.vlan or all(
+            self.priming.ready(nic, tree, now_s) for nic in (path.own.id, path.peer.id)
         )
         return path.alive and learned
 
-    def _vlan(self, path: Path) -> int:
-        return self.trees.vlans[self._tree_of[path.route.vlan]]
+    def _vlan(self, tag: int) -> int:
+        return self.trees.vlans[self._tree_of[tag]]
 
     def _candidates(self, sender: str, receiver: str, a: int, b: int) -> tuple[int, ...]:
         """The trees that a pair of hosts may use between the switches `a` and `b`."""

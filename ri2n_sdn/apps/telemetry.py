@@ -392,21 +392,25 @@ class TelemetryApp(OSKenApp):
             if not paths:
                 continue
             common = {path.key for path in fabric.common_paths(sender, receiver)}
-            counted = []
+            counted, known = [], (False, False)
             for path in paths:
                 row = (sender, receiver, path.key)
-                sent = self._counts.sent.get(row, _UNREAD).count
-                received = self._counts.received.get(row, _UNREAD).count
+                sent = self._counts.sent.get(row, _UNREAD)
+                received = self._counts.received.get(row, _UNREAD)
+                known = known[0] or sent.known, known[1] or received.known
                 alive = (
                     path.alive
                     and path.key in common
                     and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
                 )
-                counted.append(PathCounters(path.key, alive, path.links, sent, received))
-            slots = slots_in_force(cluster, sender, receiver)
-            yield PairCounters(
-                sender, receiver, tuple(counted), slots, slot_bytes.get((sender, receiver))
-            )
+                counted.append(
+                    PathCounters(
+                        *(path.key, alive, path.links),
+                        *(sent.bytes, sent.packets, received.bytes, received.packets),
+                    )
+                )
+            slots, pair = slots_in_force(cluster, sender, receiver), (sender, receiver)
+            yield PairCounters(*pair, tuple(counted), slots, slot_bytes.get(pair), known)
 
     def _publish(self, pairs: list[PairCounters], decision: Decision, now_s: float) -> None:
         """Update the rates for `ri2n status` and `top`, over the time since the last round."""

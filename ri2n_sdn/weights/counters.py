@@ -32,23 +32,22 @@ class RowCounts:
     A first reading is a level, not traffic: the row may have been there before this controller, and
     the switch may show what it has carried only later. So traffic is counted from the first reading
     on that is made `_STALE_S` after the first one. A counter that is lower than before was reset,
-    so it counts from 0.
+    so it counts from 0. `known` is whether the last reading could show traffic.
     """
 
-    count: Count = ZERO
+    packets: int = 0
+    bytes: int = 0
+    known: bool = False
     _since_s: float = field(default=math.inf, repr=False)
     _level: Count | None = field(default=None, repr=False)
 
     def take(self, now_s: float, read: Count) -> None:
         """Take in a reading of the row's cumulative counters."""
         self._since_s = min(self._since_s, now_s)
-        level = self._level
-        if level is not None:
-            if read.packets < level.packets or read.bytes < level.bytes:
-                level = ZERO
-            self.count = Count(
-                self.count.packets + read.packets - level.packets,
-                self.count.bytes + read.bytes - level.bytes,
+        self.known = self._level is not None
+        if self._level is not None:
+            before = (
+                self._level if packets >= self._level[0] and octets >= self._level[1] else (0, 0)
             )
         if now_s - self._since_s >= _STALE_S:
             self._level = read
@@ -76,6 +75,9 @@ class PairCounters:
     `slots` is the table that is installed now. `slot_bytes` has the bytes that each slot carried
     since the last poll; None when unknown. After a group was changed, its counters may hold older
     traffic, so the loop ignores the first `slot_bytes` after its own changes.
+
+    `known` says whether the traffic that the sender and the receiver count is known yet. While it
+    is not, the pair is neither silent nor busy.
     """
 
     sender: str
@@ -83,6 +85,7 @@ class PairCounters:
     paths: tuple[PathCounters, ...]
     slots: tuple[PathKey, ...]
     slot_bytes: tuple[int, ...] | None = None
+    known: tuple[bool, bool] = (True, True)
 
     @property
     def key(self) -> PairKey:

@@ -163,7 +163,8 @@ class WeightLoop:
         """Take in the counters of all pairs and decide for the active ones.
 
         `capacity_bps` has the capacity of each link by its id. Odd counters (stale, missing, reset)
-        raise no error. The steps may come at irregular intervals.
+        raise no error. The steps may come at irregular intervals. A pair whose traffic is not known
+        yet keeps its table, and gets no rates.
         """
         structure = self._memory.update(now_s, pairs, capacity_bps)
         rows = structure.pairs
@@ -173,7 +174,8 @@ class WeightLoop:
             return Decision({}, self._hbspan.step(activity_changed, self.settings.hbspan_idle_s))
         weights = self._strategy(sample, previous)
         crowded = self._memory.crowded(FULL)
-        held, moved_rows = self._hold(weights, previous, active, structure)
+        known = np.array([pair.known[0] for pair in rows], dtype=np.bool_)
+        held, moved_rows = self._hold(weights, previous, active & known, structure)
         restless = int((moved_rows & active).sum())
 
         given = {pair.key for pair in pairs}
@@ -181,6 +183,10 @@ class WeightLoop:
         for row in np.flatnonzero(active):
             pair = rows[row]
             if pair.key not in given:
+                continue
+            if not known[row]:
+                share = self._share.get(pair.key, {})
+                decisions[pair.key] = PairDecision(share, None, pair.slots, 0)
                 continue
             decision = self._decide(
                 now_s, pair, held[row], weights, int(row), bool(moved_rows[row]), crowded[row]
@@ -250,23 +256,21 @@ class WeightLoop:
         """
         closes = (weights.share <= slot_tables.CLOSED_SHARE) & (previous > slot_tables.CLOSED_SHARE)
         always = np.zeros(len(structure.pairs), dtype=np.bool_)
-        alive: dict[PairKey, frozenset[PathKey]] = {}
         for row in np.flatnonzero(active):
             pair = structure.pairs[row]
             live_paths = frozenset(path.path for path in pair.paths if path.alive)
-            alive[pair.key] = live_paths
             always[row] = (
                 pair.key not in self._share
                 or self._alive.get(pair.key) != live_paths
                 or closes[row].any()
             )
+            self._alive[pair.key] = live_paths
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):
             pair = structure.pairs[row]
             self._share[pair.key] = {
                 path.path: float(share) for path, share in zip(pair.paths, held[row], strict=False)
             }
-        self._alive = alive
         return held, moved | always
 
     def _surge(self, structure: Structure) -> bool:

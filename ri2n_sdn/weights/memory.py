@@ -190,7 +190,7 @@ class PairMemory:
         refreshes its counters at other moments. Open vSwitch refreshes them so seldom that one poll
         may find nothing new, and the next one twice as much. So a side whose counters have not
         changed is left out until that has lasted for NO_NEWS_S; then it counts as silence. The
-        first `given` rows are read, the remembered ones are not.
+        first `given` rows are read where their traffic is known, the remembered ones are not.
         """
         if not structure.pairs:
             return
@@ -200,8 +200,10 @@ class PairMemory:
         )
         elapsed_s = now_s - self._updated_s
         read = moved | (elapsed_s >= NO_NEWS_S)
+        known = np.array([pair.known for pair in structure.pairs], dtype=np.bool_)
+        known[given:] = True
         read[given:] = False
-        read &= elapsed_s > 0.0
+        read &= known & (elapsed_s > 0.0)
         elapsed_s = np.where(read, elapsed_s, 0.0)
         # A host that was away reports all its traffic at once. No path carries more than its
         # narrowest link does.
@@ -218,7 +220,7 @@ class PairMemory:
         self._window.update(amount, np.broadcast_to(per_channel_s, amount.shape))
         channel_read = np.where(SENDER_SIDE, read[:, :1], read[:, 1:])[:, None, :]
         self._last = np.where(channel_read, counters, self._last)
-        self._updated_s = np.where(read, now_s, self._updated_s)
+        self._updated_s = np.where(read | ~known, now_s, self._updated_s)
 
 
 def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> Structure:

@@ -408,7 +408,10 @@ def test_an_isolated_jobs_hosts_reach_each_other_only(sandbox: Sandbox) -> None:
     capture.expect({"D": [last]})
     for name in ("A", "B", "C", "R"):
         assert not [frame for frame in capture.new(name) if frame[24:28] in ("0800", "86dd")]
-    assert sandbox.ask("status")["settled"], "the controller's own connection goes on"
+    wait_until(
+        lambda: sandbox.ask("status", pairs=False)["settled"],
+        "the controller's own connection does not go on",
+    )
     why = sandbox.ask("explain", src="A", dst="C")["why"]
     assert "A belongs to job closed of alice alone (isolated)" in why[0], why
 

@@ -82,7 +82,7 @@ def test_adaptive_gives_each_of_the_papers_pairs_links_of_its_own() -> None:
     tree, fabric = made(table="adaptive")
     active = [(f"n{a}", f"n{b}") for a, b in CG] + [(f"n{b}", f"n{a}") for a, b in CG]
     sent = {pair: {fabric.paths(*pair)[0].key: 50e6} for pair in active}
-    step = tree.choose(5.0, fabric, active, sent)
+    step = tree.choose(5.0, fabric, dict.fromkeys(active, ()), sent)
     assert step is not None
     used: list[str] = []
     for pair in active:
@@ -101,17 +101,45 @@ def test_a_pair_gets_a_vlan_in_which_the_switches_know_both_its_ends(
         tree.priming, "ready", lambda nic, number, now_s: number == 2 or nic[0] == "n1"
     )
     active = [("n1", f"n{receiver}") for receiver in (5, 9, 13)]
-    tree.choose(5.0, fabric, active, {pair: {fabric.paths(*pair)[0].key: 50e6} for pair in active})
+    sent = {pair: {fabric.paths(*pair)[0].key: 50e6} for pair in active}
+    tree.choose(5.0, fabric, dict.fromkeys(active, ()), sent)
     allowed = {
         path.route.vlan for pair in active for path in fabric.paths(*pair) if tree.allows(path)
     }
     assert allowed == {tree.tag(2)}
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["switches known", "switches not known yet"])
+def test_a_controller_that_starts_anew_leaves_pairs_in_their_vlans(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """It knows of no traffic yet, and of no VLAN but those in the tables that it finds."""
+    for number in range(4):
+        tree, fabric = made(table="adaptive")
+        monkeypatch.setattr(tree.priming, "ready", lambda *_: known)
+        pairs = [("n1", "n9"), ("n2", "n10"), ("n9", "n1")]
+        found = {pair: (fabric.paths(*pair)[number].key,) * 64 for pair in pairs}
+        step = tree.choose(5.0, fabric, found, {})
+        assert step is not None and not step.moved
+        for pair in pairs:
+            allowed = [path.key for path in fabric.paths(*pair) if tree.allows(path)]
+            assert allowed == [found[pair][0]]
+
+
+def test_a_pair_whose_table_has_several_vlans_stays_in_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree, fabric = made(table="adaptive")
+    monkeypatch.setattr(tree.priming, "ready", lambda *_: False)
+    paths = fabric.paths("n1", "n9")
+    tree.choose(5.0, fabric, {("n1", "n9"): tuple(path.key for path in paths) * 16}, {})
+    assert all(map(tree.allows, paths))
+
+
 def test_spread_allows_all_and_cyclic_has_one() -> None:
     for table, paths in (("spread", 4), ("cyclic", 1)):
         tree, fabric = made(table=table)
-        assert tree.choose(5.0, fabric, [("n1", "n9")], {}) is None
+        assert tree.choose(5.0, fabric, {("n1", "n9"): ()}, {}) is None
         assert [tree.allows(path) for path in fabric.paths("n1", "n9")] == [True] * paths
 
 
@@ -122,7 +150,7 @@ def test_a_programs_table_counts_while_it_is_set(table: str) -> None:
 
     def vlans(now_s: float) -> set[int]:
         changed = Fabric(fabric.hosts, routing=tree.routing(fabric.hosts))
-        tree.choose(now_s, changed, [("n1", "n9")], {("n1", "n9"): {(1, 1, 0): 1e6}})
+        tree.choose(now_s, changed, {("n1", "n9"): ()}, {("n1", "n9"): {(1, 1, 0): 1e6}})
         return {path.route.vlan for path in changed.paths("n1", "n9") if tree.allows(path)}
 
     before = vlans(5.0)

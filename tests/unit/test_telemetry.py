@@ -189,6 +189,18 @@ def test_a_pair_that_sends_when_the_controller_starts_is_active_a_second_later(
     assert world.cluster.measured.rates[AB][ONE].tx_bps == 32e6
 
 
+def test_a_pair_that_was_taken_over_gets_no_rate_before_its_traffic_is_known(world: World) -> None:
+    table = default_slots([ONE, TWO], [1.0, 1.0], 64)
+    world.cluster.pair_slots[AB] = table
+    world.cluster.loop.adopt(world.now_s, AB, table, [ONE, TWO])
+    rates = []
+    for _ in range(6):
+        world.sent[AB_ONE] = world.sent.get(AB_ONE, 10**9) + 10**6
+        world.round()
+        rates.append(world.cluster.measured.rates[AB][ONE].rate_bps)
+    assert rates[:4] == [None] * 4 and all(rates[4:]), rates
+
+
 def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
     def pass_time(part: float) -> list[str]:
         for _ in range(9):
