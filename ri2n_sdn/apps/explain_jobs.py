@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.moves import move_of
 from ri2n_sdn.pipeline.explain import JobView, Pair
@@ -30,8 +31,8 @@ def packets_of(request: dict[str, Any]) -> Packets | None:
         return None
     if not isinstance(job, str):
         raise BadInput("job: must be the id of a job")
-    if dscp is not None and (type(dscp) is not int or not 0 <= dscp <= 63):
-        raise BadInput("dscp: must be 0 to 63")
+    if dscp is not None and (type(dscp) is not int or not 0 <= dscp <= MAX_DSCP):
+        raise BadInput(f"dscp: must be 0 to {MAX_DSCP}")
     return Packets(job, dscp)
 
 

@@ -17,8 +17,8 @@ BEGIN_S = 1_000_000_000
 """When the jobs begin whose end is read."""
 
 Asked = Sequence[tuple[str, str]]
-Reader = Callable[[Asked], list[int | bool]]
-"""Reads pairs of a kind and a text. The answer is the number, or True; False is a refusal."""
+Reader = Callable[[Asked], list[str]]
+"""Reads pairs of a kind and a text. The answer is a number, "yes", or "no", a refusal."""
 
 _SCRIPTS = REPOSITORY / "ovs-host-scripts"
 
@@ -41,6 +41,11 @@ read_one() {
     path) POLICY=paths PATHS=$2 && check_arguments && echo yes ;;
     rate) MIN_RATE=$2 && check_arguments && echo "$MIN_RATE_BPS_WANTED" ;;
     time) UNTIL=$2 && check_arguments && echo "$END_S" ;;
+    known)
+        ID=a HOSTS=A POLICY=shared USER_NAME=$2 USER_ID=1000
+        make_declaration 1 "$BEGIN" && json_value user "$DECLARATION" && [[ $VALUE == "$2" ]]
+        printf %s "$DECLARATION" | od -An -v -tx1 -w4096 | tr -d " "
+        ;;
     esac
 }
 while IFS= read -r -d '' kind && IFS= read -r -d '' text; do
@@ -89,7 +94,10 @@ int main(void)
 
 
 def scripts() -> Reader:
-    """How the scripts of a host read: job, user, uid, host, path, rate and time."""
+    """How the scripts of a host read: job, user, uid, host, path, rate and time.
+
+    `known` is a user of the host; the answer is the declaration of a job, in hexadecimal digits.
+    """
     return _reader("bash", "-c", _BASH, "readers", str(_SCRIPTS))
 
 
@@ -105,7 +113,7 @@ def plugin(folder: Path) -> Reader:
 
 
 def _reader(*argv: str) -> Reader:
-    def read(asked: Asked) -> list[int | bool]:
+    def read(asked: Asked) -> list[str]:
         done = subprocess.run(
             argv,
             input="".join(f"{kind}\0{text}\0" for kind, text in asked).encode(),
@@ -116,6 +124,6 @@ def _reader(*argv: str) -> Reader:
         assert done.returncode == 0 and not done.stderr, done
         lines = done.stdout.decode().splitlines()
         assert len(lines) == len(asked), done
-        return [line == "yes" if line in ("yes", "no") else int(line) for line in lines]
+        return lines
 
     return read

@@ -17,6 +17,7 @@ from ri2n_sdn.contract import choices, limits, names, units
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.check import check_job
+from ri2n_sdn.jobs.declaration import read_declaration
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.web.gui.words import rate_of_field, time_of_field
 from ri2n_sdn.web.rest import job_models
@@ -65,7 +66,7 @@ _TEXT = st.lists(st.sampled_from(_PIECES), min_size=1, max_size=5).map("".join)
 
 
 def python(kind: str, text: str) -> int | bool:
-    """How the controller reads a text: as a Reader answers."""
+    """How the controller reads a text: the number, or True; False is a refusal."""
     try:
         return _PYTHON[kind](text)
     except BadInput as error:
@@ -120,6 +121,11 @@ def spank(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return plugin(tmp_path_factory.mktemp("spank"))
 
 
+def _said(value: int | bool) -> str:
+    """A value as a Reader answers."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
 def _agree(asked: list[tuple[str, str]], spank: Reader) -> None:
     """Whether all readers read texts alike."""
     wanted = [python(kind, text) for kind, text in asked]
@@ -129,7 +135,7 @@ def _agree(asked: list[tuple[str, str]], spank: Reader) -> None:
         ]
         answers = reader([pair for pair, _ in of_it])
         for (pair, value), answer in zip(of_it, answers, strict=True):
-            assert answer == value, (pair, value, answer)
+            assert answer == _said(value), (pair, value)
     for (kind, text), value in zip(asked, wanted, strict=True):
         if kind in _REST:
             assert rest(kind, text) == value, (kind, text)
@@ -146,6 +152,13 @@ def test_vectors(spank: Reader) -> None:
         assert python(kind, text) == value, (kind, text)
     # To a script, an empty text says that an option is not given.
     _agree([pair for pair in asked if pair[1]], spank)
+
+
+@pytest.mark.parametrize("user", ["alice", "DOM\\alice", "a\\\\n$", "host-1$"])
+def test_a_user_of_a_host_is_the_same_for_the_controller(user: str) -> None:
+    (declared,) = scripts()([("known", user)])
+    job = read_declaration("A", bytes.fromhex(declared)).job
+    assert (job.user, job.uid, job.begin_s) == (user, 1000, BEGIN_S)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
