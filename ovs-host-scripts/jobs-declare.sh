@@ -2,7 +2,7 @@
 # Part of job-begin, job-ls and host-watch, which source it after jobs.sh: what a declaration says,
 # and what the controller answers.
 
-MAX_RATE_BPS_WANTED='' MIN_RATE_BPS_WANTED='' END_S=''
+MAX_RATE_BPS_WANTED='' MIN_RATE_BPS_WANTED='' END_S='' FOR_S=''
 declare -A ANSWER_STATE=() ANSWER_WHY=()
 
 # ---- checks: every mistake of the user is found before anything is changed
@@ -11,25 +11,25 @@ check_arguments() {
     local word dscp seen=' '
     [[ -n $JOB_USER ]] || die "no user given: --user NAME"
     [[ $JOB_USER =~ ^$USER_WORD$ ]] || die "--user ${JOB_USER@Q}: not the name of a user"
-    [[ -z $HOSTS ]] || check_list --hosts "$HOSTS" "$HOST_WORD" 1024
+    [[ -z $HOSTS ]] || check_list --hosts "$HOSTS" "$HOST_WORD" "$MAX_HOSTS"
     POLICY=${POLICY:-shared}
-    [[ $POLICY =~ ^(shared|paths|exclusive|isolated)$ ]] ||
+    [[ $POLICY =~ ^$POLICY_WORD$ ]] ||
         die "--policy ${POLICY@Q}: must be shared, paths, exclusive or isolated"
-    [[ -z $PATHS ]] || check_list --paths "$PATHS" "$PATH_NAME" 64
-    ((${#TABLES[@]} <= 15)) || die "--table: there are more than 15"
+    [[ -z $PATHS ]] || check_paths --paths "$PATHS"
+    ((${#TABLES[@]} < MAX_TABLES)) || die "--table: there are more than $((MAX_TABLES - 1))"
     for word in ${TABLES[@]+"${TABLES[@]}"}; do
         [[ $word =~ ^([0-9]{1,2})=(.+)$ ]] || die "--table ${word@Q}: must be DSCP=NAME,..."
         dscp=$((10#${BASH_REMATCH[1]}))
-        ((dscp <= 63)) || die "--table ${word@Q}: a DSCP is a number from 0 to 63"
+        ((dscp <= MAX_DSCP)) || die "--table ${word@Q}: a DSCP is a number from 0 to $MAX_DSCP"
         [[ $seen != *" $dscp "* ]] || die "--table ${word@Q}: DSCP $dscp is there twice"
         seen+="$dscp "
-        check_list --table "${BASH_REMATCH[2]}" "$PATH_NAME" 64
+        check_paths --table "${BASH_REMATCH[2]}"
     done
     [[ $POLICY != paths || -n $PATHS || ${#TABLES[@]} -gt 0 ]] ||
         die "--policy paths: --paths or --table must name at least one path"
     [[ $POLICY != shared || -z $PATHS && ${#TABLES[@]} -eq 0 ]] ||
         die "--paths: policy shared has no paths of its own (choose --policy paths)"
-    ((${#SERVICES[@]} <= 64)) || die "--service: there are more than 64"
+    ((${#SERVICES[@]} <= MAX_SERVICES)) || die "--service: there are more than $MAX_SERVICES"
     for word in ${SERVICES[@]+"${SERVICES[@]}"}; do check_service "$word"; done
     [[ $POLICY == isolated || ${#SERVICES[@]} -eq 0 ]] ||
         die "--service: policy $POLICY has none (only isolated has)"
@@ -44,22 +44,30 @@ check_arguments() {
 
 check_times() {
     local begin_s
-    [[ -z $BEGIN || $BEGIN =~ ^(0|[1-9][0-9]{0,11})(\.[0-9]{1,9})?$ ]] ||
+    [[ -z $BEGIN ]] ||
+        [[ $BEGIN =~ ^(0|[1-9][0-9]{0,11})(\.[0-9]{1,9})?$ && ${BEGIN%.*} -le $MAX_TIME_S ]] ||
         die "--begin ${BEGIN@Q}: must be seconds since 1970"
     [[ -n $UNTIL ]] || return 0
-    [[ $UNTIL =~ ^(\+?)([0-9]{1,11})(\.[0-9]{1,9})?$ ]] ||
-        die "--until ${UNTIL@Q}: must be seconds since 1970, or +SECONDS from the start"
-    END_S=$((10#${BASH_REMATCH[2]}))${BASH_REMATCH[3]}
+    read_time
     begin_s=${BEGIN:-$EPOCHSECONDS}
-    [[ $UNTIL != +* ]] || end_after "$begin_s"
+    [[ -z $FOR_S ]] || end_after "$begin_s"
     ((${END_S%.*} > ${begin_s%.*})) || die "--until $UNTIL: is not after the job's start"
+    ((${END_S%.*} <= MAX_TIME_S)) || die "--until $UNTIL: is after the year 9999"
 }
 
-# Count --until +SECONDS from the start, so that the same call means the same when it is repeated.
-end_after() { # end_after BEGIN_S
-    END_S=${UNTIL%.*}
-    END_S=$((${1%.*} + 10#${END_S#+}))
+# Set END_S, or FOR_S where --until counts from the start.
+read_time() {
+    if [[ $UNTIL =~ ^([0-9]{1,15})(\.[0-9]{1,9})?$ ]]; then
+        END_S=$((10#${BASH_REMATCH[1]}))${BASH_REMATCH[2]}
+    elif [[ $UNTIL =~ ^$DURATION_WORD$ || $UNTIL =~ ^\+([0-9]{1,12})(\.[0-9]{1,9})$ ]]; then
+        FOR_S=$((10#${BASH_REMATCH[1]} * ${DURATION_SECONDS[${BASH_REMATCH[2]:-s}]-1}))
+    else
+        die "--until ${UNTIL@Q}: must be seconds since 1970, or from the start, as +90 or +2h"
+    fi
 }
+
+# Count FOR_S from the start, so that the same call means the same when it is repeated.
+end_after() { END_S=$((${1%.*} + FOR_S)); } # end_after BEGIN_S
 
 check_list() { # check_list OPTION WORDS PATTERN MOST: words with commas between them, each once
     local word seen=, count=0
@@ -72,6 +80,18 @@ check_list() { # check_list OPTION WORDS PATTERN MOST: words with commas between
         count=$((count + 1))
     done
     ((count <= $4)) || die "$1: there are more than $4 names"
+}
+
+# Names of paths: what begins with vlan: has a VLAN, and no VLAN is above MAX_VLAN.
+check_paths() { # check_paths OPTION WORDS
+    local word
+    check_list "$1" "$2" "$PATH_NAME" "$MAX_NAMES"
+    local IFS=,
+    for word in $2; do
+        [[ $word != vlan:* || $word =~ ^vlan:[0-9]{1,4}$ ]] || die "$1 ${word@Q}: not a name"
+        [[ ! $word =~ (^vlan:|/)([0-9]+)$ ]] || ((10#${BASH_REMATCH[2]} <= MAX_VLAN)) ||
+            die "$1 ${word@Q}: a VLAN is at most $MAX_VLAN"
+    done
 }
 
 check_service() {
@@ -88,17 +108,18 @@ is_ipv6() { ip -6 route show to exact "${1#[}/128" >/dev/null 2>&1; }
 
 # read_rate OPTION TEXT: set RATE_BPS.
 read_rate() {
-    local factor=1
-    [[ $2 =~ ^([0-9]{1,16})([kMG]?)$ ]] || die "$1 ${2@Q}: must be digits with k, M or G (bit/s)"
-    case ${BASH_REMATCH[2]} in
-    k) factor=1000 ;;
-    M) factor=1000000 ;;
-    G) factor=1000000000 ;;
-    esac
+    local part factor scale
+    [[ $2 =~ ^$RATE_WORD$ ]] ||
+        die "$1 ${2@Q}: must be a number with k, M or G (bit/s), as 400M or 2.5G"
+    part=${BASH_REMATCH[3]} factor=1
+    [[ -z ${BASH_REMATCH[4]} ]] || factor=${RATE_FACTORS[${BASH_REMATCH[4]}]}
+    scale=$((10 ** ${#part}))
     RATE_BPS=$((10#${BASH_REMATCH[1]}))
-    ((RATE_BPS > 0 && RATE_BPS <= MAX_RATE_BPS / factor)) ||
-        die "$1 $2: must be from 1 to $MAX_RATE_BPS bit/s"
-    RATE_BPS=$((RATE_BPS * factor))
+    part=$((10#${part:-0} * factor))
+    ((part % scale == 0)) || die "$1 $2: is no whole number of bit/s"
+    # The first test keeps the product within 64 bits.
+    ((RATE_BPS <= MAX_RATE_BPS / factor && (RATE_BPS = RATE_BPS * factor + part / scale) > 0 &&
+        RATE_BPS <= MAX_RATE_BPS)) || die "$1 $2: must be from 1 to $MAX_RATE_BPS bit/s"
 }
 
 # Set USER_ID, and USER_NAME to the user's name. A number needs no name: a process may have any uid.
@@ -108,7 +129,7 @@ find_user() {
     if [[ $line =~ ^([^:]+):[^:]*:([0-9]+): ]]; then
         USER_NAME=${BASH_REMATCH[1]} USER_ID=${BASH_REMATCH[2]}
         [[ $USER_NAME =~ ^$USER_WORD$ ]] || USER_NAME=$USER_ID
-    elif [[ $JOB_USER =~ ^(0|[1-9][0-9]{0,9})$ && $JOB_USER -le 4294967294 ]]; then
+    elif [[ $JOB_USER =~ ^(0|[1-9][0-9]{0,9})$ && $JOB_USER -le $MAX_UID ]]; then
         USER_NAME=$JOB_USER USER_ID=$JOB_USER
     else
         die "--user $JOB_USER: there is no such user on this host"
@@ -144,9 +165,9 @@ own_name() {
 
 # make_declaration CLASS BEGIN_S: set DECLARATION to what the controller is told.
 make_declaration() {
-    local word tables='' source=host
+    local word tables='' source=host user=${USER_NAME//\\/\\\\}
     [[ $ORDER == no ]] || source=order
-    DECLARATION="{\"v\":1,\"id\":\"$ID\",\"class\":$1,\"user\":\"$USER_NAME\",\"uid\":$USER_ID"
+    DECLARATION="{\"v\":1,\"id\":\"$ID\",\"class\":$1,\"user\":\"$user\",\"uid\":$USER_ID"
     json_list "$HOSTS" && DECLARATION+=",\"hosts\":$LIST,\"policy\":\"$POLICY\""
     if [[ -n $PATHS ]]; then json_list "$PATHS" && DECLARATION+=",\"paths\":$LIST"; fi
     for word in ${TABLES[@]+"${TABLES[@]}"}; do

@@ -10,19 +10,16 @@
 #   gone/job.ID   a job-end has not finished with this job; where none runs, it was killed
 #   ask/...       what a script that waits asks for (jobs-queue.sh)
 
-readonly JOB_LOCK_WAIT_S=60 MAX_CLASS=63 MAX_NOTE_BYTES=16384 MAX_RATE_BPS=1000000000000000
+# shellcheck source=ovs-host-scripts/limits.sh
+source "$HERE/limits.sh"
+
+readonly JOB_LOCK_WAIT_S=60 MAX_NOTE_BYTES=16384
 # shellcheck disable=SC2034 # the scripts that read this file use them
 readonly JOB_COOKIE=0x524a FAILED_COOKIE=0x524b DECLARATIONS=248 ANSWERS=247
 # The frame that makes the controller look: to 03:00:00:52:49:4a, EtherType 0x88b5, "JOBS"; the
 # source says nothing.
 # shellcheck disable=SC2034 # jobs-apply.sh and jobs-watch.sh send it
 readonly NUDGE=03000052494a02524a00000088b54a4f4253
-
-readonly JOB_ID_WORD='[A-Za-z0-9][A-Za-z0-9._:-]{0,63}'
-readonly HOST_WORD='[A-Za-z0-9][A-Za-z0-9_.-]{0,62}'
-readonly USER_WORD='[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}\$?'
-readonly PATH_WORD='[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}'
-readonly PATH_NAME="(vlan:[0-9]{1,4}|$PATH_WORD(/[0-9]{1,4}|:$PATH_WORD)?)"
 
 # What the options of job-begin, job-end and job-ls say.
 ID='' JOB_USER='' HOSTS='' POLICY='' PATHS='' TABLES=() SERVICES=() MIN_RATE='' MAX_RATE=''
@@ -218,13 +215,13 @@ free_class() {
 # ---- what a declaration says
 
 # json_value KEY TEXT: set VALUE to the value of a key of a declaration that this file wrote; empty
-# when it has no such key. No value has a quote or a backslash in it.
+# when it has no such key. No value has a quote in it, and only a user's name has a backslash.
 json_value() {
     local word='\"[^\"]*\"' table='\{[^}]*\}'
     VALUE=''
     if [[ $2 =~ \"$1\":(\"([^\"]*)\"|[0-9.]+|\[$word(,$word)*\]|\[$table(,$table)*\]) ]]; then
         VALUE=${BASH_REMATCH[1]}
-        if [[ $VALUE == \"* ]]; then VALUE=${BASH_REMATCH[2]}; fi
+        if [[ $VALUE == \"* ]]; then VALUE=${BASH_REMATCH[2]//\\\\/\\}; fi
     fi
 }
 

@@ -35,7 +35,10 @@ SPANK_PLUGIN(ri2n, 1)
 #define MAX_OPTION_BYTES 1024
 #define MAX_WORD_BYTES 256
 #define MAX_REASON_BYTES 400
+/* These are also in limits.sh, which need not be where this is compiled. */
 #define MAX_RATE_BPS 1000000000000000ULL /* 1,000 Tbit/s */
+#define MAX_VLAN 4094
+#define MAX_DSCP 63
 #define DEFAULT_STATE_DIR "/run/ri2n/slurm"
 #define EXAMPLE "policy=exclusive,min-rate=400M"
 
@@ -71,6 +74,11 @@ static int refuse(const char *format, ...)
     return ESPANK_BAD_ARG;
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 /* The number that a text of digits alone says; false for anything else, and above `most`. */
 static bool read_number(const char *text, unsigned long long most, unsigned long long *number)
 {
@@ -78,36 +86,42 @@ static bool read_number(const char *text, unsigned long long most, unsigned long
         return false;
     *number = 0;
     for (const char *c = text; *c; c++) {
-        if (!isdigit((unsigned char)*c))
+        if (!is_digit(*c))
             return false;
         *number = *number * 10 + (unsigned)(*c - '0');
     }
     return *number <= most;
 }
 
-/* Digits with k, M or G, in bit/s. */
+/* A rate in bit/s: digits with k, M or G, such as 400M or 2.5G. It is a whole number. */
 static bool read_rate(const char *text, unsigned long long *rate_bps)
 {
-    char digits[16];
-    unsigned long long factor = 1, number;
-    size_t length = strlen(text);
+    unsigned long long factor = 1, whole = 0, part = 0, scale = 1;
+    const char *c = text;
 
-    if (!length || length > sizeof(digits))
+    for (; is_digit(*c) && c - text < 16; c++)
+        whole = whole * 10 + (unsigned)(*c - '0');
+    if (c == text)
         return false;
-    switch (text[length - 1]) {
+    if (*c == '.') {
+        for (c++; is_digit(*c) && scale < 1000000000ULL; c++, scale *= 10)
+            part = part * 10 + (unsigned)(*c - '0');
+        if (scale == 1)
+            return false;
+    }
+    switch (*c) {
     case 'k': factor = 1000ULL; break;
     case 'M': factor = 1000000ULL; break;
     case 'G': factor = 1000000000ULL; break;
     }
     if (factor > 1)
-        length--;
-    if (length >= sizeof(digits))
+        c++;
+    if ((*c && strcmp(c, "bit/s")) || whole > MAX_RATE_BPS / factor || part * factor % scale)
         return false;
-    memcpy(digits, text, length);
-    digits[length] = 0;
-    if (!read_number(digits, MAX_RATE_BPS / factor, &number) || !number)
+    whole = whole * factor + part * factor / scale;
+    if (!whole || whole > MAX_RATE_BPS)
         return false;
-    *rate_bps = number * factor;
+    *rate_bps = whole;
     return true;
 }
 
@@ -116,8 +130,8 @@ static size_t word_length(const char *text)
 {
     size_t length = 0;
 
-    while (isalnum((unsigned char)text[length]) || (length && text[length] &&
-                                                    strchr("_.@-", text[length])))
+    while (isascii(text[length]) &&
+           (isalnum(text[length]) || (length && text[length] && strchr("_.@-", text[length]))))
         length++;
     return length <= 63 ? length : 0;
 }
@@ -133,7 +147,7 @@ static bool is_path(const char *name)
     if (!name[length])
         return true;
     if (name[length] == '/' || !strncmp(name, "vlan:", 5))
-        return read_number(name + length + 1, 4094, &vlan);
+        return strlen(name + length + 1) <= 4 && read_number(name + length + 1, MAX_VLAN, &vlan);
     more = name[length] == ':' ? word_length(name + length + 1) : 0;
     return more && !name[length + 1 + more];
 }
@@ -165,7 +179,7 @@ static int check_table(const char *value, struct wish *wish)
 
     if (equals && (size_t)(equals - value) < sizeof(dscp))
         memcpy(dscp, value, (size_t)(equals - value));
-    if (!read_number(dscp, 63, &number))
+    if (!read_number(dscp, MAX_DSCP, &number))
         return refuse("table=%s: must be DSCP=PATH+PATH, with a DSCP from 0 to 63", value);
     if (wish->tables & (1ULL << number))
         return refuse("table=%s: DSCP %llu is there twice", value, number);
@@ -238,8 +252,8 @@ static int check_word(char *key, char *value, struct wish *wish)
             return refuse("%s is given twice", key);
         return read_rate(value, rate)
                    ? ESPANK_SUCCESS
-                   : refuse("%s=%s: must be digits with k, M or G, in bit/s, such as 400M", key,
-                            value);
+                   : refuse("%s=%s: must be a number with k, M or G, in bit/s, such as 400M or "
+                            "2.5G", key, value);
     }
     return refuse("unknown %s; choose from policy, paths, table, service, min-rate, max-rate", key);
 }

@@ -338,11 +338,34 @@ fn with_unit(text: &str, units: &[(char, u64)]) -> Option<f64> {
 }
 
 fn rate_bps(text: &str) -> Result<u64, String> {
-    let units = [('K', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
-    match with_unit(text, &units) {
-        Some(rate) if (1e5..=1e12).contains(&rate) => Ok(rate as u64),
-        _ => Err("not a rate in bit/s from 100K to 1000G, as in 2.5G or 100M".into()),
+    exact_rate(text)
+        .filter(|rate_bps| (100_000..=1_000_000_000_000).contains(rate_bps))
+        .ok_or_else(|| "not a rate in bit/s from 100K to 1000G, as in 2.5G or 100M".into())
+}
+
+/// A rate as the controller reads it (tests/limits.json), without rounding; the letter may be of
+/// either case.
+fn exact_rate(text: &str) -> Option<u64> {
+    let text = text.strip_suffix("bit/s").unwrap_or(text);
+    let (number, factor) = match text.bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 1_000),
+        b'M' => (&text[..text.len() - 1], 1_000_000),
+        b'G' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str, most| {
+        (1..=most).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_digit())
+    };
+    if !digits(whole, 16) || !digits(part, 9) {
+        return None;
     }
+    let scale = 10_u64.pow(part.len() as u32);
+    let part = part.parse::<u64>().ok()? * factor;
+    if part % scale != 0 {
+        return None;
+    }
+    whole.parse::<u64>().ok()?.checked_mul(factor)?.checked_add(part / scale)
 }
 
 fn memory(text: &str) -> Result<u64, String> {

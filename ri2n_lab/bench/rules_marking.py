@@ -16,6 +16,7 @@ SCRIPTS = ("common.sh", "jobs.sh", "jobs-apply.sh")
 # Arguments: scripts, then --, the device, its MAC, the table, and CLASS:UID of each job.
 PROGRAM = """
 set -euo pipefail
+HERE=${1%/*}
 while [[ $1 != -- ]]; do source "$1"; shift; done
 BRIDGE=$2 LINK_MAC=$3 JOB_TABLE=$4
 shift 4

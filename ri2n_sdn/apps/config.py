@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.switches import SwitchName, SwitchSpec, VlanSpec, switch_graph
 from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
@@ -34,7 +35,7 @@ _Striping = Annotated[
 class _Class(StrictModel):
     proto: Literal["tcp", "udp", "icmp"] | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    dscp: Annotated[int, Field(ge=0, le=63)] | None = None
+    dscp: Annotated[int, Field(ge=0, le=MAX_DSCP)] | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> _Class:

@@ -11,6 +11,7 @@ from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, one_of
+from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.said import Line, exit_code
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.pipeline.dphash import PROTOCOLS
@@ -66,7 +67,7 @@ def explain(
         str | None, typer.Option(metavar="ID", help="For packets of this job; see `ri2n job ls`.")
     ] = None,
     dscp: Annotated[
-        int | None, typer.Option(min=0, max=63, help="With --job: the packets' DSCP.")
+        int | None, typer.Option(min=0, max=MAX_DSCP, help="With --job: the packets' DSCP.")
     ] = None,
     socket: SocketOption = None,
     lab: LabOption = None,

@@ -16,6 +16,7 @@ from ri2n_sdn.cli.common import JsonOption, console, note, print_json
 from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
 from ri2n_sdn.cli.vlan_live import check, record, release, use
+from ri2n_sdn.contract.limits import MAX_VLAN
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.shipped import find_topology_file
@@ -53,7 +54,7 @@ def plan(
     ],
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, max=4094, help="VLAN IDs that the switches can take."),
+        typer.Option("--limit", min=1, max=MAX_VLAN, help="VLAN IDs that the switches can take."),
     ] = None,
     mac_table: Annotated[
         int | None,

@@ -16,6 +16,7 @@ __all__ = [
     "HOST_NAME",
     "JOB_ID",
     "PATH_NAME",
+    "PATH_WORD",
     "TOKEN_NAME",
     "USER_NAME",
     "host_name",
@@ -31,8 +32,8 @@ JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}"
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,63}\$?"
 TOKEN_NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
-_WORD = r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}"
-PATH_NAME = rf"(vlan:([0-9]{{1,4}})|{_WORD}(/([0-9]{{1,4}})|:{_WORD})?)"
+PATH_WORD = r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}"
+PATH_NAME = rf"(vlan:([0-9]{{1,4}})|{PATH_WORD}(/([0-9]{{1,4}})|:{PATH_WORD})?)"
 """The second and the fourth group are the VLAN. What begins with `vlan:` has one."""
 
 

@@ -11,6 +11,10 @@ from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 
 __all__ = [
+    "DURATION",
+    "FACTORS",
+    "RATE",
+    "SECONDS",
     "counted",
     "duration_text",
     "exact_rate",
@@ -26,14 +30,18 @@ __all__ = [
     "time_text",
 ]
 
+RATE = r"([0-9]{1,16})(\.([0-9]{1,9}))?([kMG]?)(bit/s)?"
+"""A rate; its groups are whole digits, digits behind the point (the third), and the letter."""
+
+DURATION = r"\+?([0-9]{1,12})(s|m|min|h|d)?"
+"""A duration. This pattern and that of rates are read by Python and bash alike."""
+
 FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 """What the letter of a rate stands for."""
 
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 """What the letters of a duration stand for."""
 
-_RATE = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,9}))?([kMG]?)(?:bit/s)?")
-_DURATION = re.compile(r"\+?([0-9]{1,12})(s|m|min|h|d)?")
 _DATE = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})?"
@@ -47,11 +55,10 @@ def parse_rate(text: str, where: str = "--min-rate") -> int:
 
     Raises BadInput, which begins with `where`.
     """
-    found = _RATE.fullmatch(text)
+    found = re.fullmatch(RATE, text)
     if not found:
-        raise refusal("rate_form", where, value=shown(text))
-    whole, part, unit = found.groups()
-    part = part or ""
+        raise BadInput(f"{where}: {shown(text)} must be a number with k, M or G (bit/s), as 400M")
+    whole, part, unit = found[1], found[3] or "", found[4]
     rate_bps, rest = divmod(int(whole + part) * FACTORS[unit], int("1" + "0" * len(part)))
     if rest:
         raise refusal("rate_not_whole", where, value=shown(text))
@@ -111,7 +118,7 @@ def parse_duration(text: str, where: str = "--for") -> float:
 
     Raises BadInput, which begins with `where`.
     """
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(DURATION, text)
     if not found or int(found[1]) == 0:
         raise refusal("duration_form", where, value=shown(text))
     return float(int(found[1]) * SECONDS[found[2] or "s"])
@@ -130,7 +137,7 @@ def parse_time(text: str, now_s: float, where: str = "--begin") -> float:
         return now_s
     if text.isascii() and text.isdigit() and len(text) <= 15:
         result = float(text)
-    elif text.startswith("+") or _DURATION.fullmatch(text):
+    elif text.startswith("+") or re.fullmatch(DURATION, text):
         result = now_s + parse_duration(text, where)
     else:
         result = _date(text, where)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, field_validator
 
+from ri2n_sdn.contract.limits import MAX_VLAN
 from ri2n_sdn.fabric.yamlfile import StrictModel
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 
 FIRST_VLAN = 101
 
-VlanId = Annotated[int, Field(ge=1, le=4094)]
+VlanId = Annotated[int, Field(ge=1, le=MAX_VLAN)]
 
 SwitchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 
@@ -75,7 +76,7 @@ class VlanSpec(StrictModel):
 
     first: VlanId = FIRST_VLAN
     ids: Annotated[tuple[VlanId, ...], Field(strict=False)] | None = None
-    limit: Annotated[int, Field(ge=1, le=4094)] = 256
+    limit: Annotated[int, Field(ge=1, le=MAX_VLAN)] = 256
     table: Literal["cyclic", "spread", "adaptive", "profile"] = "adaptive"
     per_pair: Annotated[int, Field(ge=1, le=64)] = 4
     profile: str | None = None
@@ -96,9 +97,9 @@ class VlanSpec(StrictModel):
             if len(self.ids) < count:
                 raise ValueError(f"vlans.ids: {len(self.ids)} VLAN IDs for {count} trees")
             return self.ids[:count]
-        if self.first + count - 1 > 4094:
+        if self.first + count - 1 > MAX_VLAN:
             raise ValueError(
-                f"vlans.first: {count} VLAN IDs counted from {self.first} would exceed 4094"
+                f"vlans.first: {count} VLAN IDs counted from {self.first} would exceed {MAX_VLAN}"
             )
         return tuple(range(self.first, self.first + count))
 

@@ -77,7 +77,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = folder / "host.conf"
-        for script in ("host-nic", "common.sh", "addresses.sh", "jobs.sh"):
+        for script in ("host-nic", "common.sh", "addresses.sh", "limits.sh", "jobs.sh"):
             shutil.copy(SCRIPTS / script, folder)
         for name, text in FAKES.items():
             fake_program(folder / "programs", name, text)

@@ -48,7 +48,14 @@ class Watched:
         self.folder = folder
         self.config = folder / "host.conf"
         self.state = folder / "state" / "br-x"
-        names = ("common.sh", "addresses.sh", "jobs.sh", "jobs-declare.sh", "jobs-watch.sh")
+        names = (
+            "common.sh",
+            "addresses.sh",
+            "limits.sh",
+            "jobs.sh",
+            "jobs-declare.sh",
+            "jobs-watch.sh",
+        )
         for name in ("host-watch", *names):
             shutil.copy(SCRIPTS / name, folder)
         for name, text in FAKES.items():

@@ -98,7 +98,7 @@ def test_whatever_job_begin_says_is_a_note_that_the_controller_reads(
 ) -> None:
     (tmp_path / "said").write_text(said)
     script = (
-        "source common.sh; source jobs.sh; source jobs-declare.sh; source jobs-watch.sh; "
+        "HERE=.; source common.sh; source jobs.sh; source jobs-declare.sh; source jobs-watch.sh; "
         'note_failed o:1 "$(cat "$1")"; printf %s "${ORDER_FAILED[o:1]}"'
     )
     argv = ("bash", "-euc", f"cd {SCRIPTS}; {script}", "bash", str(tmp_path / "said"))

@@ -38,6 +38,27 @@ fn nics_have_rates_where_they_are_given() {
     );
 }
 
+/// The file follows from the controller's code, whose tests read the same rates.
+#[test]
+fn rates_are_what_the_controller_takes_them_for() {
+    let file: serde_json::Value =
+        serde_json::from_str(include_str!("../../tests/limits.json")).unwrap();
+    let rates = file["rates"].as_object().unwrap();
+    let mut read = 0;
+    for (text, wanted) in rates {
+        match wanted.as_u64().filter(|rate_bps| (100_000..=1_000_000_000_000).contains(rate_bps)) {
+            Some(rate_bps) => {
+                assert_eq!(super::rate_bps(text), Ok(rate_bps), "{text:?}");
+                read += 1;
+            }
+            // The helper takes a letter of the other case, too.
+            None if text.contains(['K', 'm', 'g']) => {}
+            None => assert!(super::rate_bps(text).is_err(), "{text:?}"),
+        }
+    }
+    assert!(read > 5 && read < rates.len(), "{read} of {}", rates.len());
+}
+
 #[test]
 fn everything_can_be_set() {
     let options = parse(

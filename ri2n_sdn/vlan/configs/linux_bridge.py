@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from itertools import pairwise
 
+from ri2n_sdn.contract.limits import MAX_VLAN
 from ri2n_sdn.vlan.configs.common import Names, Vendor, ranges, safe, seconds
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
@@ -14,7 +15,6 @@ __all__ = ["DEVICE", "LINUX_BRIDGE"]
 
 DEVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}")
 AGEING_S = (0, 86_400)
-LAST_VLAN = 4094
 
 HEADER = """\
 #!/bin/bash
@@ -64,7 +64,7 @@ def _port(port: SwitchPort, device: str, bridge: str) -> Iterator[str]:
 
 def _others(ids: tuple[int, ...]) -> Iterator[str]:
     """All VLANs but `ids` (rising), as ranges."""
-    for below, above in pairwise((0, *ids, LAST_VLAN + 1)):
+    for below, above in pairwise((0, *ids, MAX_VLAN + 1)):
         if above - below > 1:
             yield str(below + 1) if above - below == 2 else f"{below + 1}-{above - 1}"
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
+from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.models import Explanation, Pair, Path, Weights
@@ -122,7 +123,7 @@ def router(access: Access) -> APIRouter:
         src_ip: Annotated[str | None, Query(pattern=_ADDRESS)] = None,
         dst_ip: Annotated[str | None, Query(pattern=_ADDRESS)] = None,
         job: Annotated[str | None, Query(max_length=130, description="of packets of it")] = None,
-        dscp: Annotated[int | None, Query(ge=0, le=63)] = None,
+        dscp: Annotated[int | None, Query(ge=0, le=MAX_DSCP)] = None,
         who: Who = viewer,
     ) -> Any:
         """Why a pair, or one flow of it, takes which path: what `ri2n explain` prints.
