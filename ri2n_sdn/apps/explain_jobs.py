@@ -8,7 +8,6 @@ from typing import Any
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.errors import BadInput
 from ri2n_sdn.jobs.moves import move_of
 from ri2n_sdn.pipeline.explain import JobView, Pair
 from ri2n_sdn.pipeline.job_plan import tables_of
@@ -31,9 +30,9 @@ def packets_of(request: dict[str, Any]) -> Packets | None:
     if job is None and dscp is None:
         return None
     if not isinstance(job, str):
-        raise BadInput("job: must be the id of a job")
+        raise refusal("not_job_id", "job")
     if dscp is not None and (type(dscp) is not int or not 0 <= dscp <= MAX_DSCP):
-        raise BadInput(f"dscp: must be 0 to {MAX_DSCP}")
+        raise refusal("out_of_range", "dscp", low=0, high=MAX_DSCP)
     return Packets(job, dscp)
 
 

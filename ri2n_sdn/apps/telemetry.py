@@ -404,10 +404,7 @@ class TelemetryApp(OSKenApp):
                     and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
                 )
                 counted.append(
-                    PathCounters(
-                        *(path.key, alive, path.links),
-                        *(sent.bytes, sent.packets, received.bytes, received.packets),
-                    )
+                    PathCounters(path.key, alive, path.links, sent.count, received.count)
                 )
             slots, pair = slots_in_force(cluster, sender, receiver), (sender, receiver)
             yield PairCounters(*pair, tuple(counted), slots, slot_bytes.get(pair), known)

@@ -57,7 +57,7 @@ def parse_rate(text: str, where: str = "--min-rate") -> int:
     """
     found = re.fullmatch(RATE, text)
     if not found:
-        raise BadInput(f"{where}: {shown(text)} must be a number with k, M or G (bit/s), as 400M")
+        raise refusal("rate_form", where, value=shown(text))
     whole, part, unit = found[1], found[3] or "", found[4]
     rate_bps, rest = divmod(int(whole + part) * FACTORS[unit], int("1" + "0" * len(part)))
     if rest:

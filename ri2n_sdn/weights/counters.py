@@ -35,8 +35,7 @@ class RowCounts:
     so it counts from 0. `known` is whether the last reading could show traffic.
     """
 
-    packets: int = 0
-    bytes: int = 0
+    count: Count = ZERO
     known: bool = False
     _since_s: float = field(default=math.inf, repr=False)
     _level: Count | None = field(default=None, repr=False)
@@ -44,10 +43,14 @@ class RowCounts:
     def take(self, now_s: float, read: Count) -> None:
         """Take in a reading of the row's cumulative counters."""
         self._since_s = min(self._since_s, now_s)
-        self.known = self._level is not None
-        if self._level is not None:
-            before = (
-                self._level if packets >= self._level[0] and octets >= self._level[1] else (0, 0)
+        level = self._level
+        self.known = level is not None
+        if level is not None:
+            if read.packets < level.packets or read.bytes < level.bytes:
+                level = ZERO
+            self.count = Count(
+                self.count.packets + read.packets - level.packets,
+                self.count.bytes + read.bytes - level.bytes,
             )
         if now_s - self._since_s >= _STALE_S:
             self._level = read

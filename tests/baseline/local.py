@@ -85,9 +85,9 @@ def _of_the_web() -> Iterator[str]:
         for who in (VIEWER, BOB, ALICE, ADMIN):
             for name in names:
                 arguments = TRIED.get(name, {})
-                title = _title(f"web, {speaker['user']} as {speaker['role']}", name, arguments)
-                answer = _of_web(api, speaker, name, arguments)
-                if speaker is not VIEWER and name in READING and answer["ok"]:
+                title = _title(f"web, {who['user']} as {who['role']}", name, arguments)
+                answer = _of_web(api, who, name, arguments)
+                if who is not VIEWER and name in READING and answer["ok"]:
                     answer = {"ok": True, "and": sorted(answer)}  # as the viewer got it
                 yield _exchange(title, answer)
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from ri2n_sdn.apps.watch import State, difference
 from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.contract.events import EVENTS, Event
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
+from ri2n_sdn.contract.state import State, difference
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui.banner import banner
 from ri2n_sdn.web.gui.event_views import event_rows, events_found, problem_rows

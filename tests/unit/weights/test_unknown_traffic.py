@@ -29,16 +29,9 @@ class Rows(Feed):
         paths, known = [], False
         for path in pair.paths:
             row = self.rows.setdefault((pair.key, path.path), RowCounts())
-            row.take(self.now_s, path.sent_packets, path.sent_bytes)
+            row.take(self.now_s, path.sent)
             known |= row.known
-            counts = row.bytes, row.packets
-            paths.append(
-                replace(
-                    path,
-                    **dict(zip(("sent_bytes", "sent_packets"), counts, strict=True)),
-                    **dict(zip(("received_bytes", "received_packets"), counts, strict=True)),
-                )
-            )
+            paths.append(replace(path, sent=row.count, received=row.count))
         return replace(pair, paths=tuple(paths), known=(known, known))
 
 
