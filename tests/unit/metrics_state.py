@@ -132,7 +132,7 @@ def _member(number: int, nics: int, connected: bool) -> Member:
 def _hear_helper(cluster: Cluster, name: str, report: int) -> None:
     """The helper's report of this number; in each one its links have counted the same as before."""
     cluster.members[name].taps = {PLAIN_PORT: True, WIRE_PORT: True}
-    counts = tuple(report * count for count in (500, 400, 3, 2))
+    counts = 500 * report, 400 * report, 3 * report, 2 * report
     entries = tuple(
         ReportEntry("m", link, True, link < 2, False, *counts, 0, 0, 0, 0) for link in range(3)
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ri2n_sdn.weights.counters import PairCounters, RowCounts
+from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
 from ri2n_sdn.weights.strategies import STRATEGIES
 from tests.unit.weights.test_loop import Feed
@@ -32,13 +32,7 @@ class Rows(Feed):
             row.take(self.now_s, path.sent_packets, path.sent_bytes)
             known |= row.known
             counts = row.bytes, row.packets
-            paths.append(
-                replace(
-                    path,
-                    **dict(zip(("sent_bytes", "sent_packets"), counts, strict=True)),
-                    **dict(zip(("received_bytes", "received_packets"), counts, strict=True)),
-                )
-            )
+            paths.append(PathCounters(path.path, path.alive, path.links, *counts, *counts))
         return replace(pair, paths=tuple(paths), known=(known, known))
 
 
