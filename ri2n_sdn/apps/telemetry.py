@@ -7,6 +7,7 @@ the NICs. The strategy decides on the slot tables.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -46,7 +47,7 @@ _Row = tuple[str, str, PathKey]
 
 @dataclass
 class _Poll:
-    """The requests of one round to one host."""
+    """The requests of one round to one host, and whether the counters of its rows were read."""
 
     member: Member
     channel: Channel
@@ -54,6 +55,7 @@ class _Poll:
     canary: Future[list[Any]]
     ports: Future[list[Any]]
     groups: Future[list[Any]] | None
+    counted: bool = False
 
     @property
     def futures(self) -> list[Future[list[Any]]]:
@@ -63,11 +65,6 @@ class _Poll:
             self.ports,
             *([self.groups] if self.groups is not None else []),
         ]
-
-    @property
-    def counted(self) -> bool:
-        """Whether the counters of the host's rows were read."""
-        return all(future.done() and future.exception() is None for future in self.flows)
 
 
 @dataclass
@@ -122,7 +119,8 @@ class TelemetryApp(OSKenApp):
         super().__init__(*args, **kwargs)
         self._counts = _Counts()
         self._solver = Solver()
-        self._polled_s = 0.0
+        self._read_s: dict[str, float] = {}
+        self._last_bytes: dict[_Row, tuple[int, int]] = {}
         self._counting = False
         self._counts_since_s = 0.0
         self._last_bytes: dict[_Row, tuple[int, int]] = {}
@@ -223,7 +221,7 @@ class TelemetryApp(OSKenApp):
         capacities_bps = cluster.fabric().capacities_bps()
         cluster.measured.losses.step(now_s, pairs, counted, capacities_bps)
         decision = cluster.loop.step(now_s, pairs, capacities_bps)
-        self._publish(pairs, decision, now_s)
+        self._publish(pairs, decision, now_s, counted)
         cluster.measured.hbspan_s = decision.hbspan_s
         choices = {pair: choice for pair, choice in decision.pairs.items() if choice.slots}
         return send_slots(cluster, self.watcher.decided(choices))
@@ -259,8 +257,10 @@ class TelemetryApp(OSKenApp):
         if canary is not None and not canary and untouched:
             self._emptied(member)
         now_s = time.monotonic()
-        for future in poll.flows:
-            for row in _entries(member.name, future, codec.read_flow_counters) or ():
+        tables = [_entries(member.name, future, codec.read_flow_counters) for future in poll.flows]
+        poll.counted = None not in tables
+        for table in tables:
+            for row in table or ():
                 flow = member.wanted.flows.get(row.cookie)
                 if flow is None or flow.counts is None:
                     continue
@@ -409,13 +409,27 @@ class TelemetryApp(OSKenApp):
             slots, pair = slots_in_force(cluster, sender, receiver), (sender, receiver)
             yield PairCounters(*pair, tuple(counted), slots, slot_bytes.get(pair), known)
 
-    def _publish(self, pairs: list[PairCounters], decision: Decision, now_s: float) -> None:
-        """Update the rates for `ri2n status` and `top`, over the time since the last round."""
+    def _publish(
+        self,
+        pairs: list[PairCounters],
+        decision: Decision,
+        now_s: float,
+        counted: Collection[str],
+    ) -> None:
+        """Update the rates for `ri2n status` and `top`.
+
+        They are over the time since a host's rows were read before, which a round may not have
+        done.
+        """
         cluster = self.cluster
-        elapsed_s = now_s - self._polled_s
-        self._polled_s = now_s
-        last = self._last_bytes
-        self._last_bytes = {}
+        last, self._last_bytes = self._last_bytes, {}
+        read_s = self._read_s
+        self._read_s = {host: read_s[host] for host in read_s.keys() & cluster.members.keys()}
+        self._read_s.update(dict.fromkeys(counted, now_s))
+
+        def rate_bps(host: str, octets: int) -> float:
+            return octets * 8 / (now_s - read_s.get(host, -math.inf))
+
         rates: dict[PairKey, dict[PathKey, PathRates]] = {}
         for pair in pairs:
             choice = decision.pairs.get(pair.key)
@@ -425,10 +439,10 @@ class TelemetryApp(OSKenApp):
                 now = (path.sent.bytes, path.received.bytes)
                 self._last_bytes[key] = now
                 before = last.get(key, now)
-                cluster.measured.sent_bytes[pair.key] += max(0, now[0] - before[0])
+                cluster.measured.sent_bytes[pair.key] += now[0] - before[0]
                 rates_of_pair[path.path] = PathRates(
-                    tx_bps=max(0, now[0] - before[0]) * 8 / elapsed_s,
-                    rx_bps=max(0, now[1] - before[1]) * 8 / elapsed_s,
+                    tx_bps=rate_bps(pair.sender, now[0] - before[0]),
+                    rx_bps=rate_bps(pair.receiver, now[1] - before[1]),
                     share=choice.share.get(path.path) if choice else None,
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )

@@ -169,7 +169,7 @@ def _stands_by(cluster: Cluster) -> None:
 
 
 def _forgets(cluster: Cluster) -> None:
-    cluster.forget(cluster.members["Z"], "Z is forgotten")
+    cluster.forget(cluster.members["Z"], "host_alone")
 
 
 _STEPS: dict[str, Callable[[LocalApi], None]] = {

@@ -190,7 +190,7 @@ def test_an_order_that_has_ended_is_not_given_again_by_a_move(api: LocalApi) -> 
     answer = api.answer(
         b'{"op": "job_move", "id": "o1", "job": {"policy": "shared"}}', None, ROOT, False
     )
-    assert answer["error"] == "o1: no such job" and not state.book.orders
+    assert answer["code"] == "no_such_job" and not state.book.orders
 
 
 def test_back_has_no_other_option(api: LocalApi) -> None:

@@ -11,9 +11,11 @@ from functools import cache
 
 import pytest
 
-from ri2n_lab.manual.texts import findings_in, rows_in, texts_in
+from ri2n_lab.manual.texts import findings_in, rows_in
 from ri2n_lab.manual.told import TROUBLESHOOTING, with_lines
 from ri2n_sdn.contract.problems import PROBLEMS
+from ri2n_sdn.contract.refusals import REFUSALS
+from ri2n_sdn.contract.wording import fill
 from tests.unit.commands import REPOSITORY
 
 PRODUCT = REPOSITORY / "ri2n_sdn"
@@ -110,11 +112,10 @@ def test_each_finding_of_host_doctor_is_explained(check: str, seen: str, advice:
 
 
 CLIENT = [
-    text.replace("`", "")  # which a page cannot show in code
-    for function in ("_asking", "_stranger")
-    for text in texts_in(PRODUCT / "client.py", function)
-    if words(text)
-]
+    # A page cannot show the first in code; what follows from the system has no words of its own.
+    fill(REFUSALS[code].text, {"path": "FILE", "after_s": 0}).replace("`", "").replace("0 s", "N s")
+    for code in ("controller_absent", "controller_for_root", "controller_late")
+] + [fill(REFUSALS["controller_stranger"].text, {"path": "FILE"})]
 
 
 @pytest.mark.parametrize("text", CLIENT)
