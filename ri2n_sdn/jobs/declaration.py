@@ -14,11 +14,9 @@ from pydantic import Field, ValidationError
 
 from ri2n_sdn.contract.limits import MAX_CLASS
 from ri2n_sdn.contract.names import job_id
-from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.printing import cut, one_line, shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, Ri2nError
-from ri2n_sdn.contract.printing import cut, one_line, shown
-from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.yamlfile import StrictModel
 from ri2n_sdn.jobs.check import check_job
 from ri2n_sdn.jobs.model import Job, PathTable, Policy
