@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's parameters: their values, their ranges, and how they are changed while it runs.
 
 A change lasts until the controller starts again. What shall last is in cluster.yaml.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The telemetry app: reads counters every HBSPAN and sends the slot tables that follow from them.
 
 The counters are S_ijk, R_ijk (the bytes that each pair sent and received by each path) and those of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all commands share: common options, output, and the one line that an error becomes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n doctor`: whether this machine, or each host of a lab, is set up as it must be.
 
 `host-doctor` examines a host, `doctor_controller.py` the controller's machine. This command prints

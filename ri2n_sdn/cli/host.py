@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host`: the hosts that the controller knows, and their coming and going."""
 
 from __future__ import annotations

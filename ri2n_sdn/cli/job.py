@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n job`: begin and end jobs by the controller's order, and see what became of all jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n policy`: names for policies, which jobs and reservations may use."""
 
 from __future__ import annotations

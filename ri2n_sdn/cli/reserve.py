@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n reserve` and `ri2n rights`: paths for a time to come, and what users may ask for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n token`: who may do what through the web process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `ri2n top` shows: rows of a controller's state, sorted and filtered. All of it is pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of the controller's answers, for people. All functions are pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan`: networks of many cheap switches, in which each spanning tree has a VLAN ID."""
 
 from __future__ import annotations

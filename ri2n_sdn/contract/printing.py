@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of somebody else's, made safe for messages, terminals and logs."""
 
 from __future__ import annotations

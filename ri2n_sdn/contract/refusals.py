@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a request is refused: each code with its kind and its sentence, and the answer's form."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host says about its jobs, and what the controller answers, as notes in OpenFlow rows.
 
 A note is JSON in UTF-8. Everything in it may be wrong or hostile.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The families of metrics: their names, types, labels and bounds.
 
 Names follow the conventions of Prometheus: base units, `_total` for counters, `_info` for labels

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the values of metrics follow from a state of the operation `watch`. Everything is pure."""
 
 from __future__ import annotations

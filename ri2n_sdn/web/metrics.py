@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics`: what Prometheus reads. It costs the web process alone, never the controller."""
 
 from __future__ import annotations

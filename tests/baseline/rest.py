@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documents of the web process that others rely on: openapi.json, and names of metrics."""
 
 from __future__ import annotations

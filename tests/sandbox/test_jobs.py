@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs with the controller and Open vSwitch: declarations, paths, walls, orders and answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A state with something of everything that metrics show, made by the controller's own code."""
 
 from __future__ import annotations

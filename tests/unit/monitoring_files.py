@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of deploy/prometheus and deploy/grafana, and the expressions in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One problem or event of each code, with arguments of the kind that its template wants."""
 
 from __future__ import annotations

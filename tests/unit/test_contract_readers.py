@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A name, a rate or a time is the same for every program that reads it, in whatever language."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Problems and events: their codes are those of the tables, and their ids are unique and last."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of jobs: who may do what, what is shown of jobs, and what its forms ask for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One turn of the jobs app: whom it asks, what it makes of late answers, and what it keeps."""
 
 from __future__ import annotations

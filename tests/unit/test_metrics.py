@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics`: names, values, formats, bounds, and what a scrape of many hosts costs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for Prometheus are whole, and name metrics that there are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real controller refuses: the code, and the HTTP status that follows from its kind."""
 
 from __future__ import annotations

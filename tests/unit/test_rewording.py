@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever the sentences of problems and events say, programs see the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is in charge, and who believes whom about it."""
 
 from __future__ import annotations

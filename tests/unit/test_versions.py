@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version: `ri2n_sdn.__version__`. Whatever cannot read it there is held equal here.
 
 tests/unit/test_cli.py runs `ri2n --version`, and reorder/tests/program.rs `ri2n-reorder --version`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller's lines that are strange in one place: pages, metrics and REST go on without it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dialogs that ask before something changes, and forms that show why a change was refused."""
 
 from __future__ import annotations

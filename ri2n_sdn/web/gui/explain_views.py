@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The question of the page `explain` as a request, and its answer as HTML: pure."""
 
 from __future__ import annotations

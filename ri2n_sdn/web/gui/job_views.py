@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page of jobs shows, and the requests that its forms make. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page of settings shows, and what a change of them would do. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people type into the fields of the pages, and what is shown there."""
 
 from __future__ import annotations

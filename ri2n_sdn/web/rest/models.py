@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What answers of the interface look like: the fabric, its controller, and what is wrong.
 
 Keys that a later controller adds are left out of answers, and no answer fails because of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What operators are told of dead parts of trees: each cause once, and when a part works again."""
 
 from __future__ import annotations
