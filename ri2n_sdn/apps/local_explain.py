@@ -69,6 +69,7 @@ def explain(
         pair = explain_jobs.with_jobs(cluster, _pair(cluster, fabric, source, target), packets)
         verdict = pair_verdict(pair)
         document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
+        document["sampled_s"] = cluster.measured.sampled_s
         if verdict.kind == "managed":
             names = {
                 path.key: [path.own.name, path.peer.name, path.route.vlan or None]

@@ -80,6 +80,7 @@ def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> dict[
         "pairs": list(_documents(cluster, page, rate_bps, paths)),
         "total": total,
         "offset": asked.offset,
+        "sampled_s": cluster.measured.sampled_s,
     }
 
 

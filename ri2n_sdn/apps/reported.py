@@ -52,6 +52,11 @@ class Reported:
         heard_s, entry = self.links.get((peer_mac, number), (0.0, None))
         return entry if now_s - heard_s <= STALE_S else None
 
+    def age_s(self, now_s: float) -> float | None:
+        """The time since the newest part of a report; None when it is older than STALE_S."""
+        age_s = now_s - self.heard_s
+        return age_s if self.heard_s and age_s <= STALE_S else None
+
     def peers(self) -> set[str]:
         """MAC addresses of the peers that the helper has reported."""
         return {mac for mac, _ in self.links}

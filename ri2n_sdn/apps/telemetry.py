@@ -190,6 +190,8 @@ class TelemetryApp(OSKenApp):
             for poll in polls:
                 with cluster.contain_host_fault(poll.member, "counters_not_read"):
                     slot_bytes.update(self._take(poll))
+            if any(poll.counted for poll in polls):
+                cluster.measured.sampled_s = round(time.time(), 3)
             barriers: list[Future[list[Any]]] = []
             with cluster.contain_cluster_fault("slot_tables_undecided"):
                 barriers = self._decide(

@@ -204,7 +204,7 @@ REFUSALS: Mapping[str, Form] = {
     "parameter_not_number": Form(_BAD, "must be a number from {low:g} to {high:g}{unit}"),
     "parameter_span_crossed": Form(
         _BAD,
-        "{name}: hbspan_min_s would be larger than hbspan_max_s ({low:g} s and {high:g} s)",
+        "{name}: the shortest HBSPAN would exceed the longest ({low:g} s and {high:g} s)",
     ),
     "strategy_unknown": Form(_BAD, "unknown strategy {name!r}: choose one of {choices}"),
     # ---- Hosts, pairs and flows.
