@@ -199,7 +199,7 @@ def _checked(parameter: Parameter, value: object) -> Any:
         if value not in parameter.choices:
             raise refusal(
                 "parameter_unknown_choice",
-                name=parameter.name,
+                parameter.name,
                 value=shown(value),
                 choices=list(parameter.choices),
             )
@@ -209,7 +209,7 @@ def _checked(parameter: Parameter, value: object) -> Any:
     if type(value) not in types or not low <= value <= high:
         code = "parameter_not_whole" if parameter.kind is int else "parameter_not_number"
         unit = f" {parameter.unit}" if parameter.unit else ""
-        raise refusal(code, name=parameter.name, low=low, high=high, unit=unit)
+        raise refusal(code, parameter.name, low=low, high=high, unit=unit)
     return parameter.kind(value)
 
 

@@ -123,7 +123,6 @@ class TelemetryApp(OSKenApp):
         self._last_bytes: dict[_Row, tuple[int, int]] = {}
         self._counting = False
         self._counts_since_s = 0.0
-        self._last_bytes: dict[_Row, tuple[int, int]] = {}
 
     def start(self) -> None:
         super().start()

@@ -83,6 +83,21 @@ def test_a_document_has_the_code_and_the_sentence(said: Problem | Event) -> None
         type(said)("no_such_code").document()
 
 
+def test_the_log_has_the_text_and_a_limit_for_each_code(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ri2n.cluster")
+    cluster = cluster_of({"A": FakeChannel()})
+    cluster.note("host_retired", {"host": "Z"}, by="carol")
+    with cluster.contain_host_fault(cluster.members["A"], "rows_not_sent"):
+        raise ValueError("odd")
+    event, fault = caplog.records
+    assert event.getMessage() == cluster.events[0]["text"] == "Z is retired: carol has asked for it"
+    (problem,) = problems_of(cluster)
+    assert fault.getMessage() == problem.text and problem.id == "rows_not_sent:A"
+    assert [record.__dict__["kind"] for record in caplog.records] == [
+        *("host_retired", "rows_not_sent")
+    ]
+
+
 # ---- Ids
 
 

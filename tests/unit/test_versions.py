@@ -56,6 +56,13 @@ def test_the_packages_have_it_too() -> None:
     assert newest.startswith(f"ri2n ({__version__}) ")
 
 
+def test_the_newest_release_in_the_changelog_is_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.M)
+    assert len(sections) == len(re.findall(r"^## ", text, re.M))
+    assert sections[0] == ("Unreleased", "") and sections[1][0] == __version__ and sections[1][1]
+
+
 @pytest.mark.parametrize("tag", ["", "v9.9.9"])
 def test_packages_of_a_checkout_have_it_and_no_tag_matters(tag: str, tmp_path: Path) -> None:
     """In a folder without git it is the version alone; with git the commit's time and name follow.
