@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui import (
@@ -23,7 +24,6 @@ from ri2n_sdn.web.gui import (
     tree_views,
 )
 from ri2n_sdn.web.history import History
-from ri2n_sdn.web.metric_values import Own
 from ri2n_sdn.web.rest import fabric, job_models, models
 from ri2n_sdn.web.shape import EMPTY, MAX_NAME, MAX_TEXT, checked
 from ri2n_sdn.web.who import Who
