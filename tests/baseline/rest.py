@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ri2n_sdn.web.metric_families import FAMILIES
+from ri2n_sdn.contract.metrics import FAMILIES
 from ri2n_sdn.web.metrics import families
 from ri2n_sdn.web.rest import openapi as document
 from tests.baseline.text import pretty

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from ri2n_sdn.web.metric_families import FAMILIES
+from ri2n_sdn.contract.metrics import FAMILIES
 
 __all__ = [
     "DASHBOARDS",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ri2n_sdn.web.metric_families import FAMILIES
+from ri2n_sdn.contract.metrics import FAMILIES
 from tests.unit.monitoring_files import (
     DASHBOARDS,
     PROMETHEUS,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.contract.documents import MAX_NAME, MAX_TEXT
+from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui import (
@@ -25,7 +26,6 @@ from ri2n_sdn.web.gui import (
     tree_views,
 )
 from ri2n_sdn.web.history import History
-from ri2n_sdn.web.metric_values import Own
 from ri2n_sdn.web.rest import fabric, job_models, models
 from ri2n_sdn.web.shape import EMPTY, checked
 from ri2n_sdn.web.who import Who
