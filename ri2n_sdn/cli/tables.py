@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables as data: a table is a list of columns, and each column knows what it shows of a row."""
 
 from __future__ import annotations

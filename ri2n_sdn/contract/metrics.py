@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of metrics: their names, types, labels, bounds, and where their values stand.
 
 Names follow the conventions of Prometheus: base units, `_total` for counters, `_info` for labels
