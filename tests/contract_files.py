@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that repeat facts of the contract for programs in other languages.
 
 `python -m tests.contract_files` writes them; test_contract_readers.py says whether they are right.
@@ -64,6 +65,7 @@ def limits_sh() -> str:
     path = names.PATH_NAME.replace(names.PATH_WORD, "$PATH_WORD")
     return "\n".join(
         (
+            "# SPDX-License-Identifier: Apache-2.0",
             "# shellcheck shell=bash disable=SC2034 # the scripts that source this file use these",
             "# Part of the scripts that source it: what names, rates and times look like,",
             "# and how large numbers are. `python -m tests.contract_files` makes it.",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's local interface: JSON requests and answers, one per line, on a unix socket."""
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import pair_document, pairs_page
 from ri2n_sdn.apps.parameters import list_parameters, parameter_values, set_parameter
-from ri2n_sdn.apps.problems import problems_of
-from ri2n_sdn.apps.reported import STALE_S, Reported
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.apps.tokens import Tokens
-from ri2n_sdn.apps.watching import Collector, Watcher, Watching, counters_of
+from ri2n_sdn.apps.watching import Collector, Watcher, Watching
 from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
+from ri2n_sdn.contract.earlier_status import earlier_status
 from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.fabric.model import Fabric
@@ -48,6 +48,7 @@ _MAX_CONNECTIONS = 8
 # All connections of the web process, and the place where they are counted.
 _MAX_WEB_CONNECTIONS = 64
 _WEB = -1
+STATUS_VERSION = 2
 _REFUSE_S = 1.0
 _MAX_JOB_REQUEST_BYTES = 1 << 17
 
@@ -269,98 +270,36 @@ class LocalApi:
         }
 
     def _status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """All that is known. A request with `"pairs": false` gets no pairs.
+        """All that is known: the state as a watcher gets it, the keys of before, and the pairs.
 
-        Their number is the square of the number of hosts.
+        A request with `"pairs": false` gets no pairs: their number is the square of the number of
+        hosts.
         """
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
             raise refusal("not_flag", "pairs")
+        facts, state = self._watching.look()
         cluster = self._cluster
         with cluster.lock:
-            fabric = cluster.fabric()
+            fabric, now_s = cluster.fabric(), time.monotonic()
+            reports = {
+                name: (reported.age_s(now_s), reported.running_s)
+                for name, reported in cluster.measured.reports.items()
+            }
             return {
-                "settled": cluster.settled(),
-                "in_charge": cluster.passive is None,
-                "waits_because": cluster.passive,
-                "strategy": cluster.loop.strategy_name,
-                "hbspan_s": cluster.measured.hbspan_s,
-                "cycle_s": cluster.measured.cycle_s,
-                "uptime_s": time.monotonic() - cluster.started_s,
-                "pid": os.getpid(),
-                "hosts": [
-                    self._host(name, fabric)
-                    for name in sorted(cluster.members)
-                    if name in fabric.hosts
-                ],
-                "networks": [
-                    {"id": network, "nics": [f"{nic.host}:{nic.name}" for nic in nics]}
-                    for network, nics in fabric.networks.items()
-                ],
-                "cables": sorted(
-                    {
-                        tuple(sorted((name, link.to)))
-                        for name, switch in cluster.config.switches.items()
-                        for link in switch.links
-                    }
-                ),
+                "version": STATUS_VERSION,
+                "sampled_s": state["controller"].get("sampled_s"),
+                "state": state,
+                "uptime_s": now_s - cluster.started_s,
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                "problems": [{"id": each.id, **each.document()} for each in problems_of(cluster)],
-                "counters": counters_of(cluster),
+                **earlier_status(state, facts.rates, reports),
                 "pairs": [
                     pair_document(cluster, fabric, sender, receiver, self._paths)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)
                 ],
-                "slots_moved": cluster.counters["slots_moved"],
             }
-
-    def _host(self, name: str, fabric: Fabric) -> dict[str, Any]:
-        """What is known about a host. Values that may change while it is away are None then."""
-        member = self._cluster.members[name]
-        connected = member.channel is not None
-        nics = []
-        for nic in fabric.hosts[name].nics:
-            port = member.ports[nic.port]
-            nics.append(
-                {
-                    "name": nic.name,
-                    "port": nic.port,
-                    "mac": nic.mac,
-                    "network": nic.network,
-                    "switch": nic.switch,
-                    "speed_bps": nic.rate_bps,
-                    "up": nic.up if connected else None,
-                    "alive": nic.sends and nic.receives if connected else None,
-                    "tx_bps": port.tx_bps if connected else None,
-                    "rx_bps": port.rx_bps if connected else None,
-                }
-            )
-        return {
-            "name": name,
-            "dpid": f"{member.dpid:016x}",
-            "mac": member.mac,
-            "address": member.channel.address if member.channel is not None else None,
-            "connected": connected,
-            "ovs": member.ovs,
-            "datapath": member.datapath or None,
-            "helper": self._helper(name, fabric),
-            "nics": nics,
-        }
-
-    def _helper(self, name: str, fabric: Fabric) -> dict[str, Any] | None:
-        """The state of a host's helper; None when it has none, or must not use it."""
-        host = fabric.hosts[name]
-        if not (host.helper and host.may_stripe):
-            return None
-        reported = self._cluster.measured.reports.get(name, Reported())
-        age_s = time.monotonic() - reported.heard_s
-        return {
-            "running": host.helper_up,
-            "report_age_s": age_s if reported.heard_s and age_s <= STALE_S else None,
-            "running_s": reported.running_s if reported.heard_s else None,
-        }
 
     def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
         slots = slots_in_force(self._cluster, sender, receiver)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operation `explain` of the local interface: why a pair or a flow takes which path.
 
 The answer has the sentences that the command prints.
@@ -68,6 +69,7 @@ def explain(
         pair = explain_jobs.with_jobs(cluster, _pair(cluster, fabric, source, target), packets)
         verdict = pair_verdict(pair)
         document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
+        document["sampled_s"] = cluster.measured.sampled_s
         if verdict.kind == "managed":
             names = {
                 path.key: [path.own.name, path.peer.name, path.route.vlan or None]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the telemetry app measured last, for `ri2n status` and for the other apps."""
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class Measured:
     """The newest measurements of all pairs and helpers.
 
     `hbspan_s` is the time from one round of the telemetry app to the next, `cycle_s` the time that
-    the last round took. `sent_bytes` is what each pair has sent since the controller began, and
+    the last round took. `sampled_s` is the Unix time of the last round that read counters; None
+    before the first. `sent_bytes` is what each pair has sent since the controller began, and
     `reports` what each host's helper has reported last, by host. `tallies` is what only monitoring
     reads.
     """
 
     hbspan_s: float = 0.25
     cycle_s: float = 0.0
+    sampled_s: float | None = None
     rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
     sent_bytes: Counter[PairKey] = field(default_factory=Counter)
     reports: dict[str, Reported] = field(default_factory=dict)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operation `pairs` of the local interface: a page of pairs of hosts, filtered and sorted.
 
 A page of active pairs costs what the active pairs cost, and not the square of the number of hosts.
@@ -79,6 +80,7 @@ def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> dict[
         "pairs": list(_documents(cluster, page, rate_bps, paths)),
         "total": total,
         "offset": asked.offset,
+        "sampled_s": cluster.measured.sampled_s,
     }
 
 

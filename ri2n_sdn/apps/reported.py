@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one host's helper has reported, put together from the parts of its reports."""
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class Reported:
         """The newest entry of a link; None when it is older than STALE_S."""
         heard_s, entry = self.links.get((peer_mac, number), (0.0, None))
         return entry if now_s - heard_s <= STALE_S else None
+
+    def age_s(self, now_s: float) -> float | None:
+        """The time since the newest part of a report; None when it is older than STALE_S."""
+        age_s = now_s - self.heard_s
+        return age_s if self.heard_s and age_s <= STALE_S else None
 
     def peers(self) -> set[str]:
         """MAC addresses of the peers that the helper has reported."""

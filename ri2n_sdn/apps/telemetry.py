@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The telemetry app: reads counters every HBSPAN and sends the slot tables that follow from them.
 
 The counters are S_ijk, R_ijk (the bytes that each pair sent and received by each path) and those of
@@ -123,7 +124,6 @@ class TelemetryApp(OSKenApp):
         self._last_bytes: dict[_Row, tuple[int, int]] = {}
         self._counting = False
         self._counts_since_s = 0.0
-        self._last_bytes: dict[_Row, tuple[int, int]] = {}
 
     def start(self) -> None:
         super().start()
@@ -190,6 +190,8 @@ class TelemetryApp(OSKenApp):
             for poll in polls:
                 with cluster.contain_host_fault(poll.member, "counters_not_read"):
                     slot_bytes.update(self._take(poll))
+            if any(poll.counted for poll in polls):
+                cluster.measured.sampled_s = round(time.time(), 3)
             barriers: list[Future[list[Any]]] = []
             with cluster.contain_cluster_fault("slot_tables_undecided"):
                 barriers = self._decide(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What watchers of the controller see: the whole state as JSON, and how two states differ.
 
 Everything here is pure. `watching.py` collects the facts and sends the lines.
@@ -38,6 +39,7 @@ class Facts:
 
     * `controller`: what is known of the controller itself, by key, without keys that have no value.
     * `rates`: by host and name of the NIC, (sent, received) in bit/s. A host that is away has none.
+      The state has them without their fractions.
     * `helpers`: by host, what its helper has reported of all its links together.
     * `byte_counts`: by host and name of the NIC, (sent, received) bytes as the switch counts them,
       once they were read.
@@ -54,7 +56,7 @@ class Facts:
     controller: Mapping[str, Any]
     fabric: Fabric
     hosts: Mapping[str, HostFacts]
-    rates: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    rates: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     byte_counts: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     activity: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     outages: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -123,8 +125,11 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
     }
 
 
-def _lists(pairs: Mapping[str, Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
-    return {host: {nic: list(pair) for nic, pair in nics.items()} for host, nics in pairs.items()}
+def _lists(pairs: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Any]:
+    return {
+        host: {nic: [int(sent), int(received)] for nic, (sent, received) in nics.items()}
+        for host, nics in pairs.items()
+    }
 
 
 def _host(host: Host, facts: HostFacts) -> dict[str, Any]:

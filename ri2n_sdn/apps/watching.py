@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watchers of the controller: collects the facts, and sends each watcher what has changed.
 
 Nobody waits for a watcher. What it has not read yet is kept up to a limit; then it is cut off.
@@ -27,7 +28,7 @@ from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
-from ri2n_sdn.apps.reported import STALE_S
+from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
 from ri2n_sdn.contract.counters import HANDLER, with_former
@@ -69,7 +70,8 @@ def pause_s(took_s: float, cpu_s: float) -> float:
 class Collector:
     """Takes from a cluster what a state is made of. Its lock is held while live objects are read.
 
-    Documents of jobs and the like are made anew only when something about them has changed.
+    Documents of jobs and the like are made anew only when something about them has changed. One
+    thread at a time may collect; `Watching` sees to that.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Collector:
             now_s = time.monotonic()
             fabric = cluster.fabric()
             state, tree, tallies = cluster.jobs, cluster.fat_tree, cluster.measured.tallies
+            reports = cluster.measured.reports
             basis = (
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
@@ -117,7 +120,7 @@ class Collector:
                         member.channel.address if member.channel is not None else None,
                         member.ovs,
                         member.datapath,
-                        self._reports(name, now_s),
+                        reports.get(name, Reported()).age_s(now_s) is not None,
                         member.certificate_ends_s,
                     )
                     for name, member in cluster.members.items()
@@ -163,12 +166,15 @@ class Collector:
         cluster = self._cluster
         return {
             "in_charge": cluster.passive is None,
-            **({"waits_because": cluster.passive} if cluster.passive is not None else {}),
-            **(
-                {"certificate_ends_s": cluster.certificate_ends_s}
-                if cluster.certificate_ends_s is not None
-                else {}
-            ),
+            **{
+                key: value
+                for key, value in (
+                    ("waits_because", cluster.passive),
+                    ("certificate_ends_s", cluster.certificate_ends_s),
+                    ("sampled_s", cluster.measured.sampled_s),
+                )
+                if value is not None
+            },
             "settled": cluster.settled(),
             "strategy": cluster.loop.strategy_name,
             "parameters": self._parameters(),
@@ -180,10 +186,6 @@ class Collector:
             "version": __version__,
             "config_hash": self._config_hash,
         }
-
-    def _reports(self, name: str, now_s: float) -> bool:
-        reported = self._cluster.measured.reports.get(name)
-        return reported is not None and now_s - reported.heard_s <= STALE_S
 
     def _of_helpers(self) -> dict[str, dict[str, int]]:
         """What the helpers have reported of all their links together, by host.
@@ -248,8 +250,8 @@ def _store(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _rates(member: Member) -> dict[str, tuple[int, int]]:
-    return {port.name: (int(port.tx_bps), int(port.rx_bps)) for port in member.ports.values()}
+def _rates(member: Member) -> dict[str, tuple[float, float]]:
+    return {port.name: (port.tx_bps, port.rx_bps) for port in member.ports.values()}
 
 
 def _bytes(member: Member) -> dict[str, tuple[int, int]]:
@@ -368,8 +370,7 @@ class Watching:
         self._collector, self._cluster = collector, cluster
         self._changed = threading.Condition()
         self._watchers: list[Watcher] = []
-        self._facts: Facts | None = None
-        self._state: State | None = None
+        self._last: tuple[Facts, State] | None = None
         self._seq = 0
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
@@ -391,13 +392,22 @@ class Watching:
             if len(self._watchers) >= MAX_WATCHERS:
                 self._count("watchers_refused")
                 raise refusal("watchers_full", most=MAX_WATCHERS)
-            if not self._watchers or self._state is None:
+            if not self._watchers or self._last is None:
                 self._renew()
-            assert self._state is not None
-            watcher = Watcher(self, self._seq, self._state, tokens)
+            assert self._last is not None
+            watcher = Watcher(self, self._seq, self._last[1], tokens)
             self._watchers.append(watcher)
             self._changed.notify_all()
         return watcher
+
+    def look(self) -> tuple[Facts, State]:
+        """The facts, and the state that a new watcher that is told of no tokens would get.
+
+        The cluster's lock must not be held: a thread that collects waits for it.
+        """
+        with self._changed:
+            facts = self._collector.collect()
+            return facts, _seen(snapshot(facts, self._last), False)
 
     def leave(self, watcher: Watcher) -> None:
         """Forget a watcher. To do it twice is no error."""
@@ -444,14 +454,11 @@ class Watching:
     def _renew(self) -> State:
         """Take over the state as it is now, and return what has changed."""
         facts = self._collector.collect()
-        last = None
-        if self._facts is not None and self._state is not None:
-            last = (self._facts, self._state)
-        state = snapshot(facts, last)
-        changed = difference(self._state, state) if self._state is not None else state
+        state = snapshot(facts, self._last)
+        changed = difference(self._last[1], state) if self._last is not None else state
         if changed:
             self._seq += 1
-        self._facts, self._state = facts, state
+        self._last = facts, state
         return changed
 
     def _loop(self) -> None:
@@ -485,13 +492,13 @@ class Watching:
             if known:
                 self._watchers.remove(watcher)
             if not self._watchers:
-                self._facts = self._state = None
+                self._last = None
             self._changed.notify_all()
         return known
 
     def _end_all(self) -> None:
         with self._changed:
-            self._facts = self._state = None
+            self._last = None
             for watcher in self._watchers:
                 watcher.end()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all commands share: common options, output, and the one line that an error becomes."""
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "console",
     "note",
     "parse_listen",
+    "print_answer",
     "print_json",
     "run_guarded",
     "split_list",
@@ -75,6 +77,14 @@ def console() -> Console:
 def print_json(document: object) -> None:
     """Print `document` as one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2, sort_keys=False) + "\n")
+
+
+def print_answer(document: object, text: str, as_json: bool) -> None:
+    """Print an answer: the whole of it as JSON, or the line that says it to people."""
+    if as_json:
+        print_json(document)
+    else:
+        print(text)
 
 
 def note(text: str) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host`: the hosts that the controller knows, and their coming and going."""
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from ri2n_sdn.cli.common import (
     JsonOption,
@@ -19,11 +18,12 @@ from ri2n_sdn.cli.common import (
     check_number,
     console,
     note,
+    print_answer,
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.tables import Column, comma_list, table
 from ri2n_sdn.client import call
-from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
@@ -71,25 +71,20 @@ def list_hosts(
     if as_json:
         print_json(answer)
         return
-    table = Table()
-    for heading in ("host", "state", "NICs", "place", "jobs", "reservations"):
-        table.add_column(heading, overflow="fold")
-    for host in sorted(answer["hosts"], key=lambda each: (each["connected"], each["name"])):
-        places = ", ".join(
-            f"{nic}: {switch}" + (f"/{port}" if port is not None else "")
-            for nic, (switch, port) in host["places"].items()
-        )
-        cells = [
-            host["name"],
-            _state(host),
-            ", ".join(host["nics"]),
-            places or ("cluster.yaml" if host["declared"] else "-"),
-            ", ".join(host["jobs"]) or "-",
-            ", ".join(host["reservations"]) or "-",
-        ]
-        style = "" if host["connected"] else "bold red"
-        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
-    console().print(table)
+    columns = (
+        Column("host", "name"),
+        Column("state", _state),
+        Column("NICs", "nics", ", ".join),
+        Column("place", _place),
+        Column("jobs", written=comma_list),
+        Column("reservations", written=comma_list),
+    )
+    hosts = sorted(answer["hosts"], key=lambda each: (each["connected"], each["name"]))
+
+    def style(host: Json) -> str:
+        return "" if host["connected"] else "bold red"
+
+    console().print(table(columns, hosts, overflow="fold", row_style=style))
 
 
 @app.command("retire")
@@ -111,17 +106,18 @@ def retire(
     plan = call(path, "host_retire", name=name, force=force, dry_run=True)
     needs = [*plan["jobs"], *plan["reservations"]]
     if not plan["known"]:
-        _say(as_json, plan, f"{name}: the controller knows no such host; there is nothing to do")
+        said = f"{name}: the controller knows no such host; there is nothing to do"
+        print_answer(plan, said, as_json)
         return
     text = f"{name} with its NICs {', '.join(plan['nics']) or '(none)'}"
     if needs:
         text += f", which {', '.join(needs)} will wait for"
     if dry_run:
-        _say(as_json, plan, f"would be forgotten: {text}")
+        print_answer(plan, f"would be forgotten: {text}", as_json)
         return
     confirm(f"Forget {text}?", yes)
     answer = call(path, "host_retire", timeout_s=RETIRE_S, name=name, force=force)
-    _say(as_json, answer, f"{name} is retired")
+    print_answer(answer, f"{name} is retired", as_json)
     if not answer["stored"]:
         note(
             "ri2n: the store has not acknowledged it yet; ri2n status says when something is wrong"
@@ -217,8 +213,9 @@ def _state(host: Json) -> str:
     return f"away since {time.strftime('%Y-%m-%d %H:%M', time.localtime(host['away_since_s']))}"
 
 
-def _say(as_json: bool, document: Json, text: str) -> None:
-    if as_json:
-        print_json(document)
-    else:
-        print(text)
+def _place(host: Json) -> str:
+    places = (
+        f"{nic}: {switch}" + (f"/{port}" if port is not None else "")
+        for nic, (switch, port) in host["places"].items()
+    )
+    return ", ".join(places) or ("cluster.yaml" if host["declared"] else "-")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host rollout`: run a command for host after host, and stop when one is worse off."""
 
 from __future__ import annotations

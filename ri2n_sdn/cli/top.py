@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n top`: what the cluster does, live, fed by the controller's stream of changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan check`, `use`, `release` and `record`: commands that need a running controller."""
 
 from __future__ import annotations

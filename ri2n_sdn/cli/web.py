@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n web`: REST, the GUI and metrics of a controller, in a process of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documents of the controller's state, as `watch` sends them and as REST answers.
 
 What stands under a key describes it, also in REST's OpenAPI document and in the JSON Schema. An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What keys of documents mean, and the documents as JSON Schema, for programs in any language."""
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _written(module: str) -> dict[str, dict[str, str]]:
     """What stands under the keys of each class of a module."""
     return {
         node.name: {
-            key.target.id: text.value.value
+            key.target.id: str(text.value.value)
             for key, text in pairwise(node.body)
             if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
             if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
@@ -48,7 +49,8 @@ def json_schema(form: Any) -> dict[str, Any]:
     class Described(GenerateJsonSchema):
         def typed_dict_schema(self, schema: TypedDictSchema) -> dict[str, Any]:
             made = super().typed_dict_schema(schema)
-            for key, text in meanings(schema["cls"]).items():
+            form: Any = schema["cls"]
+            for key, text in meanings(form).items():
                 made["properties"][key]["description"] = text
             return made
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a controller's lines must look like, so that nobody else has to ask. Pure.
 
 The web process believes the controller's facts. But a broken or strange line must not become an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of jobs: who may do what, what is shown of jobs, and what its forms ask for."""
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def test_an_order_of_a_user_is_for_the_user_alone() -> None:
         ({"hosts": " , "}, "Hosts: are missing"),
         ({"hosts": "A,A"}, "Hosts: 'A' is there twice"),
         ({"user": ""}, "User: is missing"),
-        ({"user": "nobody-here"}, "Uid: is missing; this machine knows no user 'nobody-here'"),
+        ({"user": "nobody-here"}, "Uid: is missing, and this machine knows no user 'nobody-here'"),
         ({"uid": "-1"}, "Uid: must be"),
         ({"until": "tomorrow"}, "Ends: 'tomorrow' must be a time"),
         ({"until": "2001-01-01"}, "Ends: must be later than now"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the pages of traffic, events and settings show, from states of any size."""
 
 from __future__ import annotations

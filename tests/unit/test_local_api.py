@@ -1,9 +1,13 @@
-"""What the local interface answers about NICs and events."""
+# SPDX-License-Identifier: Apache-2.0
+"""What the local interface answers about the state, NICs and events."""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +17,8 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.apps.watch import Facts
+from ri2n_sdn.client import Watch
 from ri2n_sdn.discovery.nic_state import NicState
 from tests.unit.fake_hosts import FakeChannel
 
@@ -71,3 +77,37 @@ def test_nics_that_were_taken_for_dead_are_a_counter(api: LocalApi) -> None:
     assert ask(api, "status")["counters"]["nic_deaths"] == 0
     api._cluster.wiring.deaths = 3
     assert ask(api, "status")["counters"]["nic_deaths"] == 3
+
+
+@pytest.mark.parametrize("sampled_s", [None, 1.5e9])
+def test_a_status_has_the_state_that_a_watcher_begins_with(
+    api: LocalApi, sampled_s: float | None
+) -> None:
+    cluster = api._cluster
+    cluster.topology_changed()
+    cluster.measured.sampled_s = sampled_s
+    assert ask(api, "policy_add", name="p1", policy={"policy": "exclusive"})["ok"]
+    status = json.loads(json.dumps(ask(api, "status")))
+    with Watch(cluster.socket_path) as watch:
+        assert status["state"] == watch.state and "tokens" not in status["state"]
+    assert "p1" in status["state"]["policies"]
+    assert status["version"] == 2
+    assert status["state"]["controller"].get("sampled_s") == sampled_s
+    for answer in (status, ask(api, "pairs"), ask(api, "explain", src="A", dst="B")):
+        assert answer["sampled_s"] == sampled_s
+
+
+def test_one_thread_at_a_time_collects(api: LocalApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, met, collect = threading.Barrier(2), [], api._watching._collector.collect
+
+    def collected() -> Facts:
+        # The first thread waits here for the second one, which must not come before it has gone.
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)
+            met.append(True)
+        return collect()
+
+    monkeypatch.setattr(api._watching._collector, "collect", collected)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: ask(api, "status"), range(2)))
+    assert all(answer["ok"] for answer in answers) and not met

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The telemetry app: what it makes of counters, and of answers that are missing or malformed."""
 
 from __future__ import annotations
@@ -110,9 +111,8 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(
-        telemetry, "time", SimpleNamespace(monotonic=lambda: world.now_s, thread_time=lambda: 0.0)
-    )
+    clock = {"monotonic": lambda: world.now_s, "time": lambda: 5e8 + world.now_s}
+    monkeypatch.setattr(telemetry, "time", SimpleNamespace(**clock, thread_time=lambda: 0.0))
     for module in (cluster_module, problems):
         monkeypatch.setattr(
             module, "time", SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: 0.0)
@@ -415,6 +415,19 @@ def test_a_counter_that_a_switch_does_not_know_is_no_traffic(world: World) -> No
     assert world.cluster.members["A"].ports[1].tx_bytes == 1000
     assert world.cluster.counters["dropped_counter_unknown"] == 4
     assert not any(member.faults for member in world.cluster.members.values())
+
+
+def test_figures_are_of_the_last_round_in_which_a_host_was_read(world: World) -> None:
+    assert world.cluster.measured.sampled_s is None
+    world.round()
+    read_s = world.cluster.measured.sampled_s
+    assert read_s == 5e8 + world.now_s
+    world.silent = {(name, parser.OFPFlowDescStatsRequest) for name in "AB"}
+    world.round()
+    assert world.cluster.measured.sampled_s == read_s, "no host has answered"
+    world.silent.pop()
+    world.round()
+    assert world.cluster.measured.sampled_s == read_s + 0.5
 
 
 def test_a_mute_host_is_not_asked_again_and_keeps_its_values(world: World) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller's lines that are strange in one place: pages, metrics and REST go on without it."""
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pytest
 
 from ri2n_sdn.contract import documents
 from ri2n_sdn.contract.documents import MAX_NAME, MAX_TEXT
+from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui import (
@@ -25,7 +27,6 @@ from ri2n_sdn.web.gui import (
     tree_views,
 )
 from ri2n_sdn.web.history import History
-from ri2n_sdn.web.metric_values import Own
 from ri2n_sdn.web.rest import fabric
 from ri2n_sdn.web.rest.answers import answer
 from ri2n_sdn.web.shape import EMPTY, checked

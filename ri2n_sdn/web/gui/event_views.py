@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page of events shows: problems first, then events by text, host and severity. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of jobs: who has which path until when, and the forms for those who may change it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of settings: strategy, parameters, who changed what, tokens, versions."""
 
 from __future__ import annotations

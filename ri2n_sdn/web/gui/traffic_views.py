@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page of traffic shows: hosts, pairs, shares, and charts of both. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people type into the fields of the pages, and what is shown there."""
 
 from __future__ import annotations
@@ -7,8 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import exact_rate, parse_rate, parse_time
-from ri2n_sdn.errors import BadInput
 
 __all__ = [
     "parse_names",
@@ -75,5 +76,5 @@ def _once(names: Iterable[str], where: str) -> None:
     seen = set[str]()
     for name in names:
         if name in seen:
-            raise BadInput(f"{where}: {shown(name)} is there twice")
+            raise refusal("twice", where, what=shown(name))
         seen.add(name)

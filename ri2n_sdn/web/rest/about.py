@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of how things are: the controller, faults, events, audit, checks, health, and who asks."""
 
 from __future__ import annotations

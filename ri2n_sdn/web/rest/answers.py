@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models of answers that are documents of the contract, or pages of them.
 
 Keys that a later controller adds are left out of answers, and no answer fails because of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes by which the controller is steered: strategy, parameters, VLAN tables and tokens."""
 
 from __future__ import annotations

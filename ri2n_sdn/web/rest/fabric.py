@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of what there is: hosts, NICs, networks, switches and cables."""
 
 from __future__ import annotations

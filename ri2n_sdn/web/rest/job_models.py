@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What answers and requests about jobs, reservations, rights, policies and tokens look like.
 
 Requests are checked here for their form alone. What a policy or a job must be like beyond that, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of jobs, and of reservations."""
 
 from __future__ import annotations

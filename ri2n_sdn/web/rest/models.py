@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What answers of the interface look like that are no documents of the contract.
 
 Keys that a later controller adds are left out of answers, and no answer fails because of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of what users may ask for: rights, and named policies."""
 
 from __future__ import annotations
