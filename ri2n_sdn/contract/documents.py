@@ -529,6 +529,7 @@ class Documents(TypedDict):
     reservations: dict[Name, Reservation]
     rights: dict[Name, Right]
     policies: dict[Name, NamedPolicy]
-    tokens: dict[Name, TokenEntry]
+    tokens: NotRequired[dict[Name, TokenEntry]]
+    """for the web process alone"""
     events: list[Event]
     """the newest, oldest first"""
