@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ri2n_sdn.contract import choices, limits, names, units
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.schema import json_schema
+from tests.baseline.text import pretty
 
 __all__ = ["FILES", "RATES"]
 
@@ -84,7 +87,13 @@ def limits_json() -> str:
     return json.dumps({"rates": RATES}, indent=1) + "\n"
 
 
+def schema_json() -> str:
+    """docs/contract.schema.json: what the controller's state looks like, as JSON Schema."""
+    return pretty(json_schema(Documents)) + "\n"
+
+
 FILES = {
+    REPOSITORY / "docs" / "contract.schema.json": schema_json,
     REPOSITORY / "ovs-host-scripts" / "limits.sh": limits_sh,
     REPOSITORY / "reorder" / "tests" / "limits.json": limits_json,
 }

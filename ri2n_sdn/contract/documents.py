@@ -20,12 +20,13 @@ __all__ = [
     "Activity",
     "Cable",
     "CableEntry",
+    "Check",
     "Controller",
     "ControllerState",
     "Documents",
     "EndedJob",
     "Event",
-    "Fault",
+    "FaultOf",
     "Helper",
     "Histogram",
     "Host",
@@ -51,6 +52,7 @@ __all__ = [
     "SwitchEntry",
     "Token",
     "TokenEntry",
+    "VlanCheck",
 ]
 
 MAX_NAME, MAX_TEXT = 512, 16_384
@@ -280,7 +282,8 @@ def _one_count_more(histogram: Histogram) -> bool:
     return len(histogram["counts"]) == len(histogram["bounds_s"]) + 1
 
 
-# What is said. Programs go by code, subject and arguments, and people by the text.
+# What is said. Programs go by code, subject and arguments, and people by the text. An earlier
+# controller gives the text alone.
 
 
 class _Said(TypedDict):
@@ -294,7 +297,7 @@ class _Said(TypedDict):
 
 
 class ProblemEntry(_Said):
-    """Something that is wrong. An earlier controller gives no code, subject and arguments."""
+    """Something that is wrong."""
 
     advice: Text
     """what to do"""
@@ -308,12 +311,31 @@ class _FaultId(TypedDict):
     """code and subject, so the same as long as it is the same fault"""
 
 
-class Fault(_FaultId, ProblemEntry):
+class FaultOf(_FaultId, ProblemEntry):
     """Something that is wrong."""
 
 
+class VlanCheck(TypedDict):
+    """What probes through the declared switches have shown."""
+
+    findings: list[str]
+    """what is wrong, one sentence each"""
+    probes: int
+    """how many were sent"""
+
+
+class Check(TypedDict):
+    """Whether all is as it must be."""
+
+    ok: bool
+    """no fault is bad, and the probes have found nothing"""
+    faults: list[FaultOf]
+    vlans: VlanCheck | None
+    """null where no switches are declared"""
+
+
 class Event(_Said):
-    """Something that has happened. An earlier controller gives its time and text alone."""
+    """Something that has happened."""
 
     advice: NotRequired[Text]
     """what to do"""
@@ -507,6 +529,7 @@ class Documents(TypedDict):
     reservations: dict[Name, Reservation]
     rights: dict[Name, Right]
     policies: dict[Name, NamedPolicy]
-    tokens: dict[Name, TokenEntry]
+    tokens: NotRequired[dict[Name, TokenEntry]]
+    """for the web process alone"""
     events: list[Event]
     """the newest, oldest first"""

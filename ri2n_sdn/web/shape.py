@@ -23,17 +23,24 @@ Form = Callable[[object], bool]
 
 def _form(of: Any) -> Form:
     """Whether something has a form. Keys that a later controller adds are good."""
-    validator = TypeAdapter(get_args(of)[0] if get_origin(of) is NotRequired else of).validator
+    validator = TypeAdapter(of).validator
     return lambda value: validator.isinstance_python(value, strict=True)
+
+
+def _keys(document: Any) -> dict[str, Any]:
+    """The form of each key of a document, whether it must be there or not."""
+    hints = get_type_hints(document, include_extras=True)
+    return {
+        key: get_args(hint)[0] if get_origin(hint) is NotRequired else hint
+        for key, hint in hints.items()
+    }
 
 
 _ENTRIES: Mapping[str, Form] = {
     part: _form(get_args(form)[-1] if form is not Controller else Any)
-    for part, form in get_type_hints(Documents, include_extras=True).items()
+    for part, form in _keys(Documents).items()
 }
-_FACTS: Mapping[str, Form] = {
-    fact: _form(form) for fact, form in get_type_hints(Controller, include_extras=True).items()
-}
+_FACTS: Mapping[str, Form] = {fact: _form(form) for fact, form in _keys(Controller).items()}
 _name = _form(Name)
 
 PARTS = tuple(part for part in _ENTRIES if part != "events")
