@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ri2n_sdn.errors import BadInput, Ri2nError
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +30,7 @@ __all__ = [
     "print_json",
     "run_guarded",
     "split_list",
+    "state_of",
     "terminate_as_interrupt",
 ]
 
@@ -75,6 +77,14 @@ def console() -> Console:
 def print_json(document: object) -> None:
     """Print `document` as one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2, sort_keys=False) + "\n")
+
+
+def state_of(path: Path) -> dict[str, Any]:
+    """The controller's state. Raises NotAvailable also when an earlier controller answers."""
+    state = call(path, "status", pairs=False).get("state")
+    if not isinstance(state, dict):
+        raise NotAvailable("the controller's answer is of another version; start it anew")
+    return state
 
 
 def note(text: str) -> None:
