@@ -83,7 +83,7 @@ class _Bundle:
                 self.missing[name] = str(error)
                 continue
             if op == "status":
-                self.macs = known_macs(answer)
+                self.macs = known_macs(answer.get("state"))
             self.document(name, about, answer)
 
     def watch(self, socket: Path) -> None:

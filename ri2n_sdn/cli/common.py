@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ri2n_sdn.errors import BadInput, Ri2nError
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,7 @@ __all__ = [
     "print_json",
     "run_guarded",
     "split_list",
+    "state_of",
     "terminate_as_interrupt",
 ]
 
@@ -79,12 +81,12 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2, sort_keys=False) + "\n")
 
 
-def print_answer(document: object, text: str, as_json: bool) -> None:
-    """Print an answer: the whole of it as JSON, or the line that says it to people."""
-    if as_json:
-        print_json(document)
-    else:
-        print(text)
+def state_of(path: Path) -> dict[str, Any]:
+    """The controller's state. Raises NotAvailable also when an earlier controller answers."""
+    state = call(path, "status", pairs=False).get("state")
+    if not isinstance(state, dict):
+        raise NotAvailable("the controller's answer is of another version; start it anew")
+    return state
 
 
 def note(text: str) -> None:

@@ -20,6 +20,7 @@ from ri2n_sdn.cli.common import (
     note,
     print_answer,
     print_json,
+    state_of,
 )
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.tables import Column, comma_list, table
@@ -192,7 +193,7 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> Json:
             for host in call(path, "host_list")["hosts"]:
                 other = dpid is None or host["dpid"] != dpid or not host["nics"]
                 there = host["name"] == name and host["connected"] and other
-                if there and call(path, "status", pairs=False)["settled"]:
+                if there and state_of(path)["controller"]["settled"]:
                     return dict(host)
         left_s = until_s - time.monotonic()
         if left_s <= 0:

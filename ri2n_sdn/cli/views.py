@@ -28,9 +28,9 @@ def status_view(status: Json) -> RenderableType:
     and the helper links.
     """
     parts: list[RenderableType] = [
-        *_problems(status),
+        *_problems(status["state"]),
         _headline(status),
-        _host_table(status),
+        _host_table(status["state"]),
         _pair_table(status),
     ]
     helpers = helper_table(
@@ -59,32 +59,68 @@ def helper_table(pairs: list[Json]) -> Table | None:
 
 
 def _headline(status: Json) -> Text:
-    hosts = status["hosts"]
-    connected = sum(bool(host["connected"]) for host in hosts)
-    state = "settled" if status["settled"] else "settling"
-    if not status.get("in_charge", True):
-        state = f"standing by, {status['waits_because']}"
+    state = status["state"]
+    about, hosts = state["controller"], state["hosts"]
+    connected = sum(bool(host["connected"]) for host in hosts.values())
+    does = "settled" if about["settled"] else "settling"
+    if not about["in_charge"]:
+        does = f"standing by, {about['waits_because']}"
+    moved = state["counters"].get("slots_moved", 0)
     text = (
-        f"{status['strategy']}, {state}; {connected} of {len(hosts)} hosts connected; "
-        f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up "
-        f"{status['uptime_s']:.0f} s"
+        f"{about['strategy']}, {does}; {connected} of {len(hosts)} hosts connected; "
+        f"HBSPAN {about['hbspan_s']:g} s; {moved} slots moved; up {status['uptime_s']:.0f} s"
     )
     jobs = status.get("jobs")
     if jobs:
         text += f"; jobs: {', '.join(f'{count} {state}' for state, count in sorted(jobs.items()))}"
     return Text(
-        text, style="bold" if status["settled"] and connected == len(hosts) else "bold yellow"
+        text, style="bold" if about["settled"] and connected == len(hosts) else "bold yellow"
     )
 
 
-def _host_table(status: Json) -> Table:
-    no_nic = dict.fromkeys(("name", "speed_bps", "up", "alive", "tx_bps", "rx_bps"))
-    rows = [
-        {**nic, "host": host}
-        for host in status["hosts"]
-        for nic in host["nics"] or [{**no_nic, "network": "-"}]
-    ]
-    return table(_NICS, rows, once=3)
+def _host_table(state: Json) -> Table:
+    table = Table()
+    for heading in (
+        "host",
+        "address",
+        "OVS",
+        "NIC",
+        "network",
+        "speed",
+        "up",
+        "alive",
+        "sending",
+        "receiving",
+    ):
+        table.add_column(
+            heading, justify="right" if heading in ("speed", "sending", "receiving") else "left"
+        )
+    for name, host in sorted(state["hosts"].items()):
+        label = Text(name, style="" if host["connected"] else "red")
+        if not host["connected"]:
+            label.append(" (away)")
+        elif host["helper"]:
+            label.append(" (helper)" if host["helper"]["running"] else " (helper down)")
+        first: tuple[Text | str, str, str] = (
+            label,
+            str(host["address"] or "-"),
+            str(host["ovs"] or "-"),
+        )
+        rates = state["rates"].get(name, {})
+        for own, nic in host["nics"].items():
+            table.add_row(
+                *first,
+                own,
+                str(nic["network"] or "?"),
+                table_rate(nic["speed_bps"]),
+                _mark(nic["up"]),
+                _mark(nic["alive"]),
+                *map(table_rate, rates.get(own, (None, None))),
+            )
+            first = ("", "", "")
+        if not host["nics"]:
+            table.add_row(*first, *["-"] * 7)
+    return table
 
 
 def _pair_table(status: Json) -> RenderableType:
@@ -126,8 +162,8 @@ def _host(row: Json) -> Text:
     return Text(f"{host['name']} ({'helper' if host['helper']['running'] else 'helper down'})")
 
 
-def _problems(status: Json) -> list[Text]:
-    problems = worst_first(Line.of(problem) for problem in status["problems"])
+def _problems(state: Json) -> list[Text]:
+    problems = worst_first(map(Line.of, state["problems"].values()))
     return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 
