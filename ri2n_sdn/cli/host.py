@@ -15,9 +15,9 @@ from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     console,
     note,
+    number_option,
     print_answer,
     print_json,
     state_of,
@@ -133,15 +133,7 @@ def replace(
     force: Force = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            callback=check_number,
-            metavar="SECONDS",
-            help="Wait so long for the new machine.",
-        ),
-    ] = 600.0,
+    wait: Annotated[float, number_option("Wait so long for the new machine.", 0)] = 600.0,
 ) -> None:
     """Give the place of a host to another machine: its name, jobs, reservations, switch ports.
 
