@@ -82,6 +82,14 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, indent=2, sort_keys=False) + "\n")
 
 
+def print_answer(document: object, text: str, as_json: bool) -> None:
+    """Print an answer: the whole of it as JSON, or the line that says it to people."""
+    if as_json:
+        print_json(document)
+    else:
+        print(text)
+
+
 def state_of(path: Path) -> dict[str, Any]:
     """The controller's state. Raises NotAvailable also when an earlier controller answers."""
     state = call(path, "status", pairs=False).get("state")

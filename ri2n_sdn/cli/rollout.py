@@ -16,8 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, check_number, state_of
-from ri2n_sdn.cli.common import LabOption, SocketOption, number_option
+from ri2n_sdn.cli.common import LabOption, SocketOption, number_option, state_of
 from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call

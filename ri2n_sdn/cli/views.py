@@ -79,48 +79,17 @@ def _headline(status: Json) -> Text:
 
 
 def _host_table(state: Json) -> Table:
-    table = Table()
-    for heading in (
-        "host",
-        "address",
-        "OVS",
-        "NIC",
-        "network",
-        "speed",
-        "up",
-        "alive",
-        "sending",
-        "receiving",
-    ):
-        table.add_column(
-            heading, justify="right" if heading in ("speed", "sending", "receiving") else "left"
-        )
+    no_nic = dict.fromkeys(("name", "speed_bps", "up", "alive", "tx_bps", "rx_bps"))
+    rows = []
     for name, host in sorted(state["hosts"].items()):
-        label = Text(name, style="" if host["connected"] else "red")
-        if not host["connected"]:
-            label.append(" (away)")
-        elif host["helper"]:
-            label.append(" (helper)" if host["helper"]["running"] else " (helper down)")
-        first: tuple[Text | str, str, str] = (
-            label,
-            str(host["address"] or "-"),
-            str(host["ovs"] or "-"),
-        )
         rates = state["rates"].get(name, {})
+        of_host = {"host": {**host, "name": name}}
         for own, nic in host["nics"].items():
-            table.add_row(
-                *first,
-                own,
-                str(nic["network"] or "?"),
-                table_rate(nic["speed_bps"]),
-                _mark(nic["up"]),
-                _mark(nic["alive"]),
-                *map(table_rate, rates.get(own, (None, None))),
-            )
-            first = ("", "", "")
+            tx_bps, rx_bps = rates.get(own, (None, None))
+            rows.append({**nic, **of_host, "name": own, "tx_bps": tx_bps, "rx_bps": rx_bps})
         if not host["nics"]:
-            table.add_row(*first, *["-"] * 7)
-    return table
+            rows.append({**no_nic, **of_host, "network": "-"})
+    return table(_NICS, rows, once=3)
 
 
 def _pair_table(status: Json) -> RenderableType:

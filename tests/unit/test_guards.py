@@ -26,6 +26,7 @@ from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors, ofp
 from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.watching import Collector, Watching
 from ri2n_sdn.errors import NotAvailable
 from tests.waiting import wait_until
 
@@ -211,7 +212,11 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(
 def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
     api = LocalApi.__new__(LocalApi)
     api._cluster, api._tokens, api._audit = cluster, Tokens(None), Audit()
-    answer = api.answer(line)
+    api._watching = Watching(Collector(cluster), cluster)
+    try:
+        answer = api.answer(line)
+    finally:
+        api._watching.close()
     assert isinstance(answer["ok"], bool)
     if not answer["ok"]:
         assert answer["error"].isprintable() and "internal error" not in answer["error"]
