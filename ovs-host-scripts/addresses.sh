@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Part of host-up, host-down, host-watch and reply-same-link, which source it: which addresses and
 # routes a device has, and how they move to another device.

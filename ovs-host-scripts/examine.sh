@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What is right and what is wrong with a host on which host-up has run. host-status shows only what
 # is wrong, host-doctor shows everything; both use the same words. Needs common.sh, helper.sh and

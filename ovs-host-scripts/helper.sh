@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # The two TAPs of the helper ri2n-reorder: making, checking and removing them. Needs common.sh.
 #

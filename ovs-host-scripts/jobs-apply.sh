@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2004,SC2034,SC2153 # the files that source each other share these
 # Part of job-begin, job-end, job-ls, host-watch and host-down, which source it after jobs.sh: make
 # the firewall, the bridge and the queue hold what the files of jobs say.

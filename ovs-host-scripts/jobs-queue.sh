@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2004,SC2034,SC2153 # the files that source each other share these
 # Part of job-begin and job-end, which source it after jobs.sh: what scripts ask for that run at the
 # same time is carried out together.

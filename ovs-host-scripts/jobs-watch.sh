@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2004,SC2034,SC2153 # the files that source each other share these
 # Part of host-watch, which sources it after jobs.sh and jobs-declare.sh: keep what this host marks
 # and declares as the files of jobs say, and carry out the controller's orders.

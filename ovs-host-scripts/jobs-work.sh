@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2004,SC2034,SC2153 # the files that source each other share these
 # Part of job-begin and job-end, which source it after jobs-apply.sh where they have the lock and no
 # answer yet (jobs-queue.sh): carry out all that is asked for.

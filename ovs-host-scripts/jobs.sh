@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2004,SC2034,SC2153 # the files that source each other share these
 # Part of job-begin, job-end, job-ls and host-watch, which source it after common.sh: the jobs of
 # this host as files, and their options.

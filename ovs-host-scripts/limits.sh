@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # the scripts that source this file use these
 # Part of the scripts that source it: what names, rates and times look like,
 # and how large numbers are. `python -m tests.contract_files` makes it.

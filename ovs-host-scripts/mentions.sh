@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Find what on this host names a NIC that the bridge is about to take. `host-up --dry-run` lists it.
 # Needs common.sh.

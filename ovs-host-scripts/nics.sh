@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Part of host-up, host-down and host-status, which source it: what a NIC does with frames before
 # and after the bridge.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # host-up uses what is set here
 # Part of host-up, which sources it: NICs and guests of an earlier run that are no longer named
 # leave the bridge, and NICs get back what they had.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Part of host-up and host-down, which source it: restore what was before, at once, or by itself
 # after a time unless host-up is confirmed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters on one machine, traffic on them, and the papers' figures beside those of peers.
 
 It uses the product as a user does. Programs begin with `from ri2n_lab.cluster import Lab`, people

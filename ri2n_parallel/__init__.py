@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel networking for programs: several TCP connections over several NICs as one connection.
 
 It needs no switch, no bridge and no root. Two systems of the papers are in this library: Paradise's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel connections for asyncio, with the streams of `open_connection` and `start_server`.
 
 Below them is an asyncio transport over a ParallelSocket (aio_transport.py). Limits, back-pressure

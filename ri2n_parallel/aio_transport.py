@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ParallelSocket as an asyncio transport: the loop watches its descriptor and does its work.
 
 The session makes the descriptor readable when data was received, when there is room that a sender

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of the paper (Paradise, section 3.2.5, table 1), in the order of plain sockets.
 
 They are connect, accept, read and write. Here `fds` is one ParallelSocket. The paper has a list of

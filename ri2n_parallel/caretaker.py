@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One thread for all sessions of a process does what is due while no thread of the program calls.
 
 That is: it finds links that have died, acknowledges, closes, and connects links again. The thread

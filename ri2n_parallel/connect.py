@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connecting side: greet the server, then connect to the interfaces that it chose (dial.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ParallelSocket`, the parallel connection that programs use like a socket."""
 
 from __future__ import annotations

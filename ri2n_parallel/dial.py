@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connecting side's links: connected all at once, without waiting, and again when one dies.
 
 `Dialer` has all links of a session, `_Joining` tries to connect one of them until that has worked,

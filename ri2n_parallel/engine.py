@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine of a session: it cuts the stream into frames, reads frames, and acknowledges them.
 
 Which link a chunk goes over is decided by schedule.py, what is sent again by stream.py; links.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors that a user can cause or cure, each with a text of one clear line.
 
 Those of a connection are OSErrors as well.

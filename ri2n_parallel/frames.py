@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: the wire format of one connection: greetings first, then frames (docs/parallel.md).
 
 Every frame carries an acknowledgement: its sender has received all bytes below `ack`, and the other

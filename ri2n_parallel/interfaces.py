@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The addresses of this host, as its kernel lists them."""
 
 from __future__ import annotations

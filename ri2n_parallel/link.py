@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One link of a session: a TCP connection, and what the kernel knows about its state."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The links of a session: which are up, what happens when one joins or dies, and waiting for them.
 
 Threads wait for all links at once. The first one that waits is the leader: it waits in epoll and

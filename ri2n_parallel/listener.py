@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The listening side: one thread answers all greetings, so that no slow client holds up another.
 
 The server names the addresses of a session's data connections in its answer (loads.py).

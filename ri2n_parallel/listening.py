@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sockets that listen at several own addresses, all with one port."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the server's own addresses carry, and which of them the next data connections get.
 
 The server chooses the interface of every data connection (Paradise, section 3.2.2; placement.py has

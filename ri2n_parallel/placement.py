@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: which of a server's interfaces a new connection gets; all rules have one signature.
 
 The paper's rule (Paradise, section 3.2.2) is `least_connections`: the interface with the fewest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: how two ends prove to each other that they know a token, without sending it.
 
 docs/parallel.md has the format. `said` is what both ends have sent before the proofs: their

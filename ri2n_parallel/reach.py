@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: which of the addresses that a server names a client connects to.
 
 Without these rules a server could make its clients connect anywhere: to programs that listen for

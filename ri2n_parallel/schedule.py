@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: over which link the next chunk goes, and how long it is.
 
 Paradise splits the bytes of every call evenly (section 3.2.4). User-level RI2N takes any link that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A session: its engine, a fast path for short messages, and all that depends on time.
 
 The thread that calls a socket does its work. There is no thread per socket, since that would have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: the two directions of a session's stream, with what is not acknowledged or not in order.
 
 Bytes are numbered from 0 in each direction. The number of its first byte identifies a chunk

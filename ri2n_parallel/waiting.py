@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A connection that has not said yet who it is: its greeting and its proof, as far as they came.
 
 crowds.py bounds how many of these there are.

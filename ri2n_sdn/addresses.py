@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IP addresses of the control network: one notation, and which of them count as one address."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From when, and until when, certificates are valid."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Talk to a running controller over its unix sockets, with one JSON object per line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors that a user can cause or cure. A user sees one clear line, never a traceback."""
 
 from __future__ import annotations

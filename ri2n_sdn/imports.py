@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports without the work of the garbage collector, which finds nothing among them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log of a process that runs for long: one event is one line, as text or as JSON."""
 
 from __future__ import annotations

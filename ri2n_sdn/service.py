@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a service tells systemd: that it has started, and that it is still well."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the files that come with the package: topologies and host scripts."""
 
 from __future__ import annotations

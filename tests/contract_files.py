@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that repeat facts of the contract for programs in other languages.
 
 `python -m tests.contract_files` writes them; test_contract_readers.py says whether they are right.
@@ -10,6 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ri2n_sdn.contract import choices, limits, names, units
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.schema import json_schema
+from tests.baseline.text import pretty
 
 __all__ = ["FILES", "RATES"]
 
@@ -64,6 +68,7 @@ def limits_sh() -> str:
     path = names.PATH_NAME.replace(names.PATH_WORD, "$PATH_WORD")
     return "\n".join(
         (
+            "# SPDX-License-Identifier: Apache-2.0",
             "# shellcheck shell=bash disable=SC2034 # the scripts that source this file use these",
             "# Part of the scripts that source it: what names, rates and times look like,",
             "# and how large numbers are. `python -m tests.contract_files` makes it.",
@@ -82,7 +87,13 @@ def limits_json() -> str:
     return json.dumps({"rates": RATES}, indent=1) + "\n"
 
 
+def schema_json() -> str:
+    """docs/contract.schema.json: what the controller's state looks like, as JSON Schema."""
+    return pretty(json_schema(Documents)) + "\n"
+
+
 FILES = {
+    REPOSITORY / "docs" / "contract.schema.json": schema_json,
     REPOSITORY / "ovs-host-scripts" / "limits.sh": limits_sh,
     REPOSITORY / "reorder" / "tests" / "limits.json": limits_json,
 }

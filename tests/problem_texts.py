@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The problems that `ri2n status` tells of, as their texts alone."""
 
 from __future__ import annotations

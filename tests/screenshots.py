@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of all pages of the GUI for the manual: `./dev screenshots [FOLDER [NAME ...]]`.
 
 A real `ri2n web` shows a small cluster that has been made up, so that the pictures can be made

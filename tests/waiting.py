@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for a condition, with a limit against hanging."""
 
 from __future__ import annotations

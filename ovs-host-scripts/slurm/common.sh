@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Shared by Slurm's prolog and epilog and by reconcile: ri2n.conf, messages, the folder of each job.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The job option --ri2n of srun, sbatch and salloc: a plugin for Slurm (SPANK).
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How many packets a core handles in memory: the scheduler, the reorder buffer, both, and two
 //! whole engines.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which of a peer's numbers are believed.
 //!
 //! A checksum finds what was damaged on the way. But a broken host, or one whose memory flips bits,

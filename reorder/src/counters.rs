@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a helper counts: every frame that is dropped has a counter of its own.
 
 use crate::wire::Malformed;

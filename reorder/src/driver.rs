@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the core asks of the devices around it, and what they ask of the core.
 
 use crate::offload::vnet::VnetHdr;

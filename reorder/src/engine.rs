@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The helper's core: it takes frames of the host and of the links, and gives frames for both. Its
 //! only clock is the time that is passed in.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The receiver's inner loop: it decides every few milliseconds who may send how much over which
 //! link.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Stripes the packets of one connection over several links, and restores their order.
 //!
 //! Most modules are pure: they know bytes, sequence numbers and `now`. Devices and the clock are in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! `ri2n-reorder`: reads the command line, opens the devices, and runs the engine on them.
 
 use std::process::ExitCode;

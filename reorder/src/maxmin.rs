@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Max-min fair rates of senders that share a receiver's NICs, and an even split of each rate over
 //! the sender's links.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a network card does for its kernel, done for the TAP: cutting, merging and checksums.
 //!
 //! The kernel hands over super-frames of up to 64 KB with partial checksums, which a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The command line, checked: no other module sees a value that makes no sense.
 
 use std::ffi::OsString;

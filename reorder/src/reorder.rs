@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Puts the frames of one session back in order, and decides which of them are lost.
 //!
 //! Links keep the order of their own frames. So a sequence is lost as soon as **every** live link

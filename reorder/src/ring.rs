@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frames of one session that were sent lately. Some of them may have to be sent again.
 
 use std::collections::VecDeque;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The main loop: it carries frames between the devices and the engine, and wakes the engine when
 //! something is due.
 //!

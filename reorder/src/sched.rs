@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Decides which frame is next, and over which link: token buckets, paced and weighted choice, and
 //! the queues in front of them.
 

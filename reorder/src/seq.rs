@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Serial numbers: 32 bits that wrap round.
 
 /// The number of a frame, which wraps round. Such numbers are added and compared in this file only.

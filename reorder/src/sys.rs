@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Everything that needs the kernel: TAPs, packet sockets, interfaces, epoll, signals. The only
 //! place with `unsafe`.
 //!

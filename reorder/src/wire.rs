@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The frames that helpers send to each other and to the controller: `docs/wire-format.md` in code.
 //!
 //! Nothing here trusts a frame. [`parse`] checks its checksum before anything else, and then every

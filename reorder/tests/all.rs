@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All integration tests in one program: what they share is compiled and linked once.
 
 mod autonomous;

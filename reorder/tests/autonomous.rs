@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whole engines without a controller, on a network in memory.
 
 use crate::common::autonomous::{alike, friends, strangers};

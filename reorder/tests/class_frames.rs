@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One engine, and frames of jobs' channels as anybody might send them: what is not allowed costs a
 //! counter, and what the bridge gives and takes has the right tags.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Jobs' classes between helpers, in a simulated cluster: a channel uses only its links, keeps its
 //! rates, and is not disturbed by others.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The fuzz targets, compiled here as they are, and run over every input of their corpora.
 //!
 //! To fuzz, their crate needs a nightly compiler and libFuzzer. Here, `all.rs` stands in for that,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TAPs and packet sockets on real devices, in a network namespace of the test's own.
 
 use std::io::ErrorKind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whole engines on a network in memory: order, repair, rates, faults, sessions.
 
 use crate::common::{figure4, mac, shares, world, Fault, World, LINK_BPS, MS, S};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One engine among strangers: controllers that are confused, frames that lie, and peers that die.
 //! Memory stays bounded, and few frames are sent.
 

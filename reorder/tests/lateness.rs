@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Late is not dead: hosts whose CPUs are busy find no link dead and lose nothing. They still find
 //! links that are dead.
 

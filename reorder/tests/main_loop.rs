@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The main loop between real devices, with an engine that only passes frames on.
 
 use std::cell::RefCell;

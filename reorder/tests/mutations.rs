@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Pairs of engines that get damaged, forged and repeated frames among the real ones. Whatever
 //! those lead to, the pair carries everything again within 200 ms.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Clocks that jump, sequences that wrap, control that changes links under traffic, too little
 //! memory, and forgeries.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The program itself: options, exit codes, signals, the status socket.
 
 use std::io::Read;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The inner loop in a simulated network: figure 4 of the paper, demands that change, and a host
 //! without a helper.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The reorder buffer does exactly what a slow, obvious model does, whatever arrives.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring and the reorder buffer over simulated links that keep the order, and lose, duplicate,
 //! delay and die.
 

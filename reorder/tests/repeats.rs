@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames that are sent again: over which link, for whom, and until when. Also how a peer hears
 //! that more is to come.
 

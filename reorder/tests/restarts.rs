@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A peer's helper ends, and another one begins. In between, frames go by the slot table, at once
 //! and in order.
 

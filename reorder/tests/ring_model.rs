@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The ring does exactly what a slow, obvious model does.
 
 use proptest::prelude::*;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Scripts for a whole engine: the fuzz target's corpus, and random ones.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Memory stays flat, over a long time with every kind of trouble, and whatever strangers send.
 //!
 //! For ten simulated minutes: `cargo test --release --test all soak:: -- --include-ignored`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How fast the pure parts are. Run with `cargo test --release --test all speed:: -- --ignored
 //! --nocapture`.
 

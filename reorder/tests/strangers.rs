@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Whoever greets in the names of thousands of hosts takes little from those that are there, and
 //! keeps nobody out.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The examples of `vectors.json`, with which the controller's side is tested as well.
 
 use ri2n_reorder::seq::Seq;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How long a missing frame is waited for: by the difference of the links' ways, and by the round
 //! trip of a request.
 

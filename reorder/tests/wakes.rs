@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How often a helper wakes: about once for each frame, whatever its NICs are, and whatever links
 //! share them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keep this machine's CPUs awake while round trips are timed, as cyclictest does."""
 
 from __future__ import annotations

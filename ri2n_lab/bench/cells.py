@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: which guests a bench needs, one `ri2n bench` for each (see guests.py)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long one round of the controller takes, from asking for counters to acknowledged slot tables.
 
 Many hosts of a sandbox connect to one controller, and frames make pairs of them active. Nothing in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs in the controller that `ri2n bench cycle` measures.
 
 Its rounds are written down, and one changes all tables on demand.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How soon others use what a client leaves when it stops, and it gets it back when it begins.
 
 All clients send one TCP stream each; the server counts what came every 10 ms. The cost of computing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report's pictures as SVG: grouped bars with their spread, and shares over time.
 
 Matplotlib draws them. It is imported by the functions that draw, so that the command line starts

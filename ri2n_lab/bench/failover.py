@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a fault on the path is felt by a numbered UDP stream, and by a bulk TCP stream.
 
 Each fault is measured twice, each time on a whole fabric: once under the UDP stream (outage, lost

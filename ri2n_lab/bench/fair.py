@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best that a topology can carry: the largest total goodput, and max-min fair rates.
 
 Linear programs (HiGHS) find both, independently of the strategies that are measured against them.

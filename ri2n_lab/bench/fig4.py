@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figure 4's topologies with real iperf3 traffic: goodput, its share of the optimum, weights.
 
 Every client sends TCP streams to the server at the same time; what counts is what the server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figure 9 of the paper: how soon weights follow when links are cut and given back.
 
 Topology e is under full load; links are cut in turn (e -> f -> h) and given back.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bench measures: each figure is declared once, in the file of its bench.
 
 Summaries, printed tables, the rows, tables and pictures of a report follow from the declaration. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run a bench in guests with another kernel, several at a time, and join their reports.
 
 Each cell of a bench (one topology with all strategies, one peer, one fault) is a `ri2n bench` of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the helper costs on this machine: packets a second in memory, and one TCP stream end to end.
 
 End to end, every contender has a lab of two hosts whose links have no rate. Its row says what it

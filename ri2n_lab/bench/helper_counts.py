@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What helpers and controller counted during a measurement: wakes per frame, links that died."""
 
 from __future__ import annotations

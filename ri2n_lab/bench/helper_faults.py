@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A helper dies under load: how soon traffic goes on, and how soon it is striped again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two jobs of two users: what each gets on the same hosts, with and without a policy.
 
 Job `one` sends one TCP stream from each of its hosts, or exchanges messages by MPI; job `two` sends

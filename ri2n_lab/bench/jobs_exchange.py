@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job that exchanges messages by MPI, timed while another job sends."""
 
 from __future__ import annotations

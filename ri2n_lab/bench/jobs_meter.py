@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hosts with a max_rate send in their fullest second, by the counters of their limits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: what `ri2n bench jobs` measures: its cases, what each job asks for, and its rows.
 
 Job `one` is the one whose policy is measured; job `two` sends as much as it can. A policy is worth

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read off a lab besides the figures of traffic programs: drops, order, round trips."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One link of a set and nothing else, in the form of a peer: what several links are measured by."""
 
 from __future__ import annotations

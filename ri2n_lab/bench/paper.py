@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the papers measured, beside our rows, on Gigabit Ethernet.
 
 Table 6 and figures 10..13 of the RI2N++ paper, on figure 4's topologies: goodput in MB/s, 112.2

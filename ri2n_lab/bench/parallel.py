@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One transfer over several links, by `ri2n_parallel`, plain TCP, MPTCP and RI2N's trunk.
 
 A transfer lasts from the first byte handed over (set-up excluded) or from the call to connect

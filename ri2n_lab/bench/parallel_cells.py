@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guests for `ri2n bench parallel`: for each kind of transfer, method under faults, and mix."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ends of `ri2n bench parallel`, programs on two hosts.
 
 `python -m ri2n_lab.bench.parallel_ends serve|ask SETTINGS`. Both read requests from stdin, one line

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links die under one transfer: whether it completes, with every byte right, and how it stalls."""
 
 from __future__ import annotations

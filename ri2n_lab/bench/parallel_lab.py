@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The labs of `ri2n bench parallel`, and the traffic programs that run in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many connections at once, as in figure 9 (a): for 56 KB, or for a thousand times that.
 
 Goodput of all clients together, and connections served per minute, when the server's interfaces are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client process of the connection-heavy mix.
 
 `python -m ri2n_lab.bench.parallel_mix_ends SETTINGS`. It connects, reads what it asked for, closes,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `ri2n bench parallel` measures, and how rows become speedups: pure, without a lab.
 
 After section 4 of the Paradise paper ("Research on Parallel Networking for TCP/IP Communication"):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """By how much a round trip of 1 KB is longer than with plain TCP, over links without a rate.
 
 Both are measured by turns, on this machine.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What both ends of `ri2n bench parallel` say to each other, over a socket or a ParallelSocket.
 
 A request is a head, and with `TAKE` and `CHECK` the rest of its `length` bytes. TAKE: one byte

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: who sends to whom in `ri2n bench vbft`, and the most that a topology can carry of it.
 
 Linear programs find the most.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives the programs of a lab the priorities that services have on a host.
 
 What a busy host does depends on them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a bench is: what it does now, and how many of its planned seconds are over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start a lab's controller and wait until all is settled, or say at once why it ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of tables and pictures from the JSON files of the benches, and smaller such files.
 
 One page has a section for each question, with the main figures; each measurement has a page of its

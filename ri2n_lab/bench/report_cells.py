@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markdown that a report is made of: table cells that cannot break their table, tables, prose."""
 
 from __future__ import annotations

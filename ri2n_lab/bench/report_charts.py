@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the page of results that are drawn of the rows of several measurements."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a measurement ran on: in one sentence, and the whole as a table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of `ri2n bench failover`: one fault under a stream."""
 
 from __future__ import annotations

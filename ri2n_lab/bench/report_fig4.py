@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of `ri2n bench fig4`: everybody sends to one host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the JSON files that the benches write, and write them again without their bulky raw data."""
 
 from __future__ import annotations

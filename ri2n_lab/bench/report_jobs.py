@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of `ri2n bench jobs`: what two users' jobs get, beside what the paper measured."""
 
 from __future__ import annotations

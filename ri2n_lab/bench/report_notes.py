@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of figures, and the reasons below them why something cannot be measured."""
 
 from __future__ import annotations

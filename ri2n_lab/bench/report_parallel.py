@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of parallel networking: transfers, links that die, many connections, round trips."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pictures a measurement gets, and who stands in which order in tables and pictures."""
 
 from __future__ import annotations

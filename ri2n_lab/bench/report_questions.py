@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of results: one section for each question, with a table, pictures and commands."""
 
 from __future__ import annotations

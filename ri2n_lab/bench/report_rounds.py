@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of `ri2n bench fig9` and `ri2n bench cycle`: how soon weights follow, and rounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows that the benches write, as far as the report needs them.
 
 They are read strictly, and everything else is left out. What a row is a measurement of stands here;

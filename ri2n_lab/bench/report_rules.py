@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of `ri2n bench rules`: what users' rules cost, beside the paper's figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of what is measured of the helper: one stream, a change of demand, what it costs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One measurement as a page of its own: all of its tables and pictures, and its context."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of VLAN fat trees: what all hosts get, of what one switch for all gives them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From raw measurements to rows: pure functions over iperf3's JSON and status samples."""
 
 from __future__ import annotations

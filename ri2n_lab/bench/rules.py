@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What many users' rules cost on the hosts: this software's, the paper's, and none, in one run.
 
 Every row has the figures of one method, and what these are of the same without rules, measured at

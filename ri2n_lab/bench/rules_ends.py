@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ends of `ri2n bench rules`: round trips of UDP, and a stream of TCP.
 
 `python -m ri2n_lab.bench.rules_ends serve ADDRESS`, and `... ask ADDRESS`, which does what lines of

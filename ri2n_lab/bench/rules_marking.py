@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The firewall's rules of a host that has many jobs, as `job-begin` makes them.
 
 They come out of the host scripts themselves, so that what is measured is what hosts have.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of hosts for `ri2n bench rules`, whose rules change while their programs run on.
 
 Everything of a pair is on one CPU, and first in line there: its programs, and the Open vSwitches of

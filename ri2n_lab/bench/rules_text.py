@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: the rules of many users, as a job's host has them and as the paper's hosts had them.
 
 Each function makes text for one program (`nft -f`, `iptables-restore`, `ip -batch`). The user who

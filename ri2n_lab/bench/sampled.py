@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m ri2n_lab.bench.sampled --port N... --seconds S` counts what TCP delivers every 10 ms.
 
 It prints "listening", and at the end one JSON line: {"bin_s", "start_s", "clients": {port:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that spin beside a measurement, one on each CPU, as a host's own work may.
 
 MPI ranks that wait do, and solvers.

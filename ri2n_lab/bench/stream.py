@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One stream between two hosts over several links: its share of their sum, order and cost.
 
 TCP sends as fast as it can; UDP sends 0.9 of what TCP could at most, so that nothing needs to be

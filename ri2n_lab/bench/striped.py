@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benches share where helpers stripe: plain hosts, autonomous helpers, being ready."""
 
 from __future__ import annotations

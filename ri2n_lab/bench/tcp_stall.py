@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bulk TCP stream that knows its longest stall.
 
 `python -m ri2n_lab.bench.tcp_stall recv|send ...`. The receiver notes when bytes arrive and prints

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Take the rates off a lab: its links are then as fast as this machine.
 
 Linux bridges are the switches, and offloads are on where they may be.

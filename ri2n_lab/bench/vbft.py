@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VLAN fat trees beside one switch for all: what hosts get by bisection, all-to-all, CG and shifts.
 
 By TCP, UDP and MPI. One lab per topology, path table and mode; in it every pattern, every engine.

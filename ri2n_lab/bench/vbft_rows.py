@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: rows of `ri2n bench vbft`, from what was received to shares of what flat gets."""
 
 from __future__ import annotations

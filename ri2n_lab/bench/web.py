@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the web process and all who look at it cost the controller's control loop.
 
 Hosts of a sandbox connect to one controller, and frames make pairs of them active, as in `ri2n

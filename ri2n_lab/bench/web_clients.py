@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients of the web process, for `ri2n bench web`: event streams, and sessions of the GUI.
 
 It runs as a program of its own: `python -m ri2n_lab.bench.web_clients URL STREAMS SESSIONS`. A

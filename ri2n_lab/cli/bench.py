@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench ...`: measure the papers' tables in a lab, and the controller's own speed.
 
 This file has fig4, failover, fig9, cycle and report; bench_striped.py, bench_vbft.py,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands of `ri2n bench` share: options, choice of the kernel, progress, report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench jobs`: two jobs on the same hosts, with and without a policy for one of them."""
 
 from __future__ import annotations

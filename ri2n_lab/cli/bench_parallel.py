@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench parallel`: transfers over several links by `ri2n_parallel`.
 
 They are compared with plain TCP, MPTCP and the trunk.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench rules`: what many users' rules cost on the hosts, beside the paper's and none."""
 
 from __future__ import annotations

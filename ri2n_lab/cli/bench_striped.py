@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench stream|demand|helper`: what the helper `ri2n-reorder` achieves and what it costs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benches print: tables of the figures that each of them declares.
 
 The functions import the bench that they are about, so that `--help` need not load it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench vbft`: VLAN fat trees with each path table, compared with one switch for all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench web`: what the web process and its clients cost the controller's control loop."""
 
 from __future__ import annotations

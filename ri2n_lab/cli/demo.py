@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n demo`: run topology h with live traffic under each strategy, and show what clients get."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's web process: `ri2n web` for the lab's controller, as long as the demo runs."""
 
 from __future__ import annotations

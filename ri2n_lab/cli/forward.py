@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run commands for a lab in a guest: the same `ri2n` command runs inside the guest.
 
 Its output and its exit code are passed on.

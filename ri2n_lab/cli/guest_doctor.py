@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n doctor --kernel uml|virtual`: examine whether this machine can run labs in guests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n lab run --kernel KERNEL -- COMMAND`: run one command in a guest of its own."""
 
 from __future__ import annotations

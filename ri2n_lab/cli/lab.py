@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n lab up|down|exec|ls|fault|restore|run`: clusters on this machine, from topology files."""
 
 from __future__ import annotations

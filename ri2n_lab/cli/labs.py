@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers about labs for the product's commands (`ri2n_sdn.cli.labs.Labs`).
 
 They ask for controllers' sockets, for hosts, and for what `ri2n doctor` shows.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster on one machine: namespaces, a real Open vSwitch per host, shaped links, faults."""
 
 from typing import TYPE_CHECKING, Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make the parts of a lab: namespaces, links, Open vSwitches and switches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ask the controller's local API until the controller is ready for the whole lab."""
 
 from __future__ import annotations

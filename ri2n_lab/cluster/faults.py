@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults of a lab: their kinds, and what they do to each NIC and switch port."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The helper `ri2n-reorder` on the hosts of a lab: find its program, start, stop and ask it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work inside a network namespace without a process: settings, and counters of devices.
 
 To start a program takes some milliseconds, and ten times as long in a guest.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab is a cluster on one machine, which `Lab` makes and removes.
 
 It consists of namespaces, one real Open vSwitch per host, shaped links, a control network and

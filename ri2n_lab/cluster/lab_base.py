@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is in a lab, and commands on its hosts: the part of `Lab` that changes nothing in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host of a lab as a machine: systemd as its first process, a disk of its own, a power switch.
 
 The host has the NICs that the lab gave it. Processes, mounts, host name and cgroup are its own. Its

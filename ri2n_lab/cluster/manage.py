@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of `ri2n lab` as plain functions: up, down, ls, exec, fault, restore."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make and remove network namespaces, and end every process inside one.
 
 A lab that is removed ends its processes by this alone.

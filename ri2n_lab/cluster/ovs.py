@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start private Open vSwitches in namespaces, each with its own folder, database and sockets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a lab's topology means in names, addresses, devices and commands; pure functions."""
 
 from __future__ import annotations

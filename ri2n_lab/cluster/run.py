@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run programs in the lab's namespaces, with time-outs, error texts and batches of commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A private Open vSwitch without root, with hosts and networks as bridges of one ovs-vswitchd.
 
 Patch ports join the bridges. The dummy datapath runs the code of the `netdev` one, with real

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Give the packet sockets of a running ovs-vswitchd larger buffers.
 
 On the netdev datapath, ovs-vswitchd sends on all ports by one AF_PACKET socket. With the default

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state folder of labs: which labs exist, who made them, one lock per lab.
 
 The state of a lab is written before anything of the lab is made, so a crash leaves nothing that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reach Unix sockets whose paths are longer than the kernel allows."""
 
 from __future__ import annotations

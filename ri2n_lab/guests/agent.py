@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent in a guest: it runs commands for the keeper, over the guest's serial line.
 
 `python -m ri2n_lab.guests.agent [--virtual] [--preload MODULE]` runs as long as the guest does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One command that the agent in a guest runs: its process, and its three streams.
 
 Of each stream only as many bytes are sent as the reader has given credit for.

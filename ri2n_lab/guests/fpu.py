@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The size of a process's FPU state on this CPU.
 
 The guests' kernel keeps that state, and must have room for all of it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run a command in a user-mode Linux guest: with this machine's files, on another kernel.
 
 A guest is an ordinary process, which leaves nothing behind. Its root is this machine's root, seen

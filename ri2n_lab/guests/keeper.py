@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keeper: the process on the host that boots one guest, serves it and removes it at its end.
 
 `labs.start_keeper` starts it as `python -m ri2n_lab.guests.keeper FD`; FD is the connection of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels on which a lab can run: this machine's own, and one for guests.
 
 The guests' kernel is built from this package, and runs in real or in virtual time.

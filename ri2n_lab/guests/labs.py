@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labs in guests, seen from the host: list them, start one, connect to one, end it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frames that a client, a guest's keeper and the agent in the guest send each other.
 
 Many streams share one line, and each has a bounded number of bytes under way. A frame is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run a command in a guest with this process's own input, output, terminal and signals."""
 
 from __future__ import annotations

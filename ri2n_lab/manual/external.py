@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether the links of the documentation to other servers lead somewhere.
 
 `./dev docs --external` runs this. CI does not, because it must not depend on other servers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hooks of mkdocs: the generated pages, and links to files that the site does not have.
 
 `mkdocs.yml` names this file.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links and anchors of Markdown files, as both a forge's view of a file and the site have them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markdown that generated pages are made of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of reference, made from what the software says of itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of reference about REST, from its OpenAPI document."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts for people, as they stand in the source of the product: the findings of the doctors.
 
 An f-string is read without running it: what is filled in becomes its variable's name in capitals,

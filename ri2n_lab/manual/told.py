@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller tells, by code, in the manual: the page of events, and lines of problems.
 
 `python -m ri2n_lab.manual.told` writes the lines of problems into docs/troubleshooting.md.

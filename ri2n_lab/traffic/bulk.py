@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Send TCP or UDP from many hosts to many others at once, in phases, and count what arrives.
 
 All receivers count in the same window of a phase. `python -m ri2n_lab.traffic.bulk SCHEDULE` runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Count the unicast frames that switches have flooded to hosts that they were not for."""
 
 from __future__ import annotations

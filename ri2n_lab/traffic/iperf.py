@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run iperf3 between hosts of a lab.
 
 The goodput is what the server counted in a fixed window; retransmits are from the client.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run iperf3 between many pairs of a lab's hosts at once.
 
 All receivers count in the same window.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Let a device lose a share of the frames that it receives.
 
 `python -m ri2n_lab.traffic.lossy DEVICE PERCENT`; 0 ends the loss. The loss is an XDP program of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run real MPI programs in a lab, by Open MPI, with one rank on each host.
 
 Data goes over the fabric, everything else over the control network.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MPI program of `ri2n bench jobs --exchange`, which runs as one rank on each host.
 
 `/usr/bin/python3 mpi_exchanges.py PLAN`. PLAN is JSON: {"kind": "is" | "cg", "begin_s", "end_s"}.

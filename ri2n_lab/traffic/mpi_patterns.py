@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The MPI program of `ri2n bench vbft`, which runs as one rank on each host.
 
 `/usr/bin/python3 mpi_patterns.py SCHEDULE`. SCHEDULE is JSON: {"collective": bool, "phases":

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Preloaded into a slurmd that is to take this machine for one with cgroup2 alone.
  *

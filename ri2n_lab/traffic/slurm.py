@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run a real Slurm cluster in network namespaces: munged, slurmctld, and a slurmd on each node.
 
 Nothing of the machine's own Slurm is used or changed, and several clusters may run at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ends of a stream of `ri2n_lab.traffic.streams`, which run in hosts' namespaces.
 
 A test starts dozens of them, and in a guest a start costs more than the stream. So this file

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """UDP streams with sequence numbers: which packets were lost, duplicated or out of order, and when.
 
 They also measure gaps, in which no packet arrived. `Stream` runs the two ends of

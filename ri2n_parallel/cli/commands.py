@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n cp` and `ri2n serve`: copies of files over several links at once.
 
 They are for users who may not touch the network.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `ri2n-parallel` command: `cp` and `serve` where there is no `ri2n` command."""
 
 from __future__ import annotations

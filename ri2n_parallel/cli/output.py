@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How both commands print, and how SIGTERM ends them.
 
 `ri2n` has functions like these, but this package needs nothing of `ri2n_sdn`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The progress of a copy: a bar on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations

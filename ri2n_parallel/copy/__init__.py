@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies of files over several links at once; docs/parallel-copy.md has the protocol.
 
 messages, names and blocks are pure. folder is the disk, channel the connection, transfer moves one

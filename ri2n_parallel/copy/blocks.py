@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: which blocks of a file are sent, in which order, and when the whole file is right.
 
 The receiver names the digests of the blocks that an interrupted copy has left, in groups. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages and raw bytes over one connection, with a time-out for each piece.
 
 So a silent peer is an error, and no end waits for ever.

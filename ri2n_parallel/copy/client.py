@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client: one conversation with a server, over a connection that is made already."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files below one directory, opened step by step: no name and no symbolic link leads out of it."""
 
 from __future__ import annotations

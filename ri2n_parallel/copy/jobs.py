@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `ri2n cp` does over one session: it copies files and directories one after another.
 
 Here is decided which of them are copied to which names. What fails for one file alone is noted.

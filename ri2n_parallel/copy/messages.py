@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: the messages of the copy protocol as plain data; encode them, and decode them strictly.
 
 A message is four bytes of length (big endian) and one JSON object of at most MAX_MESSAGE_BYTES.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pure: names that come from a peer, names of unfinished files, and HOST:NAME on command lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server: it serves one directory to many clients, each in a thread of its own.
 
 The number of threads is bounded, and nothing that a client sends ends the server.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transfer of one file over a channel, at either end.
 
 The server does the same in an upload as the client in a download.

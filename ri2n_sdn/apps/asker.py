@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who asks at a socket of the controller, and what that user may ask for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who has changed what through the controller's sockets, and who was refused: the audit trail.
 
 It is kept in memory, in bounded lists, and each entry is a line of the log as well, which lasts.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One switch's connection: a bounded send queue, replies as futures, and times of signs of life."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether this controller is in charge of the hosts, or another one is.
 
 * With a common store, the one that the store calls active is in charge. Each switch takes it for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller knows now: hosts, wiring, rows and slot tables, shared by its apps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of OpenFlow messages that os-ken decodes wrongly or handles too slowly.
 
 These are groups, and statistics of groups and rows. os-ken 4.2.2 reads past the end of group

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's configuration file, cluster.yaml."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection app: which hosts are connected, under which names, with which NICs.
 
 It also takes in replies and errors, and asks hosts for signs of life.

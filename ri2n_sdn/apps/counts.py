@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters by name that several threads may raise at once."""
 
 from __future__ import annotations

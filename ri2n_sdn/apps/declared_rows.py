@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows in which a host speaks of its jobs, and the frame that says that they have changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The discovery app: sends the probes that discovery.wiring asks for, and reports which arrived."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may hold a connection, when all places are taken or the host does not say who it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What jobs have to do with the packets of a pair, for `ri2n explain`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks of several switches: their trees, their dead parts, and which pairs use which VLAN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of the OFPT_FLOW_MOD messages for the kinds of rows that each pair of hosts has.
 
 These are nearly all rows: 100 hosts have 140,000. os-ken takes 70 us to encode one; this module

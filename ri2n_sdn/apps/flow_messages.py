@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages that add, delete and read rows of the pipeline, as objects of os-ken.
 
 Nearly all rows are encoded by `apps.flow_codec` instead, which is much faster. This module encodes

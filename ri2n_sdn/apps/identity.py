@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which host a connected switch is: its name and addresses, and whether they can be a host's."""
 
 from __future__ import annotations

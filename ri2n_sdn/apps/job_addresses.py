@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames by which switches learn the secret addresses of an isolated job, and nobody else does.
 
 A switch floods a frame whose destination it does not know. The first frame of a job would thus show

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is remembered of jobs: orders, reservations, rights, and jobs that have ended.
 
 Everything is kept in the store, where the controller has one. A change that the store has not

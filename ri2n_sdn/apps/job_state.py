@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller knows of jobs now: declarations, who is together, paths, and problems."""
 
 from __future__ import annotations

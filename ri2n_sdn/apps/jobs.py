@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The jobs app: reads what hosts declare, decides on paths, and tells hosts what became of it.
 
 `jobs/` decides, `pipeline.job_plan` says what follows for each host's rows, and the trunk app

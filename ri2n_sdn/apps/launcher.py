@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts the controller, with its OpenFlow listener, apps and local interface, and ends it."""
 
 from __future__ import annotations

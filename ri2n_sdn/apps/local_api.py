@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's local interface: JSON requests and answers, one per line, on a unix socket."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operation `explain` of the local interface: why a pair or a flow takes which path.
 
 The answer has the sentences that the command prints.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations of the local interface about hosts: which there are, and that one is gone for good."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations of the local interface on jobs, reservations, rights and named policies.
 
 A user other than root may ask about everything, and may begin, move and end only what is his own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads from a host the row that decides the path of a placed connection's packets."""
 
 from __future__ import annotations

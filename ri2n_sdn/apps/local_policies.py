@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations of the local interface on named policies, and policies as JSON.
 
 Whoever orders a job or makes a reservation may name a policy in place of writing it out. What is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations of the local interface on VLANs: programs' path tables, traffic, and the check."""
 
 from __future__ import annotations

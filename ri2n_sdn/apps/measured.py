@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the telemetry app measured last, for `ri2n status` and for the other apps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's memory: its store, with a server of its own or with those that were named."""
 
 from __future__ import annotations

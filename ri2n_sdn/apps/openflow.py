@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection to os-ken: its events, its parsers, its listener, and repairs of version 4.2.2."""
 
 from __future__ import annotations

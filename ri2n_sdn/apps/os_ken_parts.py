@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of os-ken that the controller uses, imported without the others.
 
 os-ken has a module of some thousand lines for the messages of each version of OpenFlow, and modules

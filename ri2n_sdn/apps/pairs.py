@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operation `pairs` of the local interface: a page of pairs of hosts, filtered and sorted.
 
 A page of active pairs costs what the active pairs cost, and not the square of the number of hosts.

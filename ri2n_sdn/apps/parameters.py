@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's parameters: their values, their ranges, and how they are changed while it runs.
 
 A change lasts until the controller starts again. What shall last is in cluster.yaml.
@@ -199,7 +200,7 @@ def _checked(parameter: Parameter, value: object) -> Any:
         if value not in parameter.choices:
             raise refusal(
                 "parameter_unknown_choice",
-                name=parameter.name,
+                parameter.name,
                 value=shown(value),
                 choices=list(parameter.choices),
             )
@@ -209,7 +210,7 @@ def _checked(parameter: Parameter, value: object) -> Any:
     if type(value) not in types or not low <= value <= high:
         code = "parameter_not_whole" if parameter.kind is int else "parameter_not_number"
         unit = f" {parameter.unit}" if parameter.unit else ""
-        raise refusal(code, name=parameter.name, low=low, high=high, unit=unit)
+        raise refusal(code, parameter.name, low=low, high=high, unit=unit)
     return parameter.kind(value)
 
 

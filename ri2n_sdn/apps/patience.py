@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for many hosts at once, so that one slow host does not delay the others."""
 
 from __future__ import annotations

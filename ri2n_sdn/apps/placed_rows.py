@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages that add, delete and read the rows of placed connections (Table.PLACED)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The placement app: gives each new connection of a configured service the NIC with the fewest.
 
 `pipeline.placement` chooses the path.

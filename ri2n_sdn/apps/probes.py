@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probe frames: they show which NICs share a network and which paths through switches work."""
 
 from __future__ import annotations

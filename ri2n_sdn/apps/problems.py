@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The problems that `ri2n status` shows: of hosts, NICs, cables, helpers and the controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts that do not answer a controller that begins are taken to be as the store remembers them.
 
 That is what a controller that goes on thinks of a host that stops to answer. So other hosts keep

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches that are refused, and why, in bounded memory."""
 
 from __future__ import annotations

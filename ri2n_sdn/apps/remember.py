@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes what the controller learns into its store, beside the loops that learn it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an earlier controller knew, until its hosts are back."""
 
 from __future__ import annotations

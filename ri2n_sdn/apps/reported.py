@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one host's helper has reported, put together from the parts of its reports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other controllers of the same hosts, which say so by a hello through every host's switch.
 
 A controller sends its hello by packet-out to the port CONTROLLER. So the switch hands it to all its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a running `ri2n vlan check` has received so far."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of cluster.yaml, for editors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a running helper still reports. A helper that hangs gets no traffic."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slot tables of pairs: which one is in force, and how a changed one reaches its group."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports scipy before the weights of a large network need it, so that no round waits for that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows that `host-up` wrote into a bridge: they tell a host's addresses and those behind it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The striping app: tells each helper its NICs and links, and takes in the helpers' reports."""
 
 from __future__ import annotations

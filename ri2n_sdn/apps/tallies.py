@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller counts for monitoring, by host and NIC: slots, outages, lengths of rounds.
 
 Everything here is bounded by the number of hosts and NICs, and nothing is read by the control loop.

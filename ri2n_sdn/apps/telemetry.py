@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The telemetry app: reads counters every HBSPAN and sends the slot tables that follow from them.
 
 The counters are S_ijk, R_ijk (the bytes that each pair sent and received by each path) and those of
@@ -123,7 +124,6 @@ class TelemetryApp(OSKenApp):
         self._last_bytes: dict[_Row, tuple[int, int]] = {}
         self._counting = False
         self._counts_since_s = 0.0
-        self._last_bytes: dict[_Row, tuple[int, int]] = {}
 
     def start(self) -> None:
         super().start()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of the web process: who may do what with one. The store keeps their hashes alone.
 
 A token is a random text of 256 bits, which whoever makes it shows once. So its hash needs no salt,

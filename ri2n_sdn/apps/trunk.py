@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trunk app: gives each host the rows and groups that `pipeline.plan` wants for it.
 
 It reads what a bridge holds and sends only the difference.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much memory the unfinished replies of all connections hold together, with a limit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan check`: sends the probes of discovery.vlan_check through the switches."""
 
 from __future__ import annotations

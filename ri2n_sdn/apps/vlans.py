@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The VLAN app: finds dead parts of networks of switches, and announces all NICs' addresses.
 
 It announces them in every VLAN, so that the switches know each NIC there.

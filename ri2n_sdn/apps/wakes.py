@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The events that end the waits of the controller's loops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What watchers of the controller see: the whole state as JSON, and how two states differ.
 
 Everything here is pure. `watching.py` collects the facts and sends the lines.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watchers of the controller: collects the facts, and sends each watcher what has changed.
 
 Nobody waits for a watcher. What it has not read yet is kept up to a limit; then it is cut off.

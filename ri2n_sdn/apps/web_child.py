@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web process as a child of the controller: started, started again, and ended with it."""
 
 from __future__ import annotations

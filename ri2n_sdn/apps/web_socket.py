@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's third socket, for the web process: who may ask for what there.
 
 Every request says for whom it is, under `as`. The controller believes that, because only the web

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of a switch's messages before os-ken parses them: their kinds and the lengths in them.
 
 os-ken 4.2.2 trusts the lengths inside a message. A length of 0 keeps some of its parsers in an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n support-bundle`: one file with what somebody needs who is to find a fault."""
 
 from __future__ import annotations

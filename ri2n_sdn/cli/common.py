@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all commands share: common options, output, and the one line that an error becomes."""
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ __all__ = [
     "check_number",
     "console",
     "note",
+    "number_option",
     "parse_listen",
+    "print_answer",
     "print_json",
     "run_guarded",
     "split_list",
@@ -101,6 +104,11 @@ def check_number(value: float | None) -> float | None:
     if value is not None and not value <= MAX_NUMBER:
         raise typer.BadParameter(f"{value:g} is not a number up to {MAX_NUMBER}")
     return value
+
+
+def number_option(help: str, least: float, metavar: str | None = "SECONDS") -> Any:
+    """An option that is a number from `least` on, and no larger than can be used."""
+    return typer.Option(min=least, callback=check_number, metavar=metavar, help=help)
 
 
 def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False) -> tuple[str, int]:

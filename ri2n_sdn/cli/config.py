@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n check-config` and `ri2n config schema`: whether files are right, and what they may hold.
 
 Neither needs a switch or root.

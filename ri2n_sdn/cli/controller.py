@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n controller` and `ri2n reload`: run the controller, and have it read its files again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n doctor`: whether this machine, or each host of a lab, is set up as it must be.
 
 `host-doctor` examines a host, `doctor_controller.py` the controller's machine. This command prints
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.common import JsonOption, console, print_json
@@ -22,6 +22,7 @@ from ri2n_sdn.cli.doctor_controller import examine_controller
 from ri2n_sdn.cli.examined import OPTIONS, Examined
 from ri2n_sdn.cli.finding import Finding, problems_in
 from ri2n_sdn.cli.labs import labs
+from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.contract.said import exit_code, worst_first
@@ -32,6 +33,12 @@ __all__ = ["doctor", "findings_in"]
 
 LIMIT_S = 60.0
 HOST = Path("/etc/ri2n/host.conf")
+_FINDINGS = (
+    Column("host"),
+    Column("check"),
+    Column("", "verdict", lambda verdict: Text(verdict, style=STYLES[verdict])),
+    Column("seen"),
+)
 
 
 def doctor(
@@ -85,7 +92,8 @@ def doctor(
     else:
         for problem in worst_first(problems):
             console().print(Text(str(problem), style=STYLES[problem.severity]))
-        console().print(_table(findings))
+        rows = map(asdict, findings)
+        console().print(table(_FINDINGS, rows, once=1, overflow="fold"))
     return exit_code(problems)
 
 
@@ -123,19 +131,3 @@ def findings_in(host: str, output: str, error: str) -> list[Finding]:
         return [Finding(host, **row) for row in rows]
     except (ValueError, KeyError, TypeError):
         raise NotAvailable(f"{host}: {error.strip() or 'host-doctor printed nothing'}") from None
-
-
-def _table(findings: list[Finding]) -> Table:
-    table = Table()
-    for heading in ("host", "check", "", "seen"):
-        table.add_column(heading, overflow="fold")
-    previous = None
-    for finding in findings:
-        table.add_row(
-            finding.host if finding.host != previous else "",
-            finding.check,
-            Text(finding.verdict, style=STYLES[finding.verdict]),
-            Text(finding.seen),
-        )
-        previous = finding.host
-    return table

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `ri2n doctor` checks of the controller, its sockets, ports, files and hosts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Importing this imports every command, for processes that run many commands in forks."""
 
 from __future__ import annotations

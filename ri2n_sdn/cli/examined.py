@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller that `ri2n doctor` looks at, and how it was started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One finding of `ri2n doctor`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host`: the hosts that the controller knows, and their coming and going."""
 
 from __future__ import annotations
@@ -9,22 +10,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     console,
     note,
+    number_option,
+    print_answer,
     print_json,
     state_of,
 )
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.tables import Column, comma_list, table
 from ri2n_sdn.client import call
-from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
@@ -72,25 +72,20 @@ def list_hosts(
     if as_json:
         print_json(answer)
         return
-    table = Table()
-    for heading in ("host", "state", "NICs", "place", "jobs", "reservations"):
-        table.add_column(heading, overflow="fold")
-    for host in sorted(answer["hosts"], key=lambda each: (each["connected"], each["name"])):
-        places = ", ".join(
-            f"{nic}: {switch}" + (f"/{port}" if port is not None else "")
-            for nic, (switch, port) in host["places"].items()
-        )
-        cells = [
-            host["name"],
-            _state(host),
-            ", ".join(host["nics"]),
-            places or ("cluster.yaml" if host["declared"] else "-"),
-            ", ".join(host["jobs"]) or "-",
-            ", ".join(host["reservations"]) or "-",
-        ]
-        style = "" if host["connected"] else "bold red"
-        table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
-    console().print(table)
+    columns = (
+        Column("host", "name"),
+        Column("state", _state),
+        Column("NICs", "nics", ", ".join),
+        Column("place", _place),
+        Column("jobs", written=comma_list),
+        Column("reservations", written=comma_list),
+    )
+    hosts = sorted(answer["hosts"], key=lambda each: (each["connected"], each["name"]))
+
+    def style(host: Json) -> str:
+        return "" if host["connected"] else "bold red"
+
+    console().print(table(columns, hosts, overflow="fold", row_style=style))
 
 
 @app.command("retire")
@@ -112,17 +107,18 @@ def retire(
     plan = call(path, "host_retire", name=name, force=force, dry_run=True)
     needs = [*plan["jobs"], *plan["reservations"]]
     if not plan["known"]:
-        _say(as_json, plan, f"{name}: the controller knows no such host; there is nothing to do")
+        said = f"{name}: the controller knows no such host; there is nothing to do"
+        print_answer(plan, said, as_json)
         return
     text = f"{name} with its NICs {', '.join(plan['nics']) or '(none)'}"
     if needs:
         text += f", which {', '.join(needs)} will wait for"
     if dry_run:
-        _say(as_json, plan, f"would be forgotten: {text}")
+        print_answer(plan, f"would be forgotten: {text}", as_json)
         return
     confirm(f"Forget {text}?", yes)
     answer = call(path, "host_retire", timeout_s=RETIRE_S, name=name, force=force)
-    _say(as_json, answer, f"{name} is retired")
+    print_answer(answer, f"{name} is retired", as_json)
     if not answer["stored"]:
         note(
             "ri2n: the store has not acknowledged it yet; ri2n status says when something is wrong"
@@ -137,15 +133,7 @@ def replace(
     force: Force = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            callback=check_number,
-            metavar="SECONDS",
-            help="Wait so long for the new machine.",
-        ),
-    ] = 600.0,
+    wait: Annotated[float, number_option("Wait so long for the new machine.", 0)] = 600.0,
 ) -> None:
     """Give the place of a host to another machine: its name, jobs, reservations, switch ports.
 
@@ -218,8 +206,9 @@ def _state(host: Json) -> str:
     return f"away since {time.strftime('%Y-%m-%d %H:%M', time.localtime(host['away_since_s']))}"
 
 
-def _say(as_json: bool, document: Json, text: str) -> None:
-    if as_json:
-        print_json(document)
-    else:
-        print(text)
+def _place(host: Json) -> str:
+    places = (
+        f"{nic}: {switch}" + (f"/{port}" if port is not None else "")
+        for nic, (switch, port) in host["places"].items()
+    )
+    return ", ".join(places) or ("cluster.yaml" if host["declared"] else "-")

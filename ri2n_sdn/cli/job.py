@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n job`: begin and end jobs by the controller's order, and see what became of all jobs."""
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     console,
+    number_option,
+    print_answer,
     print_json,
 )
 from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import KINDS, one_of
 from ri2n_sdn.contract.names import policy_name
@@ -35,6 +37,8 @@ from ri2n_sdn.jobs.text import (
 )
 
 __all__ = [
+    "POLICY",
+    "RATES",
     "MaxRateOption",
     "MinRateOption",
     "NamedOption",
@@ -54,6 +58,18 @@ app = typer.Typer(no_args_is_help=True, help="Users' jobs and the paths that the
 
 Json = dict[str, Any]
 _POLL_S = 0.05
+
+_JOB = (Column("job", "id"), Column("user"), Column("hosts", written=", ".join))
+_ROUTES = (
+    Column("from", "src"),
+    Column("to", "dst"),
+    Column("DSCP", "dscp", lambda dscp: "any" if dscp is None else str(dscp)),
+    Column("own NIC", "own"),
+    Column("peer's NIC", "peer"),
+    Column("network"),
+    Column("VLAN", "vlan", or_dash),
+    Column("alive", written=lambda alive: "yes" if alive else "no"),
+)
 
 PolicyOption = Annotated[
     str, typer.Option("--policy", help=f"What the job may use: {', '.join(KINDS)}.")
@@ -108,15 +124,7 @@ def begin(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="When it ends: +2h, or 2026-11-27T10:00.")
     ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            callback=check_number,
-            metavar="SECONDS",
-            help="Wait until its paths are installed.",
-        ),
-    ] = 0.0,
+    wait: Annotated[float, number_option("Wait until its paths are installed.", 0)] = 0.0,
     socket: SocketOption = None,
     lab: LabOption = None,
     as_json: JsonOption = False,
@@ -135,10 +143,7 @@ def begin(
     answer = call(path, "job_begin", job=job)["job"]
     if wait:
         answer = _await(path, name, wait)
-    if as_json:
-        print_json(answer)
-    else:
-        print(f"{name}: {_state(answer)}")
+    print_answer(answer, f"{name}: {_state(answer)}", as_json)
 
 
 @app.command()
@@ -177,10 +182,7 @@ def move(
     else:
         wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
         answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
-    if as_json:
-        print_json(answer)
-    else:
-        print(f"{name}: {_state(answer)}")
+    print_answer(answer, f"{name}: {_state(answer)}", as_json)
 
 
 @app.command("ls")
@@ -189,28 +191,18 @@ def list_jobs(
 ) -> None:
     """Show all jobs, those with a problem first."""
     jobs = call(jobs_socket(socket, lab), "job_list")["jobs"]
-    if as_json:
-        print_json(jobs)
-        return
-    if not jobs:
-        print("no jobs")
-        return
-    shown = Table()
-    for heading in ("job", "user", "hosts", "policy", "rates", "lanes", "since", "state"):
-        shown.add_column(heading)
-    order = {"refused": 0, "waiting": 1}
-    for job in sorted(jobs, key=lambda job: (order.get(job["state"], 2), job["begin_s"])):
-        shown.add_row(
-            job["id"],
-            job["user"],
-            ", ".join(job["hosts"]),
-            policy_text(job),
-            rates_text(job),
-            ", ".join(job["lanes"]) or "-",
-            time_text(job["begin_s"]),
-            _state(job),
-        )
-    console().print(shown)
+    columns = (
+        *(*_JOB, POLICY, RATES),
+        Column("lanes", written=comma_list),
+        Column("since", "begin_s", time_text),
+        Column("state", _state),
+    )
+    worst = {"refused": 0, "waiting": 1}
+
+    def order(job: Json) -> tuple[int, float]:
+        return worst.get(job["state"], 2), job["begin_s"]
+
+    print_list(jobs, columns, as_json, "no jobs", order)
 
 
 @app.command()
@@ -247,21 +239,7 @@ def show(
     if not job["routes"]:
         out.print("its packets go as everybody's", highlight=False)
         return
-    shown = Table()
-    for heading in ("from", "to", "DSCP", "own NIC", "peer's NIC", "network", "VLAN", "alive"):
-        shown.add_column(heading)
-    for path in job["routes"]:
-        shown.add_row(
-            path["src"],
-            path["dst"],
-            "any" if path["dscp"] is None else str(path["dscp"]),
-            path["own"],
-            path["peer"],
-            path["network"],
-            str(path["vlan"] or "-"),
-            "yes" if path["alive"] else "no",
-        )
-    out.print(shown)
+    out.print(table(_ROUTES, job["routes"]))
 
 
 @app.command()
@@ -274,26 +252,13 @@ def history(
 ) -> None:
     """Show jobs that have ended, the newest first, and why they ended."""
     jobs = call(jobs_socket(socket, lab), "job_history", user=user, limit=limit)["jobs"]
-    if as_json:
-        print_json(jobs)
-        return
-    if not jobs:
-        print("no job has ended yet")
-        return
-    shown = Table()
-    for heading in ("job", "user", "hosts", "policy", "from", "to", "why it ended"):
-        shown.add_column(heading)
-    for job in jobs:
-        shown.add_row(
-            job["id"],
-            job["user"],
-            ", ".join(job["hosts"]),
-            policy_text(job),
-            time_text(job["begin_s"]),
-            time_text(job["end_s"]),
-            job["why"],
-        )
-    console().print(shown)
+    columns = (
+        *(*_JOB, POLICY),
+        Column("from", "begin_s", time_text),
+        Column("to", "end_s", time_text),
+        Column("why it ended", "why"),
+    )
+    print_list(jobs, columns, as_json, "no job has ended yet")
 
 
 def named_or_policy(
@@ -390,3 +355,7 @@ def _await(path: Path, name: str, wait_s: float) -> Json:
 
 def _state(job: Json) -> str:
     return f"{job['state']}: {job['why']}" if job["why"] else str(job["state"])
+
+
+POLICY, RATES = Column("policy", policy_text), Column("rates", rates_text)
+"""The columns of a policy, in tables of jobs and of policies."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which controller a command asks, and what commands ask the package of labs.
 
 Labs are a package of their own that uses this one. It names a module in the entry point `labs` of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this machine knows of a process, a port and its clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `ri2n` command, with the list of its subcommands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n policy`: names for policies, which jobs and reservations may use."""
 
 from __future__ import annotations
@@ -5,10 +6,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, print_answer
 from ri2n_sdn.cli.job import (
+    POLICY,
+    RATES,
     MaxRateOption,
     MinRateOption,
     PathsOption,
@@ -20,6 +22,7 @@ from ri2n_sdn.cli.job import (
     rates_text,
 )
 from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.cli.tables import Column, comma_list, print_list
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.names import policy_name
 
@@ -49,10 +52,7 @@ def add(
     policy_name(name, "NAME")
     wanted = policy_of(policy, paths, table, service, min_rate, max_rate)
     answer = call(jobs_socket(socket, lab), "policy_add", name=name, policy=wanted)["policy"]
-    if as_json:
-        print_json(answer)
-    else:
-        print(f"{name}: {_summary(answer)}")
+    print_answer(answer, f"{name}: {_summary(answer)}", as_json)
 
 
 @app.command("ls")
@@ -61,19 +61,8 @@ def list_policies(
 ) -> None:
     """Show all named policies."""
     kept = call(jobs_socket(socket, lab), "policy_list")["policies"]
-    if as_json:
-        print_json(kept)
-        return
-    if not kept:
-        print("no named policies")
-        return
-    shown = Table()
-    for heading in ("name", "policy", "rates", "services"):
-        shown.add_column(heading)
-    for each in kept:
-        services = ", ".join(each["services"]) or "-"
-        shown.add_row(each["name"], policy_text(each), rates_text(each), services)
-    console().print(shown)
+    columns = (Column("name"), POLICY, RATES, Column("services", written=comma_list))
+    print_list(kept, columns, as_json, "no named policies")
 
 
 @app.command()
@@ -85,12 +74,9 @@ def show(
 ) -> None:
     """Show one named policy."""
     policy = call(jobs_socket(socket, lab), "policy_show", name=name)["policy"]
-    if as_json:
-        print_json(policy)
-        return
-    print(f"{policy['name']}: {_summary(policy)}")
-    for service in policy["services"]:
-        print(f"service {service}")
+    services = [f"service {service}" for service in policy["services"]]
+    said = [f"{policy['name']}: {_summary(policy)}", *services]
+    print_answer(policy, "\n".join(said), as_json)
 
 
 @app.command()

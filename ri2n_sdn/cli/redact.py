@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Take secrets out of texts and JSON documents that leave the machine."""
 
 from __future__ import annotations

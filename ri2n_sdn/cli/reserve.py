@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n reserve` and `ri2n rights`: paths for a time to come, and what users may ask for."""
 
 from __future__ import annotations
@@ -6,11 +7,11 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, print_answer
 from ri2n_sdn.cli.job import NamedOption, PathsOption, named_or_policy, user_and_uid
 from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import KINDS
 from ri2n_sdn.contract.units import (
@@ -30,6 +31,22 @@ reservations = typer.Typer(no_args_is_help=True, help="Paths that users have res
 rights = typer.Typer(no_args_is_help=True, help="What users may ask for.")
 
 Json = dict[str, Any]
+
+_RESERVATIONS = (
+    Column("reservation", "id"),
+    Column("user"),
+    Column("hosts", written=", ".join),
+    Column("rate", "rate_bps", table_rate),
+    Column("from", "begin_s", time_text),
+    Column("to", "end_s", time_text),
+)
+_RIGHTS = (
+    Column("user"),
+    Column("policies", written=", ".join),
+    Column("rate", "max_rate_bps", table_rate),
+    Column("hosts", "max_hosts", or_dash),
+    Column("may reserve", "reserve", lambda may: "yes" if may else "no"),
+)
 
 
 @reservations.command()
@@ -71,10 +88,8 @@ def add(
     if rate is not None:
         wanted["rate_bps"] = parse_rate(rate, "--rate")
     answer = call(jobs_socket(socket, lab), "reserve_add", reservation=wanted)["reservation"]
-    if as_json:
-        print_json(answer)
-    else:
-        print(f"{name}: reserved from {time_text(begin_s)} to {time_text(end_s)}")
+    said = f"{name}: reserved from {time_text(begin_s)} to {time_text(end_s)}"
+    print_answer(answer, said, as_json)
 
 
 @reservations.command("ls")
@@ -83,20 +98,7 @@ def list_reservations(
 ) -> None:
     """Show all reservations in the order of their beginnings."""
     kept = call(jobs_socket(socket, lab), "reserve_list")["reservations"]
-    if as_json:
-        print_json(kept)
-        return
-    if not kept:
-        print("no reservations")
-        return
-    shown = Table()
-    for heading in ("reservation", "user", "hosts", "rate", "from", "to"):
-        shown.add_column(heading)
-    for each in kept:
-        rate = table_rate(each["rate_bps"])
-        times = (time_text(each["begin_s"]), time_text(each["end_s"]))
-        shown.add_row(each["id"], each["user"], ", ".join(each["hosts"]), rate, *times)
-    console().print(shown)
+    print_list(kept, _RESERVATIONS, as_json, "no reservations")
 
 
 @reservations.command()
@@ -136,24 +138,7 @@ def list_rights(
 ) -> None:
     """Show what users may ask for."""
     kept = call(jobs_socket(socket, lab), "rights_list")["rights"]
-    if as_json:
-        print_json(kept)
-        return
-    if not kept:
-        print("no entries")
-        return
-    shown = Table()
-    for heading in ("user", "policies", "rate", "hosts", "may reserve"):
-        shown.add_column(heading)
-    for each in kept:
-        shown.add_row(
-            each["user"],
-            ", ".join(each["policies"]),
-            table_rate(each["max_rate_bps"]),
-            str(each["max_hosts"] or "-"),
-            "yes" if each["reserve"] else "no",
-        )
-    console().print(shown)
+    print_list(kept, _RIGHTS, as_json, "no entries")
 
 
 @rights.command("rm")

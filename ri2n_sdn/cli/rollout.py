@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host rollout`: run a command for host after host, and stop when one is worse off."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from ri2n_sdn.cli.common import LabOption, SocketOption, check_number, state_of
+from ri2n_sdn.cli.common import LabOption, SocketOption, number_option
 from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
@@ -43,27 +45,9 @@ def rollout(
     batch: Annotated[
         str, typer.Option(metavar="N|N%", help="So many hosts at once: 1, 8, 25%, ...")
     ] = "1",
-    settle: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            callback=check_number,
-            metavar="SECONDS",
-            help="A host must be well again after this.",
-        ),
-    ] = 300.0,
-    calm: Annotated[
-        float,
-        typer.Option(
-            min=0, callback=check_number, metavar="SECONDS", help="And must stay well for this."
-        ),
-    ] = 5.0,
-    limit: Annotated[
-        float,
-        typer.Option(
-            min=1, callback=check_number, metavar="SECONDS", help="The command may take so long."
-        ),
-    ] = 600.0,
+    settle: Annotated[float, number_option("A host must be well again after this.", 1)] = 300.0,
+    calm: Annotated[float, number_option("And must stay well for this.", 0)] = 5.0,
+    limit: Annotated[float, number_option("The command may take so long.", 1)] = 600.0,
     socket: SocketOption = None,
     lab: LabOption = None,
     force: Force = False,

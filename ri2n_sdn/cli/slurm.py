@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n slurm`: what Slurm wants to know of the network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n status` and `explain`: what the controller knows, and where a flow goes."""
 
 from __future__ import annotations

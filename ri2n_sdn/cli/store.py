@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n store`: take the controller's memory out of its folder, and put it into another one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n token`: who may do what through the web process."""
 
 from __future__ import annotations
@@ -7,10 +8,10 @@ import secrets
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, note, print_json
+from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print_json
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import ROLES, one_of
 from ri2n_sdn.contract.units import time_text
@@ -19,6 +20,14 @@ from ri2n_sdn.errors import BadInput
 __all__ = ["app"]
 
 TOKEN_BYTES = 32
+
+_COLUMNS = (
+    Column("token", "name"),
+    Column("role"),
+    Column("user", written=or_dash),
+    Column("made", "created_s", time_text),
+    Column("ends", "expires_s", lambda end_s: "never" if end_s is None else time_text(end_s)),
+)
 
 app = typer.Typer(no_args_is_help=True, help="Tokens for REST and the GUI (`ri2n web`).")
 
@@ -70,25 +79,7 @@ def list_tokens(
 ) -> None:
     """Show all tokens: their names and roles, never their text."""
     tokens = call(controller_socket(socket, lab), "token_list")["tokens"]
-    if as_json:
-        print_json(tokens)
-        return
-    if not tokens:
-        print("no tokens")
-        return
-    shown = Table()
-    for heading in ("token", "role", "user", "made", "ends"):
-        shown.add_column(heading)
-    for each in tokens:
-        end_s = each["expires_s"]
-        shown.add_row(
-            each["name"],
-            each["role"],
-            each["user"] or "-",
-            time_text(each["created_s"]),
-            time_text(end_s) if end_s is not None else "never",
-        )
-    console().print(shown)
+    print_list(tokens, _COLUMNS, as_json, "no tokens")
 
 
 @app.command()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `ri2n top` shows: rows of a controller's state, sorted and filtered. All of it is pure."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ri2n_sdn.cli.tables import Column, or_dash, yes_no
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.said import Line, worst_first
@@ -35,20 +37,6 @@ h n p j   hosts, NICs, pairs, jobs        s S   sort by the next, the former col
 /         show rows with a text (Enter)   r     turn the order
 Up Down   scroll; also Page Up, Page Down b     back to the worst first
 space     stop and go on                  q     quit (also Ctrl-C)"""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its name for `--sort`, its heading, and how its value is written.
-
-    Numbers are sorted from the highest, and stand on the right. `wide`: only where there is room.
-    """
-
-    name: str
-    heading: str
-    show: Callable[[Any], str] = str
-    number: bool = False
-    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +74,7 @@ def check_view(view: View) -> None:
     """Raises BadInput when there is no such table, or it has no such column."""
     if view.table not in TABLES:
         raise BadInput(f"TABLE: unknown {view.table!r}; choose from {', '.join(TABLES)}")
-    names = [column.name for column in _COLUMNS[view.table]]
+    names = [column.key for column in _COLUMNS[view.table]]
     if view.sort and view.sort not in names:
         raise BadInput(
             f"--sort: {view.table} has no column {view.sort!r}; choose from {', '.join(names)}"
@@ -108,7 +96,7 @@ def press(view: View, key: str) -> View | None:
     if key in _KEYS:
         return View(_KEYS[key], wanted=view.wanted, paused=view.paused)
     if key in ("s", "S", ">", "<"):
-        names = ["", *(column.name for column in _COLUMNS[view.table])]
+        names = ["", *(column.key for column in _COLUMNS[view.table])]
         step = 1 if key in ("s", ">") else -1
         place = (names.index(view.sort) + step) % len(names)
         return replace(view, sort=names[place], turned=False, first=0)
@@ -290,48 +278,50 @@ _ROWS: dict[str, Callable[[Looks], list[Json]]] = {
 }
 
 
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
-def _yes(value: Any) -> str:
-    return "-" if value is None else "yes" if value else "NO"
-
-
 def _percent(value: Any) -> str:
     return "-" if value is None else f"{100 * value:.0f}%"
 
 
-_NAME, _STATE = Column("name", "name", _text), Column("state", "state", _text)
-_SENDING = Column("sending", "sending", short_rate, number=True)
+_NAME, _STATE = Column("name"), Column("state")
+_SENDING = Column("sending", written=short_rate, right=True)
+_RECEIVING = Column("receiving", written=short_rate, right=True)
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "hosts": (
-        *(_NAME, _STATE, Column("usable", "usable", _text, number=True)),
-        *(Column("nics", "NICs", _text, number=True), _SENDING),
-        Column("receiving", "receiving", short_rate, number=True),
-        *(Column("helper", "helper", _yes), Column("jobs", "jobs", _text, number=True)),
-        Column("address", "address", _text, wide=True),
+        *(_NAME, _STATE),
+        Column("usable", written=or_dash, right=True),
+        Column("NICs", "nics", right=True),
+        *(_SENDING, _RECEIVING),
+        Column("helper", written=yes_no),
+        Column("jobs", right=True),
+        Column("address", written=or_dash, wide=True),
     ),
     "nics": (
-        *(_NAME, _STATE, Column("network", "network", _text)),
-        *(Column("speed", "speed", short_rate, number=True), _SENDING),
-        Column("receiving", "receiving", short_rate, number=True),
-        Column("load", "load", _percent, number=True),
-        *(Column("switch", "switch", _text, wide=True), Column("mac", "MAC", _text, wide=True)),
+        *(_NAME, _STATE),
+        Column("network", written=or_dash),
+        Column("speed", written=short_rate, right=True),
+        *(_SENDING, _RECEIVING),
+        Column("load", written=_percent, right=True),
+        Column("switch", written=or_dash, wide=True),
+        Column("MAC", "mac", or_dash, wide=True),
     ),
     "pairs": (
-        *(_NAME, _STATE, Column("alive", "alive", _text, number=True)),
-        *(Column("paths", "paths", _text, number=True), _SENDING),
-        Column("arriving", "arriving", short_rate, number=True),
-        Column("largest", "largest share", _percent, number=True),
-        Column("striped", "striped", _yes, wide=True),
+        *(_NAME, _STATE),
+        Column("alive", right=True),
+        Column("paths", right=True),
+        _SENDING,
+        Column("arriving", written=short_rate, right=True),
+        Column("largest share", "largest", _percent, right=True),
+        Column("striped", written=yes_no, wide=True),
     ),
     "jobs": (
-        *(_NAME, _STATE, Column("user", "user", _text)),
-        *(Column("hosts", "hosts", _text, number=True), Column("policy", "policy", _text)),
-        Column("min", "min rate", short_rate, number=True),
-        Column("max", "max rate", short_rate, number=True),
-        *(Column("lanes", "lanes", _text, number=True), Column("why", "why", _text, wide=True)),
+        *(_NAME, _STATE),
+        Column("user"),
+        Column("hosts", right=True),
+        Column("policy", written=or_dash),
+        Column("min rate", "min", short_rate, right=True),
+        Column("max rate", "max", short_rate, right=True),
+        Column("lanes", right=True),
+        Column("why", wide=True),
     ),
 }
 
@@ -351,11 +341,11 @@ def _chosen(looks: Looks, view: View) -> list[Json]:
     if not view.sort:
         rows.sort(key=lambda row: (row["rank"], -(row.get("sending") or 0)), reverse=view.turned)
         return rows
-    column = next(each for each in _COLUMNS[view.table] if each.name == view.sort)
+    column = next(each for each in _COLUMNS[view.table] if each.key == view.sort)
     known = [row for row in rows if row[view.sort] is not None]
     known.sort(
-        key=lambda row: row[view.sort] if column.number else column.show(row[view.sort]),
-        reverse=column.number != view.turned,
+        key=lambda row: row[view.sort] if column.right else column.written(row[view.sort]),
+        reverse=column.right != view.turned,
     )
     # What is not known has no place in an order: it comes last in both.
     return [*known, *(row for row in rows if row[view.sort] is None)]
@@ -392,19 +382,18 @@ def _table(rows: Sequence[Json], view: View, width: int) -> Table:
         column for column in _COLUMNS[view.table] if not column.wide or width >= _WIDE_COLUMNS
     ]
     for column in columns:
-        mark = ("^" if column.number == view.turned else "v") if column.name == view.sort else ""
+        mark = ("^" if column.right == view.turned else "v") if column.key == view.sort else ""
         table.add_column(
             column.heading + mark,
-            justify="right" if column.number else "left",
+            justify="right" if column.right else "left",
             # Names give way where there is no room, so that no value is cut off.
             no_wrap=column is not _NAME,
             overflow="ellipsis",
         )
     for row in rows:
-        cells = [
-            Text(printable(column.show(row[column.name])), no_wrap=True, overflow="ellipsis")
-            for column in columns
-        ]
+        cells = [column.cell(row) for column in columns]
+        for cell in cells:
+            cell.no_wrap = True
         table.add_row(*cells, style=_STATES[row["rank"]])
     return table
 

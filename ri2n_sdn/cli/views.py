@@ -1,13 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of the controller's answers, for people. All functions are pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ri2n_sdn.cli.tables import Column, mark, or_dash, table
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import table_rate
 
@@ -38,76 +41,21 @@ def status_view(status: Json) -> RenderableType:
     return Group(*parts)
 
 
-def path_table(paths: list[Json], title: str | None = None) -> Table:
+def path_table(paths: list[Json]) -> Table:
     """A table of the paths of one pair: their NICs, shares and rates."""
-    table = Table(title=title, title_justify="left")
-    for heading in (
-        "own NIC",
-        "peer's NIC",
-        "network",
-        "VLAN",
-        "alive",
-        "share",
-        "slots",
-        "sent",
-        "arrived",
-        "wanted rate",
-    ):
-        table.add_column(heading, justify="left" if heading.endswith("NIC") else "right")
-    for path in paths:
-        table.add_row(
-            str(path["own"]),
-            str(path["peer"]),
-            str(path["network"]),
-            str(path.get("vlan") or "-"),
-            _mark(path["alive"]),
-            f"{path['share']:.3f}",
-            str(path["slots"]),
-            table_rate(path.get("tx_bps")),
-            table_rate(path.get("rx_bps")),
-            table_rate(path.get("rate_bps")),
-        )
-    return table
+    columns = (
+        Column("own NIC", "own"),
+        Column("peer's NIC", "peer"),
+        *(column._replace(right=True) for column in _PATH),
+        Column("wanted rate", "rate_bps", table_rate, right=True),
+    )
+    return table(columns, paths)
 
 
 def helper_table(pairs: list[Json]) -> Table | None:
     """A table of the helper links that helpers report; None when they report none."""
-    table = Table(title="striped", title_justify="left")
-    for heading in (
-        "pair",
-        "link",
-        "heard",
-        "usable",
-        "rate",
-        "wanted",
-        "sent",
-        "received",
-        "lost",
-        "repeated",
-    ):
-        table.add_column(
-            heading, justify="left" if heading in ("pair", "link", "heard", "usable") else "right"
-        )
-    for heading in ("skew", "round trip"):
-        table.add_column(heading, justify="right")
-    for pair in pairs:
-        name = f"{pair['src']} -> {pair['dst']}"
-        for path in pair["paths"]:
-            report = path.get("helper")
-            if report is None:
-                continue
-            table.add_row(
-                name,
-                f"{path['link']}: {path['own']} -> {path['peer']}",
-                _mark(report["heard"]),
-                _mark(report["usable"]),
-                table_rate(report["rate_bps"]),
-                "all" if report["demand_bps"] is None else table_rate(report["demand_bps"]),
-                *(str(report[count]) for count in ("sent", "received", "lost", "repeated")),
-                *(f"{report[time] * 1000:.2f} ms" for time in ("skew_s", "rtt_s")),
-            )
-            name = ""
-    return table if table.row_count else None
+    rows = [{**path, **path["helper"]} for path in _paths(pairs) if path.get("helper") is not None]
+    return table(_HELPERS, rows, once=1, title="striped", title_justify="left") if rows else None
 
 
 def _headline(status: Json) -> Text:
@@ -180,37 +128,38 @@ def _pair_table(status: Json) -> RenderableType:
     idle = len(status["pairs"]) - len(active)
     if not active:
         return Text(f"no pair carries traffic ({idle} idle)")
-    table = Table(caption=f"{idle} pairs are idle" if idle else None, caption_justify="left")
-    for heading in (
-        "pair",
-        "path",
-        "network",
-        "VLAN",
-        "alive",
-        "share",
-        "slots",
-        "sent",
-        "arrived",
-    ):
-        table.add_column(
-            heading, justify="right" if heading in ("share", "slots", "sent", "arrived") else "left"
-        )
-    for pair in active:
-        name = f"{pair['src']} -> {pair['dst']}" + (" striped" if pair.get("striped") else "")
-        for path in pair["paths"]:
-            table.add_row(
-                name,
-                f"{path['own']} -> {path['peer']}",
-                str(path["network"]),
-                str(path.get("vlan") or "-"),
-                _mark(path["alive"]),
-                f"{path['share']:.3f}",
-                str(path["slots"]),
-                table_rate(path["tx_bps"]),
-                table_rate(path["rx_bps"]),
-            )
-            name = ""
-    return table
+    columns = (
+        Column("pair", lambda path: path["pair"] + (" striped" if path["striped"] else "")),
+        Column("path", _way),
+        *_PATH,
+    )
+    caption = f"{idle} pairs are idle" if idle else None
+    return table(columns, _paths(active), once=1, caption=caption, caption_justify="left")
+
+
+def _paths(pairs: list[Json]) -> Iterator[Json]:
+    """The paths of pairs, each with its pair's name."""
+    for pair in pairs:
+        of_pair = {"pair": f"{pair['src']} -> {pair['dst']}", "striped": pair.get("striped")}
+        yield from ({**path, **of_pair} for path in pair["paths"])
+
+
+def _ms(time_s: float) -> str:
+    return f"{time_s * 1000:.2f} ms"
+
+
+def _way(path: Json) -> str:
+    return f"{path['own']} -> {path['peer']}"
+
+
+def _host(row: Json) -> Text:
+    """The host of a NIC, and what is wrong with it or special."""
+    host = row["host"]
+    if not host["connected"]:
+        return Text(f"{host['name']} (away)", style="red")
+    if not host.get("helper"):
+        return Text(host["name"])
+    return Text(f"{host['name']} ({'helper' if host['helper']['running'] else 'helper down'})")
 
 
 def _problems(state: Json) -> list[Text]:
@@ -218,8 +167,35 @@ def _problems(state: Json) -> list[Text]:
     return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 
-def _mark(good: object) -> Text:
-    """`yes`, `NO`, or `-` for None, which means that it is not known."""
-    if good is None:
-        return Text("-")
-    return Text("yes") if good else Text("NO", style="bold red")
+_NICS = (
+    Column("host", _host),
+    Column("address", lambda row: or_dash(row["host"]["address"])),
+    Column("OVS", lambda row: or_dash(row["host"]["ovs"])),
+    Column("NIC", "name", or_dash),
+    Column("network", written=lambda network: network or "?"),
+    Column("speed", "speed_bps", table_rate, right=True),
+    Column("up", written=mark),
+    Column("alive", written=mark),
+    Column("sending", "tx_bps", table_rate, right=True),
+    Column("receiving", "rx_bps", table_rate, right=True),
+)
+_PATH = (
+    Column("network"),
+    Column("VLAN", "vlan", or_dash),
+    Column("alive", written=mark),
+    Column("share", written="{:.3f}".format, right=True),
+    Column("slots", right=True),
+    Column("sent", "tx_bps", table_rate, right=True),
+    Column("arrived", "rx_bps", table_rate, right=True),
+)
+_HELPERS = (
+    Column("pair"),
+    Column("link", lambda path: f"{path['link']}: {_way(path)}"),
+    Column("heard", written=mark),
+    Column("usable", written=mark),
+    Column("rate", "rate_bps", table_rate, right=True),
+    Column("wanted", "demand_bps", lambda bps: "all" if bps is None else table_rate(bps), True),
+    *(Column(count, right=True) for count in ("sent", "received", "lost", "repeated")),
+    Column("skew", "skew_s", _ms, right=True),
+    Column("round trip", "rtt_s", _ms, right=True),
+)

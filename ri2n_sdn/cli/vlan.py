@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan`: networks of many cheap switches, in which each spanning tree has a VLAN ID."""
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json
+from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
 from ri2n_sdn.cli.vlan_live import check, record, release, use
@@ -144,28 +145,14 @@ def _show(made: Plan) -> None:
         f" untagged at hosts: {made.vlans[0]}; table {made.table}, VLANs a pair uses: "
         f"{made.per_pair}"
     )
-    table = Table(show_edge=False)
-    columns = (
-        "network",
-        "switches",
-        "hosts",
-        "trees",
-        "roots",
-        "cables",
-        "uses of a cable",
-        "longest path",
-        "MAC table",
-    )
-    for column in columns:
-        table.add_column(column)
-    for network in made.networks:
-        table.add_row(*_row(network, made))
-    screen.print(table)
+    rows = [_row(network, made) for network in made.networks]
+    screen.print(table(map(Column, rows[0]), rows, show_edge=False))
     for text in made.notes:
         screen.print(f"note: {text}")
 
 
-def _row(network: NetworkPlan, made: Plan) -> tuple[str, ...]:
+def _row(network: NetworkPlan, made: Plan) -> dict[str, object]:
+    """The row of a network, by the headings of its columns."""
     roots = ", ".join(network.roots[:MAX_NAMES]) + (
         ", ..." if len(network.roots) > MAX_NAMES else ""
     )
@@ -176,14 +163,15 @@ def _row(network: NetworkPlan, made: Plan) -> tuple[str, ...]:
         f"{'' if made.mac_exact else 'at most '}{network.mac_entries} of {made.mac_table} "
         f"({network.mac_switch})"
     )
-    return (
-        network.name,
-        " + ".join(map(str, network.switches)) + ("" if network.levelled else " (no levels)"),
-        str(network.hosts),
-        str(network.trees),
-        roots,
-        str(network.cables),
-        uses,
-        f"{network.longest_way} cables" if network.longest_way else "-",
-        entries,
-    )
+    switches = " + ".join(map(str, network.switches))
+    return {
+        "network": network.name,
+        "switches": switches + ("" if network.levelled else " (no levels)"),
+        "hosts": network.hosts,
+        "trees": network.trees,
+        "roots": roots,
+        "cables": network.cables,
+        "uses of a cable": uses,
+        "longest path": f"{network.longest_way} cables" if network.longest_way else "-",
+        "MAC table": entries,
+    }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan assign`: chooses a VLAN for each pair of a list, without a controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan switch-config`: one configuration file per switch, for the switches of one vendor."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A token bucket: what limits a rate and lets bursts through."""
 
 from __future__ import annotations

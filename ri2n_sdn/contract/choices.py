@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The closed lists of words that several processes know, and how a word of one is checked."""
 
 from __future__ import annotations

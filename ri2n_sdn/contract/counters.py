@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of all counters, which are labels of metrics and last when sentences are reworded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys that `status` had before version 2, made from the state; they go with version 3."""
 
 from __future__ import annotations

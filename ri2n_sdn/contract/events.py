@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of events: what may happen, how bad that is, and what to do about it."""
 
 from __future__ import annotations

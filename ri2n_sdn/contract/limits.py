@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The greatest numbers that are accepted, wherever they come in."""
 
 from __future__ import annotations

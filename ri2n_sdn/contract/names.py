@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What names of jobs, hosts, users, paths and tokens look like, and their checks.
 
 The patterns are ones that Python, pydantic and bash read alike, and none is anchored.

@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of somebody else's, made safe for messages, terminals and logs."""
 
 from __future__ import annotations
 
-__all__ = ["cut", "printable", "shown"]
+__all__ = ["cut", "one_line", "printable", "shown"]
 
 _SHOWN = 64
 
@@ -23,6 +24,11 @@ def printable(raw: bytes | str, limit: int | None = 255) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def one_line(text: str) -> str:
+    """A text with single blanks in place of all that is blank or not printable."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def cut(text: str, most: int) -> str:

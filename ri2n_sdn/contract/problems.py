@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of problems: what can be wrong now, how bad that is, and what to do about it."""
 
 from __future__ import annotations

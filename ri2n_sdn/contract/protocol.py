@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's local protocol: a JSON object a line, requests one way and answers the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What waits for one slow reader: a queue with a limit, and no back-pressure on the writer."""
 
 from __future__ import annotations

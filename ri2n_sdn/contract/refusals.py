@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a request is refused: each code with its kind and its sentence, and the answer's form."""
 
 from __future__ import annotations
@@ -129,6 +130,28 @@ REFUSALS: Mapping[str, Form] = {
     "twice": Form(_BAD, "{what} is there twice"),
     "too_many": Form(_BAD, "there are more than {most}"),
     "too_many_names": Form(_BAD, "there are more than {most} names in a table"),
+    # ---- The forms of pages, where a key is the label of a field.
+    "login_ended": Form(_NO, "Your login has ended. Log in again."),
+    "name_a_host": Form(_BAD, "name a host"),
+    "ports_need_protocol": Form(_BAD, "only TCP and UDP have ports; choose one, or leave it empty"),
+    "not_number_up_to": Form(_BAD, "must be a number from 0 to {high}"),
+    "not_whole_number": Form(_BAD, "must be a whole number"),
+    "not_later_than_now": Form(_BAD, "must be later than now"),
+    "not_later_than_begin": Form(_BAD, "must be later than now, and than its begin"),
+    "end_missing": Form(_BAD, "is missing; a reservation ends, as at +2h"),
+    "paths_missing": Form(_BAD, "are missing; name networks or NICs, as net1,net2"),
+    "hosts_missing": Form(_BAD, "are missing; name them with commas, as n1,n2"),
+    "everybody_missing": Form(
+        _BAD, "is missing; * stands for everybody who has no rights of their own"
+    ),
+    "least_above_most": Form(_BAD, "is more than At most"),
+    "not_whole_or_no_limit": Form(_BAD, "must be a whole number, or empty for no limit"),
+    "days_form": Form(_BAD, "must be a whole number from 1 to {high}, or empty for no end"),
+    "tables_form": Form(
+        _BAD, "each line must be DSCP=NAME,... as 10=net2, with a DSCP up to {high}"
+    ),
+    "not_whole_within": Form(_BAD, "must be a whole number from {range}"),
+    "not_number_within": Form(_BAD, "must be a number from {range}"),
     # ---- Who asks.
     "as_not_here": Form(_BAD, "is for the socket of the web process alone"),
     "as_not_object": Form(_BAD, "must be an object with user, uid and role"),
@@ -176,11 +199,9 @@ REFUSALS: Mapping[str, Form] = {
     "parameter_not_live": Form(
         _CLASH, "{name}: cannot be changed while the controller runs; see cluster.yaml"
     ),
-    "parameter_unknown_choice": Form(_BAD, "{name}: unknown {value}: choose one of {choices}"),
-    "parameter_not_whole": Form(
-        _BAD, "{name}: must be a whole number from {low:g} to {high:g}{unit}"
-    ),
-    "parameter_not_number": Form(_BAD, "{name}: must be a number from {low:g} to {high:g}{unit}"),
+    "parameter_unknown_choice": Form(_BAD, "unknown {value}: choose one of {choices}"),
+    "parameter_not_whole": Form(_BAD, "must be a whole number from {low:g} to {high:g}{unit}"),
+    "parameter_not_number": Form(_BAD, "must be a number from {low:g} to {high:g}{unit}"),
     "parameter_span_crossed": Form(
         _BAD,
         "{name}: the shortest HBSPAN would exceed the longest ({low:g} s and {high:g} s)",

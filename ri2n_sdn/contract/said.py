@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said to people: a code that lasts, what it is about, and arguments of its sentence."""
 
 from __future__ import annotations

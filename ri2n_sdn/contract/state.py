@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state that watchers see: what changes of it look like, and how they are made and applied."""
 
 from __future__ import annotations

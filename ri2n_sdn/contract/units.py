@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rates, times, durations and counts: how people write them, and how they are shown."""
 
 from __future__ import annotations

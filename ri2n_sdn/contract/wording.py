@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a sentence is made of a template and its arguments. Sentences are for people alone."""
 
 from __future__ import annotations

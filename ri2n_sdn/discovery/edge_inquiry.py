@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One inquiry into a silent edge of a ring: which probes to send, and which of its NICs is dead.
 
 A silent edge alone does not tell which of its ends is dead, nor whether a host is just late. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The physical causes of dead links, and the problems that they are.
 
 A dead switch makes links dead in many trees and on many cables. People have to know what to

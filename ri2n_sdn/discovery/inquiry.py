@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What inquiries into silence share: bursts of further probes, and the proof that silence counts.
 
 A probe that was not reported need not have been lost: a host may be late, or not connected.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A probe, and what `Wiring` knows of one NIC: its network, and when each direction was heard.
 
 Times are seconds of the caller's clock; -1e9 stands for "never".

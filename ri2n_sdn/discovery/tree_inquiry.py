@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One inquiry into lost probes of a tree: which probes to send, and which links are dead.
 
 A lost probe only says that some part of its path is dead, or that a NIC or host at its end does not

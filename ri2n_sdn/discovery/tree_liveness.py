@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learns from probes which paths through the switches work in which VLAN.
 
 * Ring: in every tree the leaves form a ring in depth-first order, and each leaf sends a probe to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paths of one tree: between two leaves, in a ring over all leaves, and over a given link."""
 
 from __future__ import annotations

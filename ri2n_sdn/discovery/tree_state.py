@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of NICs, trees and dead links at one moment.
 
 Liveness and its inquiries ask for it again and again.

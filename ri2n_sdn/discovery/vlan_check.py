@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan check`: what probes between all NICs say about the switches.
 
 The check finds faults of ports, cables, VLANs and address learning. A probe tells only whether a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learns from probe frames which NICs share a network, and which of them work.
 
 * Ring: every NIC of a network sends probes to the next one, so n NICs cost n probes a round. (If

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classes of traffic that keep one link per flow, also between hosts whose helpers run."""
 
 from __future__ import annotations

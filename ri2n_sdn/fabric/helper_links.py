@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of the helper links between pairs of hosts with helpers.
 
 They are the same in both directions. A helper link keeps its number as long as it exists.

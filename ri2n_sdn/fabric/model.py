@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fabric as the controller sees it now: hosts, NICs, networks, and paths between hosts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Slurm is told of the network: a tree of switches with each host in one leaf.
 
 Slurm's plugin topology/tree gives a job hosts below as few switches as it can. A host of RI2N has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The switches and the cables between them, as written in YAML and as a graph of arrays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of path tables, for commands that only offer them."""
 
 from __future__ import annotations

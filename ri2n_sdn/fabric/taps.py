@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two TAPs between a bridge and the helper, and the bytes that the helper adds to frames.
 
 `host-up` makes the TAPs, `ri2n-reorder` uses them.

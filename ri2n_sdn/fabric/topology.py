@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab or cluster as written in YAML: switches, hosts, NICs, and each NIC's rate and switch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a YAML file into a frozen pydantic model.
 
 An error is one line that names the file and the key.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether there is room for a job or reservation, now and until its end."""
 
 from __future__ import annotations

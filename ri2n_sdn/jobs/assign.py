@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which lanes each job has to itself, which jobs are refused, and what all others may use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hosts run that a controller which has just started has not heard yet.
 
 It goes by what the controller before it knew.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job or reservation must be like, whoever wrote it: a host, a command or the store."""
 
 from __future__ import annotations

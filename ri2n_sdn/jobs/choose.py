@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which lanes a job gets: the fewest that reach all of its hosts and carry its rate.
 
 A choice is a set of lanes. What it must do is written as sets, so that thousands of pairs of hosts

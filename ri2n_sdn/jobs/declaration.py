@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host says about its jobs, and what the controller answers, as notes in OpenFlow rows.
 
 A note is JSON in UTF-8. Everything in it may be wrong or hostile.
@@ -14,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from ri2n_sdn.contract.limits import MAX_CLASS
 from ri2n_sdn.contract.names import job_id
-from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.printing import cut, one_line, shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, Ri2nError
 from ri2n_sdn.fabric.yamlfile import StrictModel
@@ -201,9 +202,8 @@ def read_answer(note: bytes) -> Answer:
 
 def write_answer(answer: Answer) -> bytes:
     """The note of an answer, without padding; a line that is too long is cut."""
-    why = " ".join("".join(c if c.isprintable() else " " for c in answer.why).split())
-    short = why if len(why) <= MAX_WHY else f"{why[: MAX_WHY - 3]}..."
-    return _written({"id": answer.id, "state": answer.state, "why": short}, answer.id)
+    why = cut(one_line(answer.why), MAX_WHY)
+    return _written({"id": answer.id, "state": answer.state, "why": why}, answer.id)
 
 
 def _document(job: Job) -> dict[str, object]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What jobs had to themselves under an earlier controller: as texts for the store, and back.
 
 The store may be old, or may have been changed by hand. So what it says is checked against the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many events of its jobs each host may have told to operators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What jobs have been given so far, and who is in whose way."""
 
 from __future__ import annotations

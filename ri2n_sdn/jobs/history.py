@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that have ended."""
 
 from __future__ import annotations
@@ -6,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ri2n_sdn.contract.printing import cut, one_line
 from ri2n_sdn.jobs.model import Job, Policy
 
 __all__ = ["MAX_RECORDS", "MAX_WHY", "Record", "ended", "kept", "matching"]
@@ -36,7 +38,6 @@ def ended(job: Job, now_s: float, why: str) -> Record:
 
     So a host cannot choose the place that its jobs have in the history.
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in why).split())
     return Record(
         job.id,
         job.user,
@@ -45,7 +46,7 @@ def ended(job: Job, now_s: float, why: str) -> Record:
         job.policy,
         min(now_s, job.begin_s),
         now_s,
-        line if len(line) <= MAX_WHY else f"{line[: MAX_WHY - 3]}...",
+        cut(one_line(why), MAX_WHY),
     )
 
 

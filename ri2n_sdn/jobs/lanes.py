@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lanes, which can be given away as a whole, and the names of paths.
 
 A name is NETWORK (`net1`), NETWORK/VLAN (`net1/12`), vlan:VLAN (`vlan:12`), HOST:NIC (`A:eth1`),

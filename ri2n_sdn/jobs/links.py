@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job's hosts send together over the links between switches, whatever they send to whom.
 
 This is the hose model (Duffield et al., "A Flexible Model for Resource Management in Virtual

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which hosts are together in a job, by what they declare and what the controller ordered.
 
 A host is believed only about itself. Two hosts are together only if each names the other, with the

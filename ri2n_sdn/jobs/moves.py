@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other policies for jobs that hosts have declared.
 
 Hosts declare a job with one policy, and are together in it only if that agrees. Root or the user

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the lanes of a job must do, for its hosts and for everybody else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a host's declarations are read after it has said that they have changed."""
 
 from __future__ import annotations

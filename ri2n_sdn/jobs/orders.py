@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which orders each host is told of."""
 
 from __future__ import annotations

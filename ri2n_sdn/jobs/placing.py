@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs get their lanes one after the other; what an earlier one has is in the way of later ones."""
 
 from __future__ import annotations

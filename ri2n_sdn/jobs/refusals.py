@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said to a job that gets no lanes: the first thing that is in the way of any choice."""
 
 from __future__ import annotations

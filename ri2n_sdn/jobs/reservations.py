@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which reservation a job uses, and what jobs there are for an assignment at one moment."""
 
 from __future__ import annotations

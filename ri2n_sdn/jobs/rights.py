@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users may ask for."""
 
 from __future__ import annotations

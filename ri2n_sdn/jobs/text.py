@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How people write services, path tables and lists of names, and how they are shown."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CRC32C (Castagnoli), the checksum of the helper's frames (docs/wire-format.md).
 
 iSCSI and SCTP use the same checksum.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages that bring a bridge from the rows it has to the rows it shall have.
 
 Their order is such that no frame is lost meanwhile. All bridges finish a phase before any of them

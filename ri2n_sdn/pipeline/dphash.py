@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compute which slot of a dp_hash select group a flow takes, as Open vSwitch does.
 
 The userspace datapath (`netdev`) works in three steps:

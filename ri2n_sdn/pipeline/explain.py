@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explain which NIC a flow takes: a verdict, and the sentences that give the reasons."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows for containers and virtual machines that have ports of their own on a host's bridge.
 
 docs/pipeline.md describes them.

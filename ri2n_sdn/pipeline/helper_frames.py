@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames between the controller and a helper: write control frames, read reports.
 
 They are types 4 and 5 of docs/wire-format.md. Each function returns or takes a whole Ethernet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entries that tell a helper about its host's NICs and the helper links to a peer.
 
 They are made from the fabric and the weights, as plain data.

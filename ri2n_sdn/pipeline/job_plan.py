@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the rows of each host must hold about jobs: jobs and their paths become classes and walls.
 
 It is the step between `jobs/`, which decides, and `pipeline.jobs`, which makes rows.

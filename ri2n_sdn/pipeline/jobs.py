@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of hosts with jobs: paths of their own for classes, and the walls of isolated jobs.
 
 docs/pipeline.md describes them. A host's firewall hands a packet of a job to the bridge with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of the pipeline: tables, cookies, ports, EtherTypes, group ids and registers.
 
 docs/pipeline.md describes what they are used for.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OpenFlow tables and groups as plain data. The cookie of a flow is the hash of its content."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Place each new connection of a service on the NIC with the fewest connections.
 
 The client's host follows: its frames go back by the same path. Source: Paradise paper, section

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The flows and groups that one host's bridge shall hold (docs/pipeline.md).
 
 They are computed from the fabric and from the slot tables of the host's pairs.

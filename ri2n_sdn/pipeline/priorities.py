@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The places of the pipeline's rows, by table, from the first row that is tried to the last.
 
 A priority says only which of the rows of one table that match a frame decides. Open vSwitch tries

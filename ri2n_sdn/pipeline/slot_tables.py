@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The slot table that a pair of hosts uses, and the changes that follow from a decision."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows and groups of hosts with a helper, for frames between helpers.
 
 If a frame of another helper comes in while no helper runs here, it is sent back once

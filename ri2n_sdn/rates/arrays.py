@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The types of the arrays that hold one value for each pair, path or link."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The load that path rates put on links, and the load from which a link counts as full."""
 
 from __future__ import annotations

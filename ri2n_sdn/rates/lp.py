@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max-min fair rates by linear programs (HiGHS), straight from the definition.
 
 This is slow and exact, and it shares no code with the fast ways to compute such rates. So tests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact max-min fair rates of pairs that may split over several paths.
 
 A path may be any set of links with capacities.

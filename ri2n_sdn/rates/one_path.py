@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max-min fair rates of pairs that use one path each.
 
 It is fast enough for thousands of pairs in every step of a controller.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of a store of one server: made, examined and brought to the present schema."""
 
 from __future__ import annotations

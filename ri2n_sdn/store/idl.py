@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of the `ovs` package that the store uses, imported without eventlet.
 
 The package imports eventlet where that is installed, only to ask whether it is in use. It is not:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection to the servers of a store, by the IDL of the `ovs` package, and rows as values.
 
 Everything here belongs to one thread: the IDL is not made for several.

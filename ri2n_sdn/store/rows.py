@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of the store as plain values, and `State`, a snapshot of all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's own ovsdb-server: a child on a file of the controller's folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Store`: the cluster's memory, read and written by any thread, with one thread of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How rows are columns of OVSDB, table by table, and back.
 
 Columns have the fields' types. A tuple is a map from the place to the value, because the sets of

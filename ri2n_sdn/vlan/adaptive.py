@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The path table `adaptive`: every HBSPAN, all active pairs are assigned to VLANs anew.
 
 The measured traffic of the pairs decides. `assign` finds VLANs with which the fullest link is as

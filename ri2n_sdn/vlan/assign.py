@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which VLAN each pair uses, so that the fullest link is as empty as possible and few pairs move.
 
 Pairs are not split, so the problem is hard in general, and the search is a heuristic. It has three

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trees of a network: one per top switch of a fat tree, else trees that use cables evenly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates what pairs would send if the links between switches did not limit them.
 
 Two pairs that share a full uplink each send half of what they could. If their measured rates were

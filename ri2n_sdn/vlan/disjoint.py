@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spanning trees of any graph that use cables as evenly as possible, with short paths in them.
 
 The sum of T spanning trees is a base of the union of T graphic matroids (J. Edmonds, "Matroid

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains of exchanges: relieve a full link that no single pair can leave without filling another.
 
 A pair leaves the full link for another VLAN; a pair on a link that this overfills leaves that one,

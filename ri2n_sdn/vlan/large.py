@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fat trees of any size from four numbers, for plans of networks too large to be written down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many (address, VLAN) entries each switch must remember when all hosts talk with all others.
 
 Announcements are flooded in the base tree, so its switches know every address of the network there.

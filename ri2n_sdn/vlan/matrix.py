@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the trees of a record."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a network with VLAN trees.
 
 It says which trees there are, how evenly they use cables, and what switches must remember.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames that teach switches where each NIC is, in every VLAN that it is used in.
 
 A switch floods frames to an address that it does not know. It learns (address, VLAN) from what a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The path table `profile`: trees for the pairs of a recorded run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paths that pairs of NICs may use.
 
 They follow from the trees, the candidates of a path table, and what is dead.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every port of every switch has to carry, for switches of any vendor.
 
 Configurations are written from it.

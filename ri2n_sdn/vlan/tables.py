@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Path tables that need no measurement: which trees a pair of hosts may use.
 
 That follows from the hosts' numbers alone. Hosts are numbered from 1, as `Topology.number` does;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spanning trees over a graph of switches, one VLAN ID each, and the paths in each of them."""
 
 from __future__ import annotations

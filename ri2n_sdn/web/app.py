@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web application: REST, metrics and the GUI, behind one guard."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may do what: tokens, roles, and the sessions of the GUI that are made from tokens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one stream of changes from the controller, and single requests to it; with asyncio."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every request must fulfil, and every answer carries, whoever answers it: an ASGI layer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rates of the last minutes: of each NIC, in memory of a fixed size. Pure: time is given."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The socket on which the web process listens, with limits: how many connections whoever has.
 
 They hold from the moment at which a connection is accepted until it is closed: during a handshake

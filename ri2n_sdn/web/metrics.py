@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics`: what Prometheus reads. It costs the web process alone, never the controller."""
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.metrics import FAMILIES, Family, Own
 from ri2n_sdn.web.auth import Auth, Denied
-from ri2n_sdn.web.metric_families import FAMILIES, Family
-from ri2n_sdn.web.metric_values import Own
 
 __all__ = ["Own", "families", "mount", "page", "table"]
 
@@ -51,9 +51,10 @@ def families(state: Mapping[str, Any], own: Own) -> Iterator[Metric]:
     not have those that the one in charge measures.
     """
     in_charge = state["controller"].get("in_charge") is not False
+    known = {**state, "own": vars(own)}
     for family in FAMILIES:
         if (own.connected or family.web) and (in_charge or not family.charge):
-            yield _metric(family, state, own)
+            yield _metric(family, known)
 
 
 def page(metrics: Iterable[Metric], openmetrics: bool) -> bytes:
@@ -150,21 +151,17 @@ class _Scrapes:
         return page([*families(state, own), *self._process.collect()], openmetrics)
 
 
-def _metric(family: Family, state: Mapping[str, Any], own: Own) -> Metric:
+def _metric(family: Family, state: Mapping[str, Any]) -> Metric:
     metric = Metric(family.name, family.about, family.kind)
-    if family.kind == "histogram":
-        for (bound,), value in family.values(state, own):
-            if bound in ("count", "sum"):
-                metric.add_sample(f"{family.name}_{bound}", {}, value)
-            else:
-                metric.add_sample(f"{family.name}_bucket", {"le": bound}, value)
-    else:
-        for labels, value in family.values(state, own):
-            metric.add_sample(
-                family.full_name,
-                dict(zip(family.labels, map(_sendable, labels), strict=True)),
-                value,
-            )
+    names, full_name = family.labels, family.full_name
+    for labels, value in family.values(state):
+        if family.kind != "histogram":
+            named = dict(zip(names, map(_sendable, labels), strict=True))
+            metric.add_sample(full_name, named, value)
+        elif labels[0] in ("count", "sum"):
+            metric.add_sample(f"{full_name}_{labels[0]}", {}, value)
+        else:
+            metric.add_sample(f"{full_name}_bucket", {"le": labels[0]}, value)
     return metric
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP connections with limits: how long they may make us wait."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web process itself: one socket, one event loop, until SIGTERM or until its parent ends."""
 
 from __future__ import annotations

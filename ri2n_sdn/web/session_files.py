@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the GUI's sessions are kept, in files: a folder that is named, or one for this process."""
 
 from __future__ import annotations

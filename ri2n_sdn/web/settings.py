@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of the web process, and what must not be served to whom."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who asks the web process for something, and what their role lets them do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters of each pair and path, as read from the hosts: the input of the weight loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters between counters and weights: differences, averages, hysteresis, adaptive HBSPAN.
 
 The paper leaves open what to do with intermittent traffic (section 5). It names moving averages and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The weight loop: turns the counters of all pairs into slot tables of the active pairs.
 
 The controller calls `WeightLoop.step` with the counters that it has polled. The answer has the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the links that lose packets, from what senders and receivers count on each path.
 
 A cable that loses every twentieth packet halves no counter, and no probe is lost for long. But TCP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max-min fair rates per pair and path; weights are their ratios. The default strategy.
 
 The controller sees every pair, so it computes exactly what the papers' heuristics approach. It

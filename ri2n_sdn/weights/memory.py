@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of the weight loop: last counters and moving averages of every pair and path.
 
 They are arrays over pairs x paths.

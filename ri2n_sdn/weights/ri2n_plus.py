@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RI2N+: the weight of a path is 1 / the number of peers that use the receiver's link."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RI2N++: weights from the traffic that arrived, W_ijk = (R_ijk / Q_jk) x A_ijk.
 
 Around the formula are a floor, and a start for paths that carry nothing.

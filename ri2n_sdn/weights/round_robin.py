@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RI2N's round robin as weights: every live path of a pair gets the same share.
 
 It is the baseline of all comparisons.

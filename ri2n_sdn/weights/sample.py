@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input (`TrafficSample`) and the output (`Weights`) of every weight strategy.
 
 `to_shares` is the one rule that all strategies share: rows over live paths sum to 1, with a floor.

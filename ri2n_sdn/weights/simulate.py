@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fluid simulation of the paper's figure 4: TCP streams on slots drive the real WeightLoop.
 
 A stream's hash is a slot. Streams share links max-min fairly, as TCP does on average, and approach

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turn shares into a slot table, and move as few slots as possible.
 
 Idle slots move first. Busy slots move only when the bytes that they carry do not fit the shares.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choose the split of pair rates over their paths that uses links evenly and changes little.
 
 Many splits route the same rates. This one minimises the sum over links of load^2 / capacity (even

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The weight strategies by name.
 
 All of them have the same signature: `weights(sample, previous) -> Weights`.

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the product does, written down: compared and renewed by `./dev baseline`."""

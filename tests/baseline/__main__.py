@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`./dev baseline`: compares what the product does with what is written down, or renews that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers in this process, over invented hosts, for transcripts of the local interface."""
 
 from __future__ import annotations

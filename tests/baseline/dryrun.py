@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each host script would do, by its --dry-run, on hosts of a lab."""
 
 from __future__ import annotations

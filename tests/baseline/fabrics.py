@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fabrics for the baseline of rows: those of shipped topologies, and others drawn by a seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transcripts of the controller's local interface: every operation, and a watch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The requests of the transcripts: of each operation good ones, and ones that are refused."""
 
 from __future__ import annotations

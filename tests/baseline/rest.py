@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documents of the web process that others rely on: openapi.json, and names of metrics."""
 
 from __future__ import annotations
 
-from ri2n_sdn.web.metric_families import FAMILIES
+from ri2n_sdn.contract.metrics import FAMILIES
 from ri2n_sdn.web.metrics import families
 from ri2n_sdn.web.rest import openapi as document
 from tests.baseline.text import pretty

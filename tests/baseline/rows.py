@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hash of what `plan_host` plans, for each of many fabrics, strategies and jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON as text that is short, and of which a difference is easy to read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transcript of a watch: the first state, and what each of some changes makes of it.
 
 A minute of a real watch would say when things change. Here each change is made by hand, and the

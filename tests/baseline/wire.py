@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hash of the examples of the wire format, which the helper and its readers share."""
 
 from __future__ import annotations

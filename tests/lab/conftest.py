@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labs for tests: made on demand, each under a name of its own, and always removed."""
 
 from __future__ import annotations

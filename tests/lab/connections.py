@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs for tests of single connections.
 
 There are a server, clients that hold many connections, and a watcher that sees by which NIC each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Debian for tests of packages: a machine with systemd, a disk and a network of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host scripts of which any change can fail or be the last one, and what must be as before."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Takes the place of ri2n-reorder in tests of what is around the helper.
 
 It holds the TAPs and answers on the status socket.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain host floods while two others talk: what tests of both datapaths send."""
 
 from __future__ import annotations

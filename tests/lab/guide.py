@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What README.md tells a newcomer to do, and a terminal in which a test does it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a stream feels a fault, and by which NIC a stream leaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The traffic that tests of several topologies send."""
 
 from __future__ import annotations

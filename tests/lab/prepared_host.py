@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab's host that is like a host before RI2N.
 
 Tests of the host scripts start from it, and compare with it.

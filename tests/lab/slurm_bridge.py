@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Slurm cluster on plain namespaces with one bridge, for tests that need no lab."""
 
 from __future__ import annotations

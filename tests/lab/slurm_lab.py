@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab of two hosts on which Slurm runs with the real job-begin and job-end."""
 
 from __future__ import annotations

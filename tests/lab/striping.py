@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts with ri2n-reorder for tests of striping: a lab with its controller, and what is sent."""
 
 from __future__ import annotations

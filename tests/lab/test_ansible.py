@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Ansible role on two machines: a controller and a host, from nothing, twice, and changed.
 
 Each machine is a Debian with systemd (debian_box.py). Ansible reaches them as by ssh: what takes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containers behind a host, with MAC addresses of their own.
 
 Only the host's `host-up` was told these addresses.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench jobs` in a lab: both jobs' traffic at once, with and without job-begin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench parallel` as a whole, on three slow links."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench rules` on hosts: what it measures, in which order, and that nothing is left."""
 
 from __future__ import annotations

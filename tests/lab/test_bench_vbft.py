@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench vbft` as a whole, on a small fat tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job's channel between two real helpers: the bridge's tag puts packets on the job's links.
 
 The test itself gives the bridges the rows and the helpers the control frames of a job.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain host claims addresses of managed hosts.
 
 It does so by ARP, by neighbour discovery, and as the sender of frames.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clock of the day is set under a running controller and helpers, ahead a day and then back.
 
 Nothing else changes. This needs a guest, which has a clock of its own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cables are swapped under a controller on a managed host.
 
 The other hosts reach it by several addresses, or by a new one.

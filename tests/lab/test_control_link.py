@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host's control link is down for eight seconds under traffic.
 
 No packet is lost or duplicated, and no NIC is called dead.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n demo` as README.md has it: every strategy, a web page, and Ctrl-C removes everything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links, switches, the controller and Open vSwitch die and come back under numbered packets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches that are bridges of the kernel.
 
 They are configured by the files that `ri2n vlan switch-config` writes.

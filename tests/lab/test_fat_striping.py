@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers on a VLAN fat tree stripe over NICs and VLANs.
 
 Nothing is lost when a switch dies or a path table changes.

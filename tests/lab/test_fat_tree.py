@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real switches with VLANs between real hosts.
 
 All hosts talk, nothing is flooded, and dead switches are left and found again.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Floods from a plain host on the netdev datapath, where nftables drops frames too late.
 
 This datapath reads frames before nftables may drop them.

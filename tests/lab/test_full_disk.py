@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n serve` on a disk that becomes full in the middle of a copy.
 
 It prints one line for that client, and the disk has room again.

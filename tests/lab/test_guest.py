@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A guest runs one command on another kernel, changes nothing here, and always ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labs in guests that stay: the same commands work from outside.
 
 Nothing is left, however a guest ends.

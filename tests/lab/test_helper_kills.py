@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand `kill -9` of helpers at random moments under a stream.
 
 The helpers' work is taken up again, and no packet is duplicated. `RI2N_ATTACK_SEED` chooses other

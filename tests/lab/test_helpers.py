@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labs with helpers: they are started, killed, asked and ended, with Open vSwitch or alone.
 
 A program takes the place of the real helper.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-up --confirm undoes itself unless it is confirmed, and host scripts work one at a time."""
 
 from __future__ import annotations

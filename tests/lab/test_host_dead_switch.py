@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-down and the undo of host-up where Open vSwitch, or a part of it, is dead."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-doctor on a host with one fault after the other.
 
 It names each fault with what to do, and that helps.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-up and host-down fail, are killed, or lose their terminal, at any change.
 
 They finish, or undo everything.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A managed host becomes a plain one under its NIC's address, and the others reach it at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-up --helper on a lab's host.
 
 It makes two TAPs that outlive the helper, and room for the helper's header; all of it is undone.

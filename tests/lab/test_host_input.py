@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What host-up is told: bad input is one line and changes nothing; files are read and put back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-down ends the jobs of the host, and leaves nothing of them."""
 
 from __future__ import annotations

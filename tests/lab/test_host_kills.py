@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-up and host-down are killed by SIGKILL after any change.
 
 The next run finishes what they began.

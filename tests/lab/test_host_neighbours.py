@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host's neighbours see of host-up: one MAC, one answer, no frames between switches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-nic adds, retires and replaces NICs while traffic goes on, or changes nothing.
 
 Whatever fails or is killed meanwhile, host.conf is whole and the next run comes to the end.

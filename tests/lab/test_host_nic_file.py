@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-nic and host.conf: what it writes, and what is left where it fails or is killed.
 
 The test's own programs stand in for host-up and Open vSwitch; test_host_nic has real ones.

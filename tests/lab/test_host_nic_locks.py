@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-nic and its lock: no user can hold it, and two do not change a file at the same time.
 
 The test's own programs stand in for host-up and Open vSwitch (test_host_nic_file).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A NIC comes to a host and goes from it under streams of packets, and costs no packet.
 
 The tests run on the kernel datapath, in guests, where losses are the same on every machine.

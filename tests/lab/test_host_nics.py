@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NICs that host-up is given: their MTUs, what else names them, and NICs no longer named."""
 
 from __future__ import annotations

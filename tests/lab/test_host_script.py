@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-up makes the bridge and moves the addresses, a second run changes nothing, all is undone."""
 
 from __future__ import annotations

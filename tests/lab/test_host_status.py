@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-status tells what is there and every problem, the worst first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-watch runs host-up when devices of its file are not those that host-up took.
 
 Else it leaves a host alone.

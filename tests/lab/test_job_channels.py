@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job between hosts whose helpers run: its packets are striped over the job's links alone."""
 
 from __future__ import annotations

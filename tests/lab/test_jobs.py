@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two users' jobs on the same hosts: paths of their own, and walls that nobody passes.
 
 Hosts mark with `job-begin`, traffic is real, and captures on the NICs show who sent what where.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labs are made whole and removed whole, side by side and after a crash.
 
 Links and faults do what they say.

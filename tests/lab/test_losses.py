@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cable that loses some of its packets is named in `status`, and full links are not."""
 
 from __future__ import annotations

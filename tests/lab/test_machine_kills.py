@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-up and host-down are killed after any change.
 
 The address is given by systemd-networkd or ifupdown, fixed or by DHCP.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host as an administrator has it: installed as docs/host.md says, with systemd and reboots.
 
 It also loses power. Its peer is a host of the lab under host-up, which is reached by either

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI programs in a lab run to their end with the right data, and leave nothing behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A newcomer's way through README.md, as written, in a terminal and a browser, with its seconds.
 
 A command or the name of a page, field or button that README.md does not have is a failure. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What host-up does with NICs: leaving flows take turns, and arriving floods are limited.
 
 The tests run on the kernel datapath, in guests: netdev reads copies of frames, and no test may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Four hosts talk while a fifth one is odd: they lose nothing, and `status` says what is odd."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's machine may be a host as well: docs/ten-steps.md, with both on one machine.
 
 What cannot be done as written, the test does instead, as test_ten_steps.

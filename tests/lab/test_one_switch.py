@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several NICs of every host are on one switch: the most common cluster."""
 
 from __future__ import annotations

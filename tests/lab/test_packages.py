@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Debian packages in a clean Debian with systemd: install, run, upgrade, remove and purge.
 
 They are built twice: from the commit before this one, and from this checkout. RI2N_PACKAGES may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every peer on figure 4 (b): packets pass over each link, and TCP uses all links.
 
 Faults have the effects that the peer's manual says. A peer that this kernel lacks is skipped with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """least_connections with real connections of three clients on six networks.
 
 The tests also show what connections do when a NIC fails.

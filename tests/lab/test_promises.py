@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of README.md with real TCP, those that are cheap: a short run of each.
 
 `ri2n bench` has the long runs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """reply-same-link on a host with three NICs in one subnet.
 
 Replies leave by the right NIC, and everything is restored.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slurm's prolog, epilog and plugin, in a real Slurm cluster.
 
 Programs in place of job-begin and job-end answer as each test wants. test_slurm_jobs.py has the

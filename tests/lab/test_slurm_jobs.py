@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slurm on the hosts of a lab: the real job-begin and job-end mark and declare its jobs."""
 
 from __future__ import annotations

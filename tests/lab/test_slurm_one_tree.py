@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slurm where the unified tree of cgroups is all there is, and Slurm has its own cgroups in it.
 
 Slurm's daemons, its plugin cgroup/v2, the cgroups and the packets are real. Only what the kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A lab's controller has a memory of its own, which is removed with the lab."""
 
 from __future__ import annotations

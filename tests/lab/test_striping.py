@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real packets through two hosts' ri2n-reorder: one flow over all links, whole and in order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The helper alone, without Open vSwitch and without a controller."""
 
 from __future__ import annotations

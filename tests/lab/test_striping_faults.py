@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links, switches, helpers and controllers die under a striped flow; it stays whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ten steps of docs/ten-steps.md, run as written on three machines with nothing.
 
 At their end two hosts stripe. What cannot be done as written, the test does instead: packages (the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real packets through the controller's pipeline.
 
 Every pair and every protocol works; nothing arrives twice, nothing is lost.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts of one, two, three and four NICs all send to all others at once.
 
 No host gets much less than is fair.

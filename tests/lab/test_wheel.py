@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel with the helper, in a virtual environment that has nothing else."""
 
 from __future__ import annotations

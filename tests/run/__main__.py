@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.run`, which is `./dev test`: run all tiers, and print a table of their results.
 
 The tiers run one after the other. But guests in virtual time have the same results however little

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run test files in guests with virtual time: a new guest per file, one guest at a time per CPU.
 
 Since each file has a guest of its own, its run can be repeated to the bit. It does not depend on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.run.import_all` imports every module of the project, so that it is compiled."""
 
 from __future__ import annotations

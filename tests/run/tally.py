@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results of a run, read from JUnit files and from what cargo prints.
 
 They are shown as one line per tier, and the slowest tests.

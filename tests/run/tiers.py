@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tiers: which tests each runs, by folder and marker, and what it needs of this machine."""
 
 from __future__ import annotations

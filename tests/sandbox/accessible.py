@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a page must have for people who use a keyboard, a screen reader or a phone."""
 
 from __future__ import annotations

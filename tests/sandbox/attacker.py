@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hostile switch: it is polite up to some point, and sends false and damaged messages after it.
 
 `Hostile` makes up what it sends, and what it answers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chromium without a screen, a real `ri2n web`, and a controller that says what a test wants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the sandbox tier: tests start controllers as forks, in a private Open vSwitch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts that declare jobs, as `job-begin` does, and the answers that they read."""
 
 from __future__ import annotations

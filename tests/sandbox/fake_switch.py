@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TCP client that speaks just enough OpenFlow 1.5 to be taken for a switch.
 
 It may stop behaving at any point.

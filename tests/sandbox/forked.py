@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers and web processes as forks of one process that has imported all they need.
 
 So no start waits for imports.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames in and out of a sandbox: builders, captures, traces, and waiting for a condition."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller of the GUI's tests answers to single requests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast the first page is, and what it takes: `python -m tests.sandbox.gui_figures [HOSTS]`.
 
 It prints JSON: times in milliseconds from the beginning of the navigation, sizes in bytes. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hostile OpenFlow messages from a seed.
 
 Some are messages of a real switch that were damaged, others are well-formed and false.

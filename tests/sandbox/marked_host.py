@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host and a peer in network namespaces, and what of the host's traffic carries a job's class.
 
 The host's bridge is real: `job-begin` marks packets in the kernel, and the peer sees the class in

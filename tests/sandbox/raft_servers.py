@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A RAFT cluster of three ovsdb-servers for tests, whose members talk over unix sockets."""
 
 from __future__ import annotations

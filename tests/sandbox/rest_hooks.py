@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What schemathesis is told before it sends a request; `SCHEMATHESIS_HOOKS` names this file."""
 
 from __future__ import annotations

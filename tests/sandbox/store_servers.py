@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ovsdb-servers for the tests of the store, which end with the test."""
 
 from __future__ import annotations

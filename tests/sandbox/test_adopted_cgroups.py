@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that are marked by a cgroup of their job manager, as on a machine with cgroup2 alone.
 
 The cgroups have the shape of those of Slurm's plugin cgroup/v2. They are below a folder of the

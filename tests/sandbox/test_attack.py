@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A million hostile messages over thousands of connections do not affect the real hosts.
 
 They go to a running controller. `RI2N_ATTACK_SEED` chooses other messages, `RI2N_ATTACK_MESSAGES`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n doctor --controller` on a real controller: as it runs, with a damage, and gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The predicted slot of a flow against what a live, private Open vSwitch does with its packets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A restarted controller that an odd switch reaches first takes charge of the real hosts.
 
 Their rows stay as they were.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host that was let in sends far more than it was asked for: the other hosts lose nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people do in the GUI, in a real browser: roles, strategy, jobs, tokens, tables, charts."""
 
 from __future__ import annotations

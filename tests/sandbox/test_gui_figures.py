@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the first page with 1,000 hosts takes in the browser; times are printed, not asserted."""
 
 from __future__ import annotations

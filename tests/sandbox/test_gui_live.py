@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GUI of a real controller: a link that fails turns red, and its way is explained."""
 
 from __future__ import annotations

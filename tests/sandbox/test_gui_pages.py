@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every page of the GUI in a real browser: no error, no foreign request, usable by everybody."""
 
 from __future__ import annotations

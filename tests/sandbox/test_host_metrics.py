@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """host-metrics writes a textfile for node_exporter; with a real Open vSwitch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches send garbage, fall silent, do not read, or pretend to be another: they harm nobody."""
 
 from __future__ import annotations

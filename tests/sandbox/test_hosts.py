@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host` with a real controller: retired hosts are gone everywhere, replaced ones go on."""
 
 from __future__ import annotations

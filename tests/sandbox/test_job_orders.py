@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What operators order about jobs, with real commands: named policies, moves, orders that fail."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orders that a host cannot carry out: the rows by which host-watch tells the controller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of a job's marks: begin, change, end, orders, repairs, kills and bad input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which packets of a host carry the class of a job, and which do not."""
 
 from __future__ import annotations

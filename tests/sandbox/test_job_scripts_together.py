@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many job-begin and job-end at the same time: one of them does the work of all."""
 
 from __future__ import annotations

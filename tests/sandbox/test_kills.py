@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand `kill -9` of each process at random moments, under traffic.
 
 What was there before comes back, and nothing else. Kills of the controller lose no frame. A switch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics of a real controller: bytes, weights, outages and messages, and a new start."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller that moves to another machine with `ri2n store`, and what that command refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placed connections in a real Open vSwitch: rows are added, removed and counted again.
 
 The controller may end and start, too.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller dies, tables are changed behind its back, and parts of it fail."""
 
 from __future__ import annotations

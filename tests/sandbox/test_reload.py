@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n reload` and SIGHUP: the controller reads its files again and uses them if they are right.
 
 Traffic goes on in either case.

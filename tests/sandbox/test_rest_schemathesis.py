@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemathesis asks a real web process whatever its OpenAPI document allows, and what it does not.
 
 `RI2N_SCHEMATHESIS_S` says for how many seconds, with each role.

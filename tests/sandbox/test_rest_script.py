@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The script of docs/rest.md that reads all pages of a list, as a shell runs it."""
 
 from __future__ import annotations

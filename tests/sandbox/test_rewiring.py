@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wiring that changes under a running controller, and hosts that are wired oddly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """32 hosts with two NICs each settle.
 
 All pairs get tables of their own, and each table can be changed.

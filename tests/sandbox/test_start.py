@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What keeps a controller from starting is said in one line, with exit code 2."""
 
 from __future__ import annotations

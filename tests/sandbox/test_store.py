@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store with real servers: writes that are acknowledged survive, and one is in charge."""
 
 from __future__ import annotations

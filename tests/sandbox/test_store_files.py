@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of the store: older schemas are upgraded, and damage is found before it does harm."""
 
 from __future__ import annotations

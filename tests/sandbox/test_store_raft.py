@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store on three ovsdb-servers: one of them is killed and comes back, and nothing is lost."""
 
 from __future__ import annotations

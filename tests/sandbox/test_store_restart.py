@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller with a memory starts anew without waiting, and finds out what is wrong by now."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two controllers: with a common store one takes over; without, the second one stands back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts with helpers under a live controller: stripes, and what helpers are told and report.
 
 The helpers' ports are dummies, so the tests take the place of the helpers.

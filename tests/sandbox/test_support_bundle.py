@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n support-bundle` with a real controller and host-doctor, and planted secrets."""
 
 from __future__ import annotations

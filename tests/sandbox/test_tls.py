@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts connect by TLS with certificates of the cluster's own authority.
 
 A host with a certificate of another authority is refused.

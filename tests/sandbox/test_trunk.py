@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller and Open vSwitch together.
 
 Networks are found, and every frame goes where it should, once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two controllers on the same bridges that say nothing of themselves, as others' controllers do.
 
 Each finds out by its audits, and says so in `status`. Those that say who they are, and the second

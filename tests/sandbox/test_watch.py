@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watchers of a real controller: links that fail, new starts, kills, and who may write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real controller and a real web process: changes, tokens, kills, TLS, and who is served."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on a real web process with its GUI, by clients that are no browsers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two controllers of the same hosts in a sandbox, each with a port and a socket of its own."""
 
 from __future__ import annotations

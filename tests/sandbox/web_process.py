@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real web processes for tests: `ri2n web` as a user starts it, and HTTP requests to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What turns of apps on invented hosts need: a clock, channels, and the head of what is sent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of the command that a bench runs in a guest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of bridges and learning switches, which runs frames through planned flows.
 
 Tests assert where the frames arrive.

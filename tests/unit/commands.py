@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n ...` in this process, as a user runs it without a terminal.
 
 Starting Python for each takes most of a second.

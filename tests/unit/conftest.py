@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For the unit tier: hypothesis measures no time, since a machine may be busy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that read names, rates and times as the host's scripts and the Slurm plugin read them.
 
 Each reads many texts in one run: starting a program costs more than what it has to do.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster of hosts that have connected but have no switch: a test makes up their answers."""
 
 from __future__ import annotations

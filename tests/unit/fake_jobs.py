@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs in place of job-begin, job-end and job-ls, which answer as a test wants."""
 
 from __future__ import annotations

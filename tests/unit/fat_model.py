@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of hosts on a network of several switches.
 
 Hosts have the planned bridges; switches learn per VLAN, and flood.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grafana's schema of dashboards, taken strictly: unknown keys and wrong types are faults.
 
 The classes of Grafana's SDK are generated from Grafana's own schemas. They say which keys there are

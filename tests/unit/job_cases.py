@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fabrics and jobs for the tests of jobs: flat networks by a table, and fat trees."""
 
 from __future__ import annotations

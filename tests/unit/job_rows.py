@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows about jobs without a switch and without a server of the store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A state with something of everything that metrics show, made by the controller's own code."""
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
-from ri2n_sdn.web.metric_values import Own
 from ri2n_sdn.weights.loop import PairDecision
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 

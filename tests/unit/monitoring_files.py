@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of deploy/prometheus and deploy/grafana, and the expressions in them."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from ri2n_sdn.web.metric_families import FAMILIES
+from ri2n_sdn.contract.metrics import FAMILIES
 
 __all__ = [
     "DASHBOARDS",

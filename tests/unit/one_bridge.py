@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of one bridge, which takes messages and handles frames as Open vSwitch does."""
 
 from __future__ import annotations

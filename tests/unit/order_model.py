@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of a change of plan, with frames of every kind sent through each state in between.
 
 The change is sent as the trunk app sends it. A frame that arrives before the change and after it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of servers and replies of switches about placed connections, also damaged ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A feed whose requests a real controller's interface answers, in this process and at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One problem or event of each code, with arguments of the kind that its template wants."""
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def state_of() -> dict[str, Any]:
     }
 
 
-def reworded(table: Mapping[str, Kind], random: Random) -> dict[str, Kind]:
+def reworded(table: Mapping[str, Any], random: Random) -> dict[str, Any]:
     """A table with other sentences: other words in another order, which keep or drop values."""
 
     def sentence(template: str) -> str:
@@ -86,7 +87,11 @@ def reworded(table: Mapping[str, Kind], random: Random) -> dict[str, Kind]:
 
     return {
         code: kind._replace(
-            text=sentence(kind.text), advice=sentence(kind.advice) if kind.advice else ""
+            **{
+                part: sentence(getattr(kind, part))
+                for part in ("text", "advice")
+                if getattr(kind, part, "")
+            }
         )
         for code, kind in table.items()
     }

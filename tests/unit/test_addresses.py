@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Addresses of the control network: which count as one, and IPv4 in its usual notation."""
 
 from __future__ import annotations

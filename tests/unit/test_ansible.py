@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Ansible role as far as it can be seen without a machine: syntax, names and variables."""
 
 from __future__ import annotations

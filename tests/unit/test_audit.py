@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The audit trail: who has changed what, in bounded memory and without secrets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the product does is what is written down: the quick parts of `./dev baseline`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Benches on busy CPUs: programs that spin, priorities, shares of one link, helpers' counts."""
 
 from __future__ import annotations

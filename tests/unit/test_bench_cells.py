@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which guests a bench needs, and how their reports become one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The optimum that measurements are compared with: known figures, and laws on random topologies."""
 
 from __future__ import annotations

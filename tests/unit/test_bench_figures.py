@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A figure of a bench is declared once: summaries, tables, report and pictures follow from it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench jobs` without a lab: its cases, rows, guests, tables and report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench parallel` without a lab: its options, its rows, guests, both ends, the page."""
 
 from __future__ import annotations

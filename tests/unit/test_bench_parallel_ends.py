@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Both ends of `ri2n bench parallel`, and the processes of its mix, in this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each peer can do on the shipped topologies, and the options that name peers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report's pictures, as a reader of the SVG sees them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench report`: files of benches become pages, pictures, and smaller files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench report`: bad files, incomplete runs, names, and folders that cannot be written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench report` of what is measured of the helper."""
 
 from __future__ import annotations

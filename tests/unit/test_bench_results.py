@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/results.md and docs/results are what `ri2n bench report` makes of the data there."""
 
 from __future__ import annotations

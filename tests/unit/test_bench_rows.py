@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From recorded measurements to table rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench rules` without hosts: the rules' text, rows from slices, tables and report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Benches of the helper: what is read off a lab, how a run is judged, which labs and guests run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench vbft`: who sends to whom, what could be had; rows, guests, tables and pages."""
 
 from __future__ import annotations

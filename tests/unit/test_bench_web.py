@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n bench web`: windows are compared with those beside them, and what is asked must be true."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A switch's connection: what is sent in which order, and which replies belong to which request."""
 
 from __future__ import annotations

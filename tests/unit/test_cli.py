@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: bad input gives one line on stderr and exit code 2; answers are complete."""
 
 from __future__ import annotations

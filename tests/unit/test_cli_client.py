@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The socket's client, with controllers that answer, refuse, hang, or send slowly or garbage."""
 
 from __future__ import annotations

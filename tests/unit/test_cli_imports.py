@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that only ask a controller, and the help, load no module that takes long to import."""
 
 from __future__ import annotations

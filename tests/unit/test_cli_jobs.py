@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n job`, `reserve` and `rights` as a user runs them: tables, JSON, and one line per error."""
 
 from __future__ import annotations

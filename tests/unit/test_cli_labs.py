@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which controller a command asks, and what it says when labs are not installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan plan` as a user runs it: tables, JSON, and one line for each error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cluster.yaml: what is taken, and one line for what is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes on the OpenFlow connection and on the wire.
 
 They are compared with those of os-ken's encoder, are encoded and decoded again, and the decoders

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host says about itself when it connects, and when it counts as disconnected."""
 
 from __future__ import annotations

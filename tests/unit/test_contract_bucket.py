@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many messages a connection may send without being asked."""
 
 from __future__ import annotations

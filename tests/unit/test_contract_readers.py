@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A name, a rate or a time is the same for every program that reads it, in whatever language."""
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ ONCE = {
     "the kinds of policies": r"shared[\"'|, ]+paths[\"'|, ]+exclusive[\"'|, ]+isolated",
     "how a bridge hashes": r"portable[\"', ]+sse42",
     "a token bucket": r"min\([^)\n]*(burst|BURST)",
-    "escapes of what is not printable": r"isprintable\(\) else ascii",
+    "escapes of what is not printable": r"isprintable\(\) else (ascii|\" \")",
     "a function that reads a rate": r"def parse_rate\(",
     "a function that reads a time": r"def parse_(time|end|duration)\(",
     "the units of rates that are shown": r"\(1e9, \"G(bit/s)?\"\), \(1e6",

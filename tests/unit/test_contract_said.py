@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Problems and events: their codes are those of the tables, and their ids are unique and last."""
 
 from __future__ import annotations
@@ -81,6 +82,21 @@ def test_a_document_has_the_code_and_the_sentence(said: Problem | Event) -> None
     assert not {"{", "}"} & {*document["text"], *document["advice"]}
     with pytest.raises(KeyError):
         type(said)("no_such_code").document()
+
+
+def test_the_log_has_the_text_and_a_limit_for_each_code(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ri2n.cluster")
+    cluster = cluster_of({"A": FakeChannel()})
+    cluster.note("host_retired", {"host": "Z"}, by="carol")
+    with cluster.contain_host_fault(cluster.members["A"], "rows_not_sent"):
+        raise ValueError("odd")
+    event, fault = caplog.records
+    assert event.getMessage() == cluster.events[0]["text"] == "Z is retired: carol has asked for it"
+    (problem,) = problems_of(cluster)
+    assert fault.getMessage() == problem.text and problem.id == "rows_not_sent:A"
+    assert [record.__dict__["kind"] for record in caplog.records] == [
+        *("host_retired", "rows_not_sent")
+    ]
 
 
 # ---- Ids

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of counters: each is listed once, is raised somewhere, and stands in the documentation."""
 
 from __future__ import annotations

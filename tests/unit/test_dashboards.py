@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dashboards follow Grafana's own schema, and show metrics that there are."""
 
 from __future__ import annotations

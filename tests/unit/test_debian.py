@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Debian packages have, as far as it can be seen without building them."""
 
 from __future__ import annotations

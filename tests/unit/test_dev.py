@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `./dev install` and `./dev setup` ask pip for, where pip only writes that down."""
 
 from __future__ import annotations

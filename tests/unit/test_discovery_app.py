@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns of the discovery app on invented hosts: probes, echoes and what they tell."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documentation says what is there: links lead somewhere, commands and options in it exist."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n doctor` shows what host-doctor finds, the worst first, and returns its exit code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n doctor --controller`: each thing that may be wrong is found, and said with what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places for connections: no address takes another one's, and strangers have limited time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hash of dp_hash groups: values of Open vSwitch's own C code, and inputs that are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`explain`: which NIC a flow takes and why, as a function and as a request."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens to frames in a network of several switches under the planned rows.
 
 Tags are put on and taken off, and every receiver gets one copy.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller makes of declared switches.
 
 That is trees, the trees that each pair may use, tables of programs, and errors in one line.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that are encoded without os-ken have exactly the bytes that os-ken makes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller goes on after a handler that raises, a loop that fails, and a garbage request."""
 
 from __future__ import annotations

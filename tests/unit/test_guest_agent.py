@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent of a guest and the client's relay, joined by a socket on this machine.
 
 The tests need no guest and no root.

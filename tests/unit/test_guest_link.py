@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames survive any cut and any garbage around them.
 
 The parser never holds more than one frame.

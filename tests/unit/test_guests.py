@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containers and virtual machines with ports of their own.
 
 Which hosts get their frames, which frames they get, and which frames they may not send.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that the GUI shows for copying ask the controller for what its forms ask for."""
 
 from __future__ import annotations

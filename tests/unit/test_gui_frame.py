@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of what all pages of the GUI share: markup, the banner, logins, the telling of changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of jobs: who may do what, what is shown of jobs, and what its forms ask for."""
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from ri2n_sdn.web.gui.job_views import (
     RightForm,
     history_rows,
     job_actions,
-    job_rows,
+    job_row,
+    jobs_found,
     move_request,
     order_request,
     owns,
@@ -31,6 +33,10 @@ from tests.unit.web_state import NOW_S, cluster_state
 
 VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
 ALICE, BOB = Who("t1", "user", "alice"), Who("t2", "user", "bob", 20002)
+
+
+def job_rows(state: dict[str, Any], who: Who, now_s: float, search: str = "") -> list[Any]:
+    return [job_row(job, who, now_s) for job in jobs_found(state, search)]
 
 
 def test_who_may_change_a_job() -> None:
@@ -130,7 +136,7 @@ def test_an_order_of_a_user_is_for_the_user_alone() -> None:
         ({"hosts": " , "}, "Hosts: are missing"),
         ({"hosts": "A,A"}, "Hosts: 'A' is there twice"),
         ({"user": ""}, "User: is missing"),
-        ({"user": "nobody-here"}, "Uid: is missing; this machine knows no user 'nobody-here'"),
+        ({"user": "nobody-here"}, "Uid: is missing, and this machine knows no user 'nobody-here'"),
         ({"uid": "-1"}, "Uid: must be"),
         ({"until": "tomorrow"}, "Ends: 'tomorrow' must be a time"),
         ({"until": "2001-01-01"}, "Ends: must be later than now"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the picture of the network: where things stand, how they look, what is sent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of VLANs on the page of the network."""
 
 from __future__ import annotations

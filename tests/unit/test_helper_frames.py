@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames between controller and helper, with the examples that also test the helper."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames to helpers and how often they are sent, reports of helpers, and files that forbid both."""
 
 from __future__ import annotations

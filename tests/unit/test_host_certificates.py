@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates of hosts: when they end, and what hostile ones cost."""
 
 from __future__ import annotations

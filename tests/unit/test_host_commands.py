@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n host` where the controller says nothing for a long time, or asks before it acts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the host scripts say: each message is one line, as text or JSON, whatever is in it."""
 
 from __future__ import annotations

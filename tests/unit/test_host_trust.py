@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What host scripts, which run as root, believe: files, folders, and other users' programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts that pretend to be another one, or cannot be a host, are refused with a line."""
 
 from __future__ import annotations

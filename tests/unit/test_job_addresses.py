@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches learn the addresses of an isolated job from frames that they do not flood."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs in the controller: what is read from rows, what is kept, and who may ask for what."""
 
 from __future__ import annotations

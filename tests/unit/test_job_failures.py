@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orders that hosts cannot carry out: what operators see, and what hosts cannot make them see."""
 
 from __future__ import annotations

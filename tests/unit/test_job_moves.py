@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of hosts that are moved to another policy: whose move counts, and how long."""
 
 from __future__ import annotations

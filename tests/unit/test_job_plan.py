@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs and their paths become classes, channels and walls of each host."""
 
 from __future__ import annotations

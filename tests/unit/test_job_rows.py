@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames of jobs: the paths of classes, and the walls of isolated jobs, by the planned rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Admission against running jobs and reservations, now and later."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who gets which lanes: policies, refusals, faults, hosts with different NICs, fat trees."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of lanes: the smallest set that will do, also where not all sets can be tried."""
 
 from __future__ import annotations

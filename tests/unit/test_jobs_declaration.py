@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hosts declare and the controller answers: round trips, and whatever else may come."""
 
 from __future__ import annotations

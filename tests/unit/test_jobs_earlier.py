@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What jobs have to themselves stays theirs when a controller starts anew, and a store may lie."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of assignments, on random fabrics, jobs and faults."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A min_rate in fat trees: what a job's hosts send together fits every link between switches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which hosts are together in a job: a host is believed only about itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much one host can take of the controller's attention and of the operators'."""
 
 from __future__ import annotations

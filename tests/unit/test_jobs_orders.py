@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No user's orders keep those of another one from a host."""
 
 from __future__ import annotations

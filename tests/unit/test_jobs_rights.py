@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users may ask for, and what is kept of jobs that ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people write: rates, times, services, tables, names; and how it is shown."""
 
 from __future__ import annotations

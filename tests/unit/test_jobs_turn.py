@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One turn of the jobs app: whom it asks, what it makes of late answers, and what it keeps."""
 
 from __future__ import annotations
@@ -449,6 +450,26 @@ def test_more_messages_before_the_next_read_wake_nobody_and_the_last_one_is_read
     app.cluster.passive = "another one"
     turn(app)
     assert app._rest_s(time.monotonic()) == 0.5, "who is not in charge reads nothing"
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (("installed", ""), "job_installed"),
+        (("installed", "B has ended it"), "job_installed_in_part"),
+        (("waiting", "for B"), "job_waiting"),
+        (("refused", "no lane"), "job_refused"),
+    ],
+)
+def test_each_state_of_a_job_is_an_event_of_its_own(
+    state: tuple[str, str], code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_of(A=Host(declared("A", "a")))
+    monkeypatch.setattr(app, "_state_of", lambda key: state)
+    turn(app)
+    begun, told = app.cluster.events
+    assert (begun["code"], told["code"]) == ("job_begun", code)
+    assert told["subject"] == {"job": "a"} and told["text"].endswith(": ".join(filter(None, state)))
 
 
 def test_a_host_that_begins_and_ends_jobs_without_pause_does_not_push_out_other_events() -> None:

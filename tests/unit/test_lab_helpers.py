@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that a lab gives host-up and the helper, and where it finds the helper's program."""
 
 from __future__ import annotations

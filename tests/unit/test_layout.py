@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of this repository for its files.
 
 They say which folder may import which one, that no modules import each other, which modules may use

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the local interface answers about the state, NICs and events."""
 
 from __future__ import annotations

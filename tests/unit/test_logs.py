@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log: one event is one line, whatever is in it; repetitions are limited and counted."""
 
 from __future__ import annotations

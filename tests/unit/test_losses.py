@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search for cables that lose packets, with counters of made-up traffic over known cables."""
 
 from __future__ import annotations

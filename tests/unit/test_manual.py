@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documentation as a site: its navigation, its links, and the pages that are generated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a controller keeps its memory when nobody has said it."""
 
 from __future__ import annotations

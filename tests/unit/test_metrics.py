@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`/metrics`: names, values, formats, bounds, and what a scrape of many hosts costs."""
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+from ri2n_sdn.contract.metrics import FAMILIES, MAX_NAMES, MAX_NICS, MAX_USERS
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web.auth import Auth, Denied
-from ri2n_sdn.web.metric_families import FAMILIES
-from ri2n_sdn.web.metric_values import MAX_NAMES, MAX_NICS, MAX_USERS
 from ri2n_sdn.web.metrics import accepts, families, mount, page, table
 from ri2n_sdn.web.shape import EMPTY, checked
 from tests.unit.metrics_state import NOW_S, full_state, own

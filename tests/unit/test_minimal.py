@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs a cluster needs no compiler, no MPI and no test tool, neither by pip nor by apt."""
 
 from __future__ import annotations

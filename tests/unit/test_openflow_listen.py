@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's OpenFlow address: what holds it for a moment is waited for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of state: `replan` sends frames of every kind through each state between two plans.
 
 The model is in order_model.

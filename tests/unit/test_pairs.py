@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of pairs: the same as a slow obvious model gives, and no more work than a page needs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters that are changed while the controller runs: what is accepted, and what follows."""
 
 from __future__ import annotations

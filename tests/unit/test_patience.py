@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for many hosts: a mute host delays no other, and none is lost on a slow machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames under the planned flows, in random clusters; and plans are sent once and only once."""
 
 from __future__ import annotations

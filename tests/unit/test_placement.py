@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placed connections: the path that is chosen, and the section `placement` of cluster.yaml."""
 
 from __future__ import annotations

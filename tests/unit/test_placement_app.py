@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One turn of the placement app on invented hosts: what one of them sends harms no other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames of servers and replies of switches, hostile ones too: which connection they tell."""
 
 from __future__ import annotations

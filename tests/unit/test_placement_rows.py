@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of placed connections: what they do with frames, and how a switch is sent one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Policies with names: `ri2n policy`, and the jobs and reservations that use them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Priorities of rows: each has its name in one place, in the order in which rows are tried."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probe frames are decoded with their VLAN, and frames of other senders are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `ri2n status` shows as wrong, refused hosts included, and which hosts count as silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Prometheus scrapes `/metrics`, and answers each expression of rules and dashboards."""
 
 from __future__ import annotations

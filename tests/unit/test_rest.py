@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """REST under /api/v1: pages, filters, entity tags, limits, errors and the OpenAPI document."""
 
 from __future__ import annotations

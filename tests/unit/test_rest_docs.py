@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples of docs/rest.md, sent to a controller's operations as curl would send them."""
 
 from __future__ import annotations

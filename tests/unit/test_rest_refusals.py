@@ -1,22 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a real controller refuses: the code, and the HTTP status that follows from its kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from string import Formatter
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
+from ri2n_sdn.contract import refusals
 from ri2n_sdn.contract.refusals import KINDS, REFUSALS, refusal
 from ri2n_sdn.web.rest.problem import STATUSES
 from tests.unit.rest_controller import RealFeed, controller
+from tests.unit.said_examples import reworded
 from tests.unit.web_app import bearer, made_app, run, serving
 from tests.unit.web_state import FakeFeed
 
 ALICE = {"id": "o1", "user": "alice", "uid": 20001, "hosts": ["A", "B"]}
 BOB = {"id": "o2", "user": "bob", "uid": 20002, "hosts": ["A", "B"]}
+
+
+@pytest.fixture(params=["as written", 1, 2], ids=str, autouse=True)
+def sentences(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sentences as they are, and others: no status, place or header may follow from words."""
+    if isinstance(request.param, int):
+        monkeypatch.setattr(refusals, "REFUSALS", reworded(REFUSALS, Random(request.param)))
 
 
 @pytest.fixture(scope="module")
@@ -175,31 +186,33 @@ def test_of_a_user_it_is_known_who_it_is(app: FastAPI) -> None:
         async with serving(app) as client:
             body = {"id": "o7", "hosts": ["A", "B"]}
             answer = await client.post("/api/v1/jobs", json=body, headers=bearer("user"))
-            assert answer.status_code == 422 and "knows no user alice" in answer.text
+            assert answer.status_code == 422 and answer.json()["code"] == "uid_missing"
             answer = await client.post("/api/v1/jobs", json=body, headers=bearer("admin"))
-            assert answer.status_code == 422 and "body.user" in answer.text
+            assert answer.status_code == 422 and answer.json()["code"] == "user_missing"
             body |= {"user": "nobody"}
             answer = await client.post("/api/v1/jobs", json=body, headers=bearer("admin"))
-            assert answer.status_code == 201 and answer.json()["uid"] == 65534, answer.text
+            # 200 where this order is there already: this test is run with several wordings.
+            assert answer.status_code in (200, 201) and answer.json()["uid"] == 65534, answer.text
 
     run(ask())
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-def test_each_refusal_has_the_status_of_its_kind(code: str) -> None:
+def test_each_refusal_has_the_status_of_its_kind() -> None:
     """Whatever the sentence says: 503 with Retry-After where the same request may succeed later."""
-    kind, words = REFUSALS[code]
-    args: dict[str, Any] = {name: 1 for _, name, _, _ in Formatter().parse(words) if name}
 
     async def ask() -> None:
         feed = FakeFeed()
-        feed.answers["job_end"] = refusal(code, **args)
-        async with serving(feed) as client:
-            answer = await client.delete("/api/v1/jobs/o1", headers=bearer("admin"))
-            assert answer.status_code == STATUSES[kind]
-            assert ("retry-after" in answer.headers) == (answer.status_code == 503)
-            problem = answer.json()
-            assert (problem["code"], problem["kind"], problem["args"]) == (code, kind, args)
+        async with serving(made_app(feed, requests_per_s=1e6)) as client:
+            for code, (kind, words) in REFUSALS.items():
+                args: dict[str, Any] = {
+                    name: 1 for _, name, _, _ in Formatter().parse(words) if name
+                }
+                feed.answers["job_end"] = refusal(code, **args)
+                answer = await client.delete("/api/v1/jobs/o1", headers=bearer("admin"))
+                assert answer.status_code == STATUSES[kind], code
+                assert ("retry-after" in answer.headers) == (answer.status_code == 503), code
+                problem = answer.json()
+                assert (problem["code"], problem["kind"], problem["args"]) == (code, kind, args)
 
     run(ask())
 
@@ -237,7 +250,7 @@ def test_a_controller_that_is_away_is_503() -> None:
             for path in ("ready", "hosts", "jobs", "events", "controller"):
                 answer = await client.get(f"/api/v1/{path}")
                 assert answer.status_code == 503 and answer.headers["retry-after"] == "2"
-                assert answer.json()["detail"] == "no controller listens there"
+                assert answer.json()["code"] == "controller_away"
             assert (await client.get("/api/v1/health")).status_code == 200
 
     run(ask())

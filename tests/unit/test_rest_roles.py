@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every route of the OpenAPI document, tried by everybody: who may change something."""
 
 from __future__ import annotations

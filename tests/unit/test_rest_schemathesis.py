@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemathesis, for moments: a few requests to each operation, right and wrong ones.
 
 `tests/sandbox/test_rest_schemathesis.py` asks a real process for minutes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live data: what clients of a stream get, what they miss, and who is cut off."""
 
 from __future__ import annotations

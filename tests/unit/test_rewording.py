@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever the sentences of problems and events say, programs see the same."""
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import pytest
 
 from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.contract.events import EVENTS, Event
+from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
 from ri2n_sdn.contract.state import State, difference
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui.banner import banner
-from ri2n_sdn.web.gui.event_views import event_rows, events_found, problem_rows
+from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import audit_rows
-from ri2n_sdn.web.metric_values import Own
 from ri2n_sdn.web.shape import checked
 from tests.unit.said_examples import reworded, state_of
 from tests.unit.web_app import bearer, made_app, run, serving
@@ -74,7 +75,7 @@ def seen_by_programs(
     return {
         "watch": plain(difference({**state, "problems": {}, "events": []}, state)),
         "exit codes": exit_codes,
-        "rows": plain([*problem_rows(state), *event_rows(state)]),
+        "rows": plain(problem_rows(state) + [event_row(each, state) for each in state["events"]]),
         "audit": audit_rows(state["events"]),
         "of A": [each["seq"] for each in events_found(state, host="A")],
         "bad": [each["seq"] for each in events_found(state, severities=("bad",))],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The batches of `ri2n host rollout`, and the commands that it runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a guest that runs a file of tests is given up."""
 
 from __future__ import annotations

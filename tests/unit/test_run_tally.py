@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `./dev test` prints at its end: no failure is lost, however a run ended."""
 
 from __future__ import annotations

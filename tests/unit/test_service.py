@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller and the web process tell systemd."""
 
 from __future__ import annotations

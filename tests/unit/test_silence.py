@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a helper is taken to hang: its reports stop, although its switch answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slot tables of pairs: the table in force, and the changes that follow from a decision."""
 
 from __future__ import annotations

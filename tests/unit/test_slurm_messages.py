@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Slurm's scripts say: each message is one line, as text or JSON; and not too many of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slurm's prolog and epilog, and reconcile, with programs in place of job-begin and job-end."""
 
 from __future__ import annotations

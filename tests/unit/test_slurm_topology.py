@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree of switches that Slurm is told, and the command that writes it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When the controller imports scipy, and that small clusters do without it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The addresses behind a host, from the start-up rows of its host-up.
 
 They hold for that host alone, and their number is limited.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller does with what an earlier one knew, without a store."""
 
 from __future__ import annotations

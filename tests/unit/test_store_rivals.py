@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hellos of other controllers: who was first, and what a lying switch cannot do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of the store as columns and back, and what is said about wrong ones."""
 
 from __future__ import annotations

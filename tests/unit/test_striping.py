@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers' frames under the planned flows reach the right place and never go in a circle.
 
 They are sent back once at most.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns of the striping app on invented hosts: what helpers are told, and what they report."""
 
 from __future__ import annotations

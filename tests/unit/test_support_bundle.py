@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n support-bundle`: all that helps is in it, no secret is, and no file is replaced."""
 
 from __future__ import annotations

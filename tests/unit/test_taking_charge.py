@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a controller takes charge of its hosts, and when all is settled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller counts for monitoring: tables by NIC, outages, lengths of rounds."""
 
 from __future__ import annotations

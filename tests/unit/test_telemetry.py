@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The telemetry app: what it makes of counters, and of answers that are missing or malformed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens of the web process: what is kept of them, and for how long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n top`: what is wrong is first, in 80 columns; keys; scripts; controllers that restart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topology files: what is accepted, what is refused with which key, and what gives a warning."""
 
 from __future__ import annotations

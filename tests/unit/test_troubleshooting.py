@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/troubleshooting.md has each problem of `ri2n status` and each finding of the doctors.
 
 Problems stand in a table, and findings are read from the source. Names and numbers are words in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trunk app's groups and slot tables: when they are sent, taken over and deleted."""
 
 from __future__ import annotations

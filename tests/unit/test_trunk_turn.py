@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One turn of the trunk app: what it sends to which host in which order, and whom it waits for."""
 
 from __future__ import annotations

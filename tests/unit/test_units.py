@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the systemd units of the host scripts may do, and that the docs say the same of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version: `ri2n_sdn.__version__`. Whatever cannot read it there is held equal here.
 
 tests/unit/test_cli.py runs `ri2n --version`, and reorder/tests/program.rs `ri2n-reorder --version`.
@@ -54,6 +55,13 @@ def test_the_helper_has_it_too(lock: str) -> None:
 def test_the_packages_have_it_too() -> None:
     newest = (ROOT / "debian" / "changelog").read_text(encoding="utf-8").partition("\n")[0]
     assert newest.startswith(f"ri2n ({__version__}) ")
+
+
+def test_the_newest_release_in_the_changelog_is_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.M)
+    assert len(sections) == len(re.findall(r"^## ", text, re.M))
+    assert sections[0] == ("Unreleased", "") and sections[1][0] == __version__ and sections[1][1]
 
 
 @pytest.mark.parametrize("tag", ["", "v9.9.9"])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the VLAN app sends, and what it makes of silence.
 
 It sends probes and announcements of every NIC in every VLAN.

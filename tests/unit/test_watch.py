@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What watchers see: states of facts, and changes that lead from one state to the next."""
 
 from __future__ import annotations

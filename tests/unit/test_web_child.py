@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web process as the controller's child, with a small program in place of the web process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web process's core: roles, tokens, settings, rates of the last minutes, and the guard."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The feed against a controller that a test plays: changes, ends, hostile lines, and requests."""
 
 from __future__ import annotations

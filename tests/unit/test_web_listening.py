@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The listening socket: how many connections there may be, and how many of them of one address."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of the GUI's sessions: whose it is, and when it goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller's lines that are strange in one place: pages, metrics and REST go on without it."""
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn.contract import documents
+from ri2n_sdn.contract.documents import MAX_NAME, MAX_TEXT
+from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui import (
@@ -23,9 +27,9 @@ from ri2n_sdn.web.gui import (
     tree_views,
 )
 from ri2n_sdn.web.history import History
-from ri2n_sdn.web.metric_values import Own
-from ri2n_sdn.web.rest import fabric, job_models, models
-from ri2n_sdn.web.shape import EMPTY, MAX_NAME, MAX_TEXT, checked
+from ri2n_sdn.web.rest import fabric
+from ri2n_sdn.web.rest.answers import answer
+from ri2n_sdn.web.shape import EMPTY, checked
 from ri2n_sdn.web.who import Who
 from tests.unit.rest_controller import controller
 from tests.unit.web_state import NOW_S, cluster_state
@@ -96,19 +100,22 @@ def look_at_all(state: Mapping[str, Any]) -> None:
     json.dumps(state, allow_nan=False, ensure_ascii=False).encode()
     # What REST answers.
     valid: list[tuple[Any, Any]] = [
-        (models.Host, [fabric._host(name, state["hosts"][name], state["rates"]) for name in names]),
-        (models.Network, [{"id": key, **each} for key, each in state["networks"].items()]),
-        (models.Cable, [{"id": key, **each} for key, each in state["cables"].items()]),
-        (models.FaultOf, [{"id": key, **each} for key, each in state["problems"].items()]),
-        (models.Event, state["events"]),
-        (job_models.Job, state["jobs"].values()),
-        (job_models.Reservation, state["reservations"].values()),
-        (job_models.Right, state["rights"].values()),
-        (job_models.NamedPolicy, state["policies"].values()),
+        (
+            documents.Host,
+            [fabric._host(name, state["hosts"][name], state["rates"]) for name in names],
+        ),
+        (documents.Network, [{"id": key, **each} for key, each in state["networks"].items()]),
+        (documents.Cable, [{"id": key, **each} for key, each in state["cables"].items()]),
+        (documents.FaultOf, [{"id": key, **each} for key, each in state["problems"].items()]),
+        (documents.Event, state["events"]),
+        (documents.Job, state["jobs"].values()),
+        (documents.Reservation, state["reservations"].values()),
+        (documents.Right, state["rights"].values()),
+        (documents.NamedPolicy, state["policies"].values()),
     ]
-    for model, documents in valid:
-        for document in documents:
-            model.model_validate(document)
+    for form, found in valid:
+        for document in found:
+            answer(form).model_validate(document)
 
 
 def small() -> Json:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The socket of the web process: who may do what there, and requests that make no sense."""
 
 from __future__ import annotations

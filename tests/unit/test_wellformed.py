@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of messages before any parser: kinds that are never read, and wrong lengths."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trunk app on switches that keep what they are sent: what a turn sends, in which order."""
 
 from __future__ import annotations

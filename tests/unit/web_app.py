@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web application without a network: an HTTP client of it, over a feed that a test fills."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the web process sees, without a controller: states of any size, and a feed of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel with virtual time, for the tests that need it."""
 
 from __future__ import annotations

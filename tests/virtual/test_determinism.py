@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual time: the same run twice gives the same figures to the last digit.
 
 Another seed gives others. Sleeping costs nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What our changes to the guests' kernel must not change.
 
 That is clocks, registers, memory and signals of programs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`./dev test` in guests: what passes, fails, dies or hangs is reported as such.
 
 Nobody waits for it.

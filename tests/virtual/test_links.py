@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual time: a link carries its rate, whatever else the machine does."""
 
 from __future__ import annotations

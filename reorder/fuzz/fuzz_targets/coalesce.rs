@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packets of a few flows, with changes, are woven together. Merged and cut again, they are the
 //! same. Input: 2 bytes for the longest super-frame, then 8 bytes for each step (see [`step`]).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The body of a frame of a type that has entries: a request, control, a report or channels, by the
 //! first byte.
 #![no_main]

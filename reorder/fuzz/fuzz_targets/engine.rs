@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A script of frames, times and controls. Nothing panics, memory stays bounded, and no time stands
 //! still.
 #![no_main]

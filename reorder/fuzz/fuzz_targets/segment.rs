@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any vnet header before any frame. Segments fit, and hold the whole payload. Input: 10 bytes of
 //! header, 2 bytes for the length of the longest frame, the frame.
 

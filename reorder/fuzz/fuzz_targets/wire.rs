@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Any frame. It is refused, or says the same when it is written and read again. Tags and envelopes
 //! come off and on.
 #![no_main]

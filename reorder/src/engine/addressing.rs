@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How links are addressed, and who else is there: a bridge with a controller, or nobody.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Heartbeats: which links live, whose session counts, what is granted.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One channel of a pair of hosts: the frames of one job, or of no job, in both directions.
 
 use super::incoming::Incoming;

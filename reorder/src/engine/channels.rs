@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The channels of a pair of hosts: one for frames of no job, and those that the controller names.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the controller says: which NICs this host has, who its peers are, over which links.
 
 use super::link::{Configured, Link};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Without a controller: greetings on every NIC tell who is there, and by which NICs.
 
 use super::link::{Configured, Link};

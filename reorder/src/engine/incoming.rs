@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What arrives from a peer in one channel: its sequence as far as it is believed, and the frames
 //! that wait for others.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One link of a pair of hosts, as this host sees it: what was sent, what arrived, who hears whom.
 
 use super::MS;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When a peer was heard, and how long it may be silent.
 
 use super::MS;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What goes to a peer in one channel: its sequence, the frames that wait and those that may be
 //! repeated.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One other host: the sessions, the links to it, and what goes each way.
 
 use super::channel::in_kbps;

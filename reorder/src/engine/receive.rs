@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From the links to the host: frames get their places, gaps are asked for or given up, and what is
 //! in order is delivered.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The report to the controller: once a second, and soon after control was refused.
 
 use super::{Engine, IDLE_NS, MS};

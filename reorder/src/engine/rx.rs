@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What arrives from a peer in whatever channel: how much of it by which link, and broadcasts.
 
 use std::collections::{BTreeSet, VecDeque};

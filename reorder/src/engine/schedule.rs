@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! When the heartbeats to a peer are due.
 
 use super::{FAST_NS, IDLE_NS, MS};

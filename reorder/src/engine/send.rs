@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! From the host to the links: segments, credit and repeats. Frames for a peer without a helper go
 //! to the slot table.
 

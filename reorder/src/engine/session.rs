@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which session of the peer counts, and whether its helper takes our frames.
 
 use super::MS;

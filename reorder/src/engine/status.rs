@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the helper says of itself when asked.
 
 use serde_json::{json, Value};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The papers' weights, from the heartbeats' counts alone: RI2N, RI2N+ and RI2N++
 //! (docs/algorithms.md).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The engine's time: when something is due next, and a clock that was set back.
 
 use super::{Engine, ACTIVE_NS, IDLE_NS, LATE_NS};

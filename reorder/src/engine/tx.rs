@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What all channels to a peer share: the links' credit and weights, and the numbers of heartbeats
 //! and broadcasts.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! How much of a NIC's traffic comes from hosts without a helper: what the kernel counted, less
 //! what helpers sent.
 

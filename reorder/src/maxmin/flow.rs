@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Maximum flow in a small network (Dinic's algorithm), which can go on from a flow that is there.
 
 /// Room this small, in parts of all capacity, is what rounding leaves, and counts as none.

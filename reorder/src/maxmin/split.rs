@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Spreads each sender's total over its links as evenly as the NICs allow: in proportion to the
 //! links' limits, with a price on every NIC that would be too full.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The Internet checksum (RFC 1071), its update in place (RFC 1624), and partial checksums.
 //!
 //! A **sum** here is a ones' complement sum of 16-bit big-endian words, not inverted. A packet

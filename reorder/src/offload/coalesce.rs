@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Merges consecutive frames of a flow into super-frames for the TAP, as GRO does in the kernel.
 //!
 //! Frames are merged only if [`super::segment`] would cut the result into the same frames again:

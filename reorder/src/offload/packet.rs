@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Where the headers of a TCP or UDP packet lie in an Ethernet frame.
 
 use super::OffloadError;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Cuts super-frames from the TAP into frames for the wire, and completes checksums.
 //!
 //! This is what a network card does for TSO and USO: each segment gets the headers, with its own

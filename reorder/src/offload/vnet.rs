@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The header that the kernel puts before each frame of a TAP with `IFF_VNET_HDR` (`struct
 //! virtio_net_hdr`).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use clap::CommandFactory;
 use proptest::{prop_assert, proptest};
 

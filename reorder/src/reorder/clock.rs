@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A clock that never goes back, made from one that may.
 
 use crate::Nanos;

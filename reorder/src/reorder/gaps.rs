@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Sets of missing sequences, as runs.
 
 use std::collections::VecDeque;

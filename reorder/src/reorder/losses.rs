@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Which sequences are missing, which of them are lost, and what is done about it.
 
 use super::gaps::{Gap, Gaps};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Opens the devices that the options name, and finds out what the engine needs to know of them.
 
 use crate::options::{Mode, Nic, Options};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Lines on standard error, up to a level: one event is one line, as text or as JSON.
 //!
 //! What comes from the network and from the kernel may hold any character. Those that cannot be

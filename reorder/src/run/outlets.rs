@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The devices behind the engine's [`Sink`]: reading into pooled buffers, merging, batches, and
 //! frames that cannot be written.
 //!

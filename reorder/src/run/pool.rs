@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Buffers for reuse, in two sizes: for frames of the wire and for super-frames.
 
 /// Bytes of the kernel's longest super-frame: an IP packet of 64 KB with Ethernet header and tags.

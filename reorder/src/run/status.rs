@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The status socket: it writes one line to everybody who connects.
 
 use std::fs;

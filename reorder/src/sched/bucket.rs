@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A token bucket that loses no fraction of a byte and survives any clock.
 
 use crate::Nanos;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of one peer that wait for credit, by flow. Each flow has its own CoDel queue, and the
 //! flows take turns (RFC 8290).
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Picks a link for each frame of a peer, at the rates that the receiver granted.
 
 use super::{bits, Bucket};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames of one peer that wait for credit: first in, first out. CoDel (RFC 8289) with ECN keeps
 //! the queue short.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The papers' way to share frames among links: by weights, in bytes, smoothly.
 
 use std::cmp::Reverse;

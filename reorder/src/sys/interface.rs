@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Network interfaces by name: MAC, MTU, state, speed, and bytes that arrived.
 //!
 //! It uses ioctl and /proc/self/net, not /sys/class/net. The latter shows the network namespace in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Packet sockets: frames of one EtherType, straight from and to a NIC, many per system call.
 
 use std::io;

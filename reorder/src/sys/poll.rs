@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Waits for descriptors and for a point in time, with epoll and a timerfd.
 
 use std::io;

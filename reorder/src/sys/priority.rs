@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Real-time priority, so that programs that compute do not keep a helper from its CPU.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Signals that are read like data: those that end this process, and one that shows its state.
 
 use std::io;

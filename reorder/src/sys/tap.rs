@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TAP devices: one frame per call, with the offloads of virtio_net where wanted.
 
 use std::fs::{File, OpenOptions};

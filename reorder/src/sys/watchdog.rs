@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A helper that hangs must not keep its TAPs: while it holds them the bridge sends it frames, and
 //! nobody takes them.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 6: a broadcast or multicast frame, without a controller.
 
 use super::data::make_room;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 7: what a helper says of its channels, right after a heartbeat on the same link.
 
 use super::{

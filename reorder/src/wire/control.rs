@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 4: what the controller tells a helper.
 
 use super::{

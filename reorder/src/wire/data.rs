@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 1: a frame of a session in its envelope.
 
 use super::seal::seal_header;

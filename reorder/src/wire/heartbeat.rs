@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 2: a sign of life over one link, with what the other side needs to know.
 
 use super::{head, host_mac, link_number, seal, session_number, Mac, Malformed, Reader, HEARTBEAT};

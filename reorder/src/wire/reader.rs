@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Takes numbers off the front of a frame.
 
 use super::{Mac, Malformed, MIN_FRAME};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 3: a request to repeat frames.
 
 use super::{

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Type 5: what a helper tells the controller.
 
 use super::{head, host_mac, seal, Mac, Malformed, Reader, CONTROLLER_MAC, MAX_LINKS, REPORT};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The checksum of a frame, which is checked before anything that the frame says is believed.
 //!
 //! It is CRC32C, which has another polynomial than Ethernet's checksum. So this one has a good

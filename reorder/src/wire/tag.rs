@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The 802.1Q tag between bridge and helper.
 
 use super::MACS;

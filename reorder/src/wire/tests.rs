@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Laws that hold for all frames; `tests/vectors.json` has examples of each type.
 
 use super::*;

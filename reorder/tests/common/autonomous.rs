@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hosts without a bridge and a controller. Their helpers have the NICs, and find each other.
 
 use super::{mac, Fault, Outbox, Port, World, MS};

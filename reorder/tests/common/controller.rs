@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the controller tells the hosts of a simulated cluster.
 
 use ri2n_reorder::wire::{Body, Control, Nic, PeerLink, Tag, CONTROL_VID, NO_LIMIT};

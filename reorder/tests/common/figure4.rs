@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Figure 4 of the paper.
 
 use super::LINK_BPS;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Channels of jobs, as the controller tells them.
 
 use ri2n_reorder::driver::Driver;

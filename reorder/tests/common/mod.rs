@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A cluster in memory: engines, shaped links, switches with finite buffers, and faults. Time is
 //! simulated, and chance follows a seed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Hosts whose CPUs are busy with something else.
 
 use super::{Event, Outbox, World};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! One engine, its time, and the peers that a test plays. Everything that the engine sent is kept.
 
 use ri2n_reorder::driver::{Driver, Out, Sink};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A network namespace of its own for a test, which runs itself again inside, and devices in it.
 
 use std::io::Write;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A server with some links of 100 Mbit/s, switches with 128 KB for each port, paced clients, and a
 //! client that behaves like TCP.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What a [`Coalescer`] merges, and what it leaves alone.
 
 use ri2n_reorder::offload::checksum::update;

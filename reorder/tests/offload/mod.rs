@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! The offloads with packets built by hand: what is cut, what is merged, and that one undoes the
 //! other.
 

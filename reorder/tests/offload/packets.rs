@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! TCP and UDP packets built by hand, with checksums worked out the slow way.
 
 use ri2n_reorder::offload::vnet::{Gso, VnetHdr};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Frames that were merged and cut again are what they were.
 
 use std::collections::BTreeMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! An engine that a script of bytes drives, with frames, times and control as anybody might send
 //! them, and what must hold then.
 //!

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What RI2N is measured against: other ways to use several links, set up as their manuals say."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all peers share: their signature, the networks they see, and how their labs are checked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linux bonding in a lab's hosts: one bond of all NICs, with the host's address on it."""
 
 from __future__ import annotations

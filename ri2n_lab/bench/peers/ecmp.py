@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linux routing over equal or weighted paths: a nexthop group per destination.
 
 The hash of its layer 4 addresses gives a flow its path.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m ri2n_lab.bench.peers.knock ADDRESS PORT COUNT SECONDS` checks a path to a host.
 
 The status is 0 when COUNT connections to a port where nobody listens are each refused, or accepted,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linux bonding 802.3ad with a layer 3+4 hash: what most servers with two links run."""
 
 from __future__ import annotations

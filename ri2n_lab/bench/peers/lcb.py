@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linux channel bonding, balance-rr: the packets of a flow take all links in turn.
 
 The oldest of the peers.

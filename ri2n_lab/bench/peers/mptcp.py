@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multipath TCP of the Linux kernel: one connection, with a subflow per network.
 
 The sender schedules.

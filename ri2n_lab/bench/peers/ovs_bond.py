@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open vSwitch's own bond, balance-tcp: a hash gives flows their links.
 
 Every ten seconds flows move between links by their load.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open vSwitch select groups with equal weights and static flows, as one can write them by hand.
 
 There is no controller.

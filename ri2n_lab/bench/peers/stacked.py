@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches that stack (MLAG): one switch for all links of a host, which bundles them with LACP."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One IPv4 subnet per network, for peers that choose between addresses or routes, not links."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * For iperf3 servers in virtual time (LD_PRELOAD): let data connections wake the server per 64 KiB, not per frame.
  *

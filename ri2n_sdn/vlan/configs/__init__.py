@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches' configuration files, one per switch, in the language of each vendor.
 
 Pure: text is made from `SwitchPorts`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the writers of all vendors share: the vendor, lists of VLANs, and text that is safe."""
 
 from __future__ import annotations

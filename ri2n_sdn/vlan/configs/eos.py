@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arista EOS."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cisco IOS and IOS XE: Catalyst switches."""
 
 from __future__ import annotations

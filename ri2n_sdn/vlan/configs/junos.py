@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Juniper Junos with the ELS style: EX2300, EX3400, EX4300 and later, QFX5000."""
 
 from __future__ import annotations

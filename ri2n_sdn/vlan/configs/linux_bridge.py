@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Linux bridge: a script of `ip` and `bridge` that can be run again at any time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open vSwitch: a script of `ovs-vsctl` that can be run again at any time."""
 
 from __future__ import annotations

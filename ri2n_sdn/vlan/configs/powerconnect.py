@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dell PowerConnect 5500 series (5524, 5548)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SONiC: a fragment of config_db.json, for `config load`.
 
 JSON has no room for comments, so they stand here. SONiC runs no spanning tree unless one is set up,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web GUI: pages by NiceGUI, in the same process and on the same port as the REST interface."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong, before what is right: the banner at the top of each page."""
 
 from __future__ import annotations

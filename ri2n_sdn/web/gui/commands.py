@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command lines that do what the GUI does, to be copied into a terminal or a script. Pure."""
 
 from __future__ import annotations

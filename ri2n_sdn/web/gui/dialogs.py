@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dialogs that ask before something changes, and forms that show why a change was refused."""
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Any
 from nicegui import ui
 from nicegui.elements.mixins.value_element import ValueElement
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.web.gui.commands import copyable
+from ri2n_sdn.web.gui.commands import command_of, copyable
 from ri2n_sdn.web.gui.drawing import run
 from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.markup import tag, text
@@ -25,9 +27,12 @@ __all__ = [
     "form",
     "information",
     "notify",
+    "operation",
+    "remove",
     "side_by_side",
 ]
 
+Json = dict[str, Any]
 Submit = Callable[[], Awaitable[str | None] | str | None]
 Command = Callable[[], str | None]
 
@@ -42,8 +47,22 @@ async def change(session: Session, op: str, **arguments: Any) -> dict[str, Any]:
     """
     if session.number is not None and not session.logged_in and session.feed.connected:
         session.turn_to_login()
-        raise BadInput("Your login has ended. Log in again.")
+        raise refusal("login_ended")
     return await session.feed.request(op, session.who, **arguments)
+
+
+def operation(
+    session: Session, op: str, wanted: Callable[[], Json], said: Callable[[Json], str]
+) -> tuple[Submit, Command]:
+    """How a dialog carries out an operation, and the command that does the same.
+
+    `wanted` are the arguments, which may raise BadInput. `said` tells of the controller's answer.
+    """
+
+    async def submit() -> str:
+        return said(await change(session, op, **wanted()))
+
+    return submit, lambda: command_of(op, **wanted())
 
 
 def notify(words: str) -> None:
@@ -82,24 +101,24 @@ def form(
     title: str,
     word: str,
     submit: Submit,
+    command: Command | None = None,
     *,
     danger: bool = False,
-    command: Command | None = None,
 ) -> Iterator[ui.dialog]:
     """A dialog with what is built inside, a button `word`, and one that cancels; it is opened.
 
     `submit` makes the change, and returns what to tell then. It may raise BadInput and
-    NotAvailable, whose words are shown in the dialog, which stays open; the field that they begin
-    with is marked. Enter in an input is the same as the button. `command` gives the command line
-    that does the same, None when there is none; it may raise BadInput, too.
+    NotAvailable, whose words are shown in the dialog, which stays open; the field whose label is
+    the error's key is marked. Enter in an input is the same as the button. `command` gives the
+    command line that does the same, None when there is none; it may raise BadInput, too.
     """
     with _dialog(title) as dialog:
         yield dialog
         inputs = [each for each in dialog.descendants() if isinstance(each, _INPUTS)]
         if command is not None:
             _add_command(dialog, command)
-        refusal = html("", name="p", classes="refusal").props("role=alert")
-        refusal.visible = False
+        refused = html("", name="p", classes="refusal").props("role=alert")
+        refused.visible = False
 
         async def press() -> None:
             if not button.enabled:
@@ -110,9 +129,9 @@ def form(
                 result = submit()
                 said = await result if inspect.isawaitable(result) else result
             except (BadInput, NotAvailable) as error:
-                refusal.set_content(text(str(error)))
-                refusal.visible = True
-                _mark(inputs, str(error))
+                refused.set_content(text(str(error)))
+                refused.visible = True
+                _mark(inputs, error.key)
                 return
             finally:
                 button.props(remove="loading")
@@ -132,12 +151,11 @@ def form(
             inputs[0].props("autofocus")
 
 
-def _mark(inputs: Sequence[ValueElement[Any]], said: str) -> None:
-    """Mark the field that a refusal begins with, and no other, and move the focus there."""
-    label, colon, _ = said.partition(":")
+def _mark(inputs: Sequence[ValueElement[Any]], key: str | None) -> None:
+    """Mark the field that a refusal's key names, and no other, and move the focus there."""
     for each in inputs:
         named = str(each.props.get("label", "")).casefold()
-        wrong = bool(colon) and named == label.casefold()
+        wrong = key is not None and named == key.casefold()
         each.props.set_bool("error", wrong)
         each.props.set_optional("aria-invalid", "true" if wrong else None)
         if not wrong:
@@ -175,13 +193,33 @@ def confirm(
     sentences: Sequence[str],
     word: str,
     submit: Submit,
+    command: Command | None = None,
     *,
     danger: bool = True,
-    command: Command | None = None,
 ) -> None:
     """Ask before something changes. `sentences` say what will happen. `command`: as of `form`."""
-    with form(title, word, submit, danger=danger, command=command):
+    with form(title, word, submit, command, danger=danger):
         html(tag("ul", *(tag("li", sentence) for sentence in sentences)))
+
+
+def remove(
+    session: Session,
+    op: str,
+    what: str,
+    sentences: Sequence[str],
+    *,
+    many: bool = False,
+    **key: str,
+) -> None:
+    """Ask before an operation removes something. `many`: `what` is more than one thing."""
+    them, are = ("them", "are") if many else ("it", "is")
+    done = f"{what[:1].upper()}{what[1:]} {are} removed."
+    confirm(
+        f"Remove {what}?",
+        sentences,
+        f"Remove {them}",
+        *operation(session, op, lambda: dict(key), lambda answer: done),
+    )
 
 
 @contextlib.contextmanager

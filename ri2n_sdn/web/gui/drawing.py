@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of the network on a page: sent once, and then changed in place."""
 
 from __future__ import annotations

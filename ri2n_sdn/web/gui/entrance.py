@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many pages browsers may ask for, how long one may take, and what there is in place of one.
 
 A page that is sent is kept here, with all its elements, until its browser connects and goes. So

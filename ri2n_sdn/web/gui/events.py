@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of events: what is wrong now and what to do, then what has happened, with filters."""
 
 from __future__ import annotations

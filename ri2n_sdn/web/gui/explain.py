@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page that explains which way packets take, with the way drawn on the network."""
 
 from __future__ import annotations

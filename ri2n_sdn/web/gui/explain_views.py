@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The question of the page `explain` as a request, and its answer as HTML: pure."""
 
 from __future__ import annotations
@@ -6,8 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import page_rate
-from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.commands import copyable
 from ri2n_sdn.web.gui.markup import Markup, table, tag, text
 from ri2n_sdn.web.gui.scene import Nic
@@ -30,16 +31,16 @@ def request_of(
     request: dict[str, Any] = {}
     for key, label, name in (("src", "From host", src), ("dst", "To host", dst)):
         if not name.strip():
-            raise BadInput(f"{label}: name a host")
+            raise refusal("name_a_host", label)
         request[key] = name.strip()
     ports = {}
     for key, label, port in (("sport", "Source port", sport), ("dport", "Destination port", dport)):
         if not port.strip():
             continue
         if not (_PORT.fullmatch(port.strip()) and int(port) <= MAX_PORT):
-            raise BadInput(f"{label}: must be a number from 0 to {MAX_PORT}")
+            raise refusal("not_number_up_to", label, high=MAX_PORT)
         if protocol not in ("tcp", "udp"):
-            raise BadInput(f"{label}: only TCP and UDP have ports; choose one, or leave it empty")
+            raise refusal("ports_need_protocol", label)
         ports[key] = int(port)
     if protocol and (ports or protocol == "icmp"):
         request["flow"] = {"protocol": PROTOCOLS[protocol], **ports}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all pages have in common: header, navigation, the banner of problems, one heading.
 
 A page builds its content like this:

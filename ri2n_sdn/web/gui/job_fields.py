@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inputs that the forms about jobs, reservations and policies have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page of jobs shows, and the requests that its forms make. Pure."""
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from urllib.parse import urlencode
 from ri2n_sdn.contract.choices import one_of
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, duration_text, page_rate, page_time
-from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.scene import natural
 from ri2n_sdn.web.gui.words import parse_names, rate_of_field, time_of_field
 from ri2n_sdn.web.who import Who
@@ -26,7 +27,6 @@ __all__ = [
     "history_rows",
     "job_actions",
     "job_row",
-    "job_rows",
     "jobs_found",
     "move_request",
     "order_request",
@@ -134,11 +134,6 @@ def job_actions(job: Mapping[str, Any], who: Who) -> list[str]:
     if job["source"] == "order":
         actions.append("end")
     return actions
-
-
-def job_rows(state: Mapping[str, Any], who: Who, now_s: float, search: str = "") -> list[Row]:
-    """The rows of all jobs that fit a search, in the order of `jobs_found`."""
-    return [job_row(job, who, now_s) for job in jobs_found(state, search)]
 
 
 def jobs_found(state: Mapping[str, Any], search: str = "") -> list[Mapping[str, Any]]:
@@ -301,7 +296,7 @@ def order_request(
     end_s = time_of_field(form.until, now_s, "Ends")
     if end_s is not None:
         if end_s <= now_s:
-            raise BadInput("Ends: must be later than now")
+            raise refusal("not_later_than_now", "Ends")
         job["end_s"] = end_s
     return job
 
@@ -316,9 +311,9 @@ def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now
     begin_s = now_s if not form.begin.strip() else time_of_field(form.begin, now_s, "Begins")
     end_s = time_of_field(form.until, now_s, "Ends")
     if end_s is None:
-        raise BadInput("Ends: is missing; a reservation ends, as at +2h")
+        raise refusal("end_missing", "Ends")
     if begin_s is not None and end_s <= max(begin_s, now_s):
-        raise BadInput("Ends: must be later than now, and than its begin")
+        raise refusal("not_later_than_begin", "Ends")
     wanted: Json = {
         "id": _id(form.id),
         "hosts": _hosts(form.hosts),
@@ -341,7 +336,7 @@ def policy_request(form: PolicyForm) -> Json:
     paths = parse_names(form.paths, "Paths")
     tables = [_table(line) for line in form.tables.splitlines() if line.strip()]
     if form.kind == "paths" and not paths and not tables:
-        raise BadInput("Paths: are missing; name networks or NICs, as net1,net2")
+        raise refusal("paths_missing", "Paths")
     result: Json = {
         "policy": form.kind,
         "paths": paths,
@@ -352,7 +347,7 @@ def policy_request(form: PolicyForm) -> Json:
     }
     least, most = result["min_rate_bps"], result["max_rate_bps"]
     if least is not None and most is not None and least > most:
-        raise BadInput("At least: is more than At most")
+        raise refusal("least_above_most", "At least")
     return {key: value for key, value in result.items() if value not in (None, [])}
 
 
@@ -360,10 +355,10 @@ def right_request(form: RightForm) -> Json:
     """The `right` of an operation `rights_set`. Raises BadInput, which begins with the field."""
     user = form.user.strip()
     if not user:
-        raise BadInput("User: is missing; * stands for everybody who has no rights of their own")
+        raise refusal("everybody_missing", "User")
     hosts = form.max_hosts.strip()
     if hosts and not (hosts.isascii() and hosts.isdigit() and len(hosts) < 9):
-        raise BadInput("Most hosts: must be a whole number, or empty for no limit")
+        raise refusal("not_whole_or_no_limit", "Most hosts")
     rate = form.max_rate.strip()
     return {
         "user": user,
@@ -377,23 +372,21 @@ def right_request(form: RightForm) -> Json:
 def _table(line: str) -> Json:
     found = _DSCP.match("".join(line.split()))
     if not found or int(found[1]) > MAX_DSCP:
-        raise BadInput(
-            f"Tables: each line must be DSCP=NAME,... as 10=net2, with a DSCP up to {MAX_DSCP}"
-        )
+        raise refusal("tables_form", "Tables", high=MAX_DSCP)
     return {"dscp": int(found[1]), "paths": parse_names(found[2], "Tables")}
 
 
 def _id(text: str) -> str:
     text = text.strip()
     if not text:
-        raise BadInput("Name: is missing")
+        raise refusal("missing", "Name")
     return job_id(text, "Name")
 
 
 def _hosts(text: str) -> list[str]:
     hosts = parse_names(text, "Hosts")
     if not hosts:
-        raise BadInput("Hosts: are missing; name them with commas, as n1,n2")
+        raise refusal("hosts_missing", "Hosts")
     return hosts
 
 
@@ -403,7 +396,7 @@ def _user(text: str, who: Who) -> str:
         return who.user
     user = text.strip() or who.user
     if not user:
-        raise BadInput("User: is missing")
+        raise refusal("missing", "User")
     return user
 
 
@@ -411,11 +404,11 @@ def _uid(text: str, user: str, who: Who, uid_of: Callable[[str], int | None]) ->
     text = text.strip()
     if text:
         if not (text.isascii() and text.isdigit() and len(text) < 11):
-            raise BadInput("Uid: must be a whole number")
+            raise refusal("not_whole_number", "Uid")
         return int(text)
     uid = who.uid if user == who.user and who.uid is not None else uid_of(user)
     if uid is None:
-        raise BadInput(f"Uid: is missing; this machine knows no user {ascii(user)[:64]}")
+        raise refusal("uid_missing", "Uid", user=ascii(user)[:64])
     return uid
 
 

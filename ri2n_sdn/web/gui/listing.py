@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A table of which the server makes one page at a time, with search, order and buttons in rows."""
 
 from __future__ import annotations

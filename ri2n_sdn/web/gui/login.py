@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The login: a form that takes a token, and the two requests that begin and end a login."""
 
 from __future__ import annotations

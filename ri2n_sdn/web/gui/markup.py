@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTML and SVG as strings that are safe: what is not markup already is escaped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of the network: hosts, NICs and switches in one picture, and a table of the hosts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of the GUI's pages, in the order of the navigation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of the network as SVG, and what of it changes: pure.
 
 The SVG is sent once. Afterwards only classes and short notes are sent, and only those of parts that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where everything stands in the picture of the network: pure geometry, without colours.
 
 Hosts are rows. Networks are columns to the right of them: one bar for a network without declared

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One open page: who looks at it, what it is told of changes, and what it may ask for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page of settings shows, and what a change of them would do. Pure."""
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from typing import Any
 from ri2n_sdn.contract.choices import ROLES, one_of
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
 from ri2n_sdn.contract.wording import fill
-from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.words import rate_of_field
+from ri2n_sdn.web.gui.words import rate_of_field, sentence
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -74,7 +75,7 @@ def parameter_rows(parameters: Sequence[Parameter], who: Who) -> list[Row]:
     return [
         {
             "id": each["name"],
-            "about": _sentence(each["about"])
+            "about": sentence(each["about"])
             + ("" if each["live"] else " It is changed in cluster.yaml alone."),
             "value": _with_unit(each["value"], each),
             "default": _with_unit(each["default"], each),
@@ -96,18 +97,18 @@ def parameter_value(parameter: Parameter, text: str) -> int | float | str:
     name, kind = parameter["name"], parameter["kind"]
     if kind == "choice":
         if text not in parameter["choices"]:
-            raise BadInput(f"{name}: must be one of {', '.join(parameter['choices'])}")
+            raise refusal("not_one_of", name, choices=list(parameter["choices"]))
         return text
     if parameter["unit"] == _RATE and (rate_bps := rate_of_field(text, name)) is not None:
         text = str(rate_bps)
     typed = text.strip().replace(",", "")
-    what = "a whole number" if kind == "integer" else "a number"
+    code = "not_whole_within" if kind == "integer" else "not_number_within"
     try:
         value: int | float = int(typed) if kind == "integer" else float(typed)
         if not parameter["min"] <= value <= parameter["max"]:
             raise ValueError
     except (ValueError, OverflowError):
-        raise BadInput(f"{name}: must be {what} from {_range(parameter)}") from None
+        raise refusal(code, name, range=_range(parameter)) from None
     return value
 
 
@@ -142,15 +143,13 @@ def token_request(name: str, role: str, user: str, days: str) -> dict[str, Any]:
     name, user, days = token_name(name.strip(), "Name"), user.strip(), days.strip()
     one_of(role, ROLES, "Role")
     if role == "user" and not user:
-        raise BadInput("User: is missing; a token with the role user is for the jobs of one user")
+        raise refusal("token_user_missing", "User")
     wanted: dict[str, Any] = {"name": name, "role": role}
     if user:
         wanted["user"] = user
     if days:
         if not (days.isascii() and days.isdigit() and 1 <= int(days[:6]) <= MAX_TOKEN_DAYS):
-            raise BadInput(
-                f"Days: must be a whole number from 1 to {MAX_TOKEN_DAYS}, or empty for no end"
-            )
+            raise refusal("days_form", "Days", high=MAX_TOKEN_DAYS)
         wanted["days"] = int(days)
     return wanted
 
@@ -233,7 +232,3 @@ def _with_unit(value: object, parameter: Parameter) -> str:
     if parameter["unit"] == _RATE and isinstance(value, int | float):
         return page_rate(value)
     return f"{number_text(value)} {parameter['unit']}".strip()
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!?" else ".")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of traffic: rates, weights and shares over time, per host and per pair."""
 
 from __future__ import annotations

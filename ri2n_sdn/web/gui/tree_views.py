@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which trees of switches there are, one for each VLAN, and which cables each one uses: pure."""
 
 from __future__ import annotations

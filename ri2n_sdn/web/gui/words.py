@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people type into the fields of the pages, and what is shown there."""
 
 from __future__ import annotations
@@ -7,13 +8,14 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from ri2n_sdn.contract.printing import shown
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import exact_rate, parse_rate, parse_time
-from ri2n_sdn.errors import BadInput
 
 __all__ = [
     "parse_names",
     "rate_input",
     "rate_of_field",
+    "sentence",
     "shortened",
     "time_of_field",
     "times_hint",
@@ -23,6 +25,11 @@ __all__ = [
 def rate_input(rate_bps: int | None) -> str:
     """A rate as `parse_rate` reads it, without rounding; nothing for None."""
     return "" if rate_bps is None else exact_rate(rate_bps)
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence, with a capital letter and a full stop; nothing of nothing."""
+    return words[:1].upper() + words[1:] + ("" if words[-1:] in ".!?" else ".")
 
 
 def times_hint() -> str:
@@ -75,5 +82,5 @@ def _once(names: Iterable[str], where: str) -> None:
     seen = set[str]()
     for name in names:
         if name in seen:
-            raise BadInput(f"{where}: {shown(name)} is there twice")
+            raise refusal("twice", where, what=shown(name))
         seen.add(name)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """REST under `/api/v1`: what scripts read and change, with an OpenAPI document and its page.
 
 The routes call the controller's operations, as the commands of `ri2n` do. What the web process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of how things are: the controller, faults, events, audit, checks, health, and who asks."""
 
 from __future__ import annotations
@@ -8,18 +9,11 @@ from fastapi import APIRouter, Query
 
 from ri2n_sdn import __version__
 from ri2n_sdn.contract.choices import ROLES
+from ri2n_sdn.contract.documents import Check, ControllerState, Event, FaultOf
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, entry_of
-from ri2n_sdn.web.rest.models import (
-    AuditEntry,
-    Check,
-    ControllerState,
-    Event,
-    FaultOf,
-    Health,
-    Me,
-    Ready,
-)
+from ri2n_sdn.web.rest.answers import answer, page
+from ri2n_sdn.web.rest.models import AuditEntry, Health, Me, Ready
 from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who
 
@@ -39,7 +33,10 @@ def _add_state(api: APIRouter, access: Access) -> None:
     viewer: Who = access.needs("viewer")
 
     @api.get(
-        "/controller", tags=["state"], response_model=ControllerState, operation_id="controller"
+        "/controller",
+        tags=["state"],
+        response_model=answer(ControllerState),
+        operation_id="controller",
     )
     def controller(who: Who = viewer) -> Any:
         """The controller, and how much there is of everything."""
@@ -58,7 +55,7 @@ def _add_state(api: APIRouter, access: Access) -> None:
             "seq": access.feed.seq,
         }
 
-    @api.get("/faults", tags=["state"], response_model=Page[FaultOf], operation_id="list_faults")
+    @api.get("/faults", tags=["state"], response_model=page(FaultOf), operation_id="list_faults")
     def faults(
         part: PartOf,
         severity: Annotated[Literal["bad", "warning"] | None, Query()] = None,
@@ -74,12 +71,14 @@ def _add_state(api: APIRouter, access: Access) -> None:
         ]
         return page_of(found, part)
 
-    @api.get("/faults/{fault}", tags=["state"], response_model=FaultOf, operation_id="show_fault")
+    @api.get(
+        "/faults/{fault}", tags=["state"], response_model=answer(FaultOf), operation_id="show_fault"
+    )
     def fault(fault: str, who: Who = viewer) -> Any:
         """One fault. When it is gone, so is its address."""
         return {"id": fault, **entry_of(access.part("problems"), fault, "fault")}
 
-    @api.get("/check", tags=["state"], response_model=Check, operation_id="check")
+    @api.get("/check", tags=["state"], response_model=answer(Check), operation_id="check")
     async def check(who: Who = viewer) -> Any:
         """Whether all is as it must be: faults, and where switches are declared, probes.
 
@@ -106,7 +105,7 @@ def _add_trail(api: APIRouter, access: Access) -> None:
     viewer: Who = access.needs("viewer")
     admin: Who = access.needs("admin")
 
-    @api.get("/events", tags=["state"], response_model=Page[Event], operation_id="list_events")
+    @api.get("/events", tags=["state"], response_model=page(Event), operation_id="list_events")
     def events(
         part: PartOf,
         since: Annotated[

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every route needs: who asks, whether they may, the state, and requests to the controller."""
 
 from __future__ import annotations

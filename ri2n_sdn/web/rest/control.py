@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes by which the controller is steered: strategy, parameters, VLAN tables and tokens."""
 
 from __future__ import annotations
@@ -7,13 +8,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from ri2n_sdn.contract.documents import NewToken, Token
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
+from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match, etag_of
 from ri2n_sdn.web.rest.job_models import ParameterValue, StrategyName, TokenOrder, VlanRows
-from ri2n_sdn.web.rest.models import NewToken, Parameter, Strategy, Token, VlanTable
+from ri2n_sdn.web.rest.models import Parameter, Strategy, VlanTable
 from ri2n_sdn.web.rest.pages import Page, PartOf, page_of
 from ri2n_sdn.web.rest.problem import Fault, ProblemError
 from ri2n_sdn.web.who import Who
@@ -178,7 +181,7 @@ def _add_vlans(api: APIRouter, access: Access) -> None:
 def _add_tokens(api: APIRouter, access: Access) -> None:
     admin: Who = access.needs("admin")
 
-    @api.get("/tokens", tags=["tokens"], response_model=Page[Token], operation_id="list_tokens")
+    @api.get("/tokens", tags=["tokens"], response_model=page(Token), operation_id="list_tokens")
     async def tokens(part: PartOf, who: Who = admin) -> Any:
         """The tokens. Nobody can read their texts."""
         return page_of(await access.listed("token_list", who, "tokens"), part)
@@ -186,7 +189,7 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
     @api.post(
         "/tokens",
         tags=["tokens"],
-        response_model=NewToken,
+        response_model=answer(NewToken),
         status_code=201,
         operation_id="add_token",
     )
@@ -199,7 +202,9 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
         response.headers["Cache-Control"] = "no-store"
         return {**done["token"], "token": text}
 
-    @api.get("/tokens/{name}", tags=["tokens"], response_model=Token, operation_id="show_token")
+    @api.get(
+        "/tokens/{name}", tags=["tokens"], response_model=answer(Token), operation_id="show_token"
+    )
     async def token(name: str, request: Request, response: Response, who: Who = admin) -> Any:
         """One token."""
         kept = await access.fresh("token_list", who, "tokens", "name")

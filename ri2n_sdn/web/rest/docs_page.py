@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page that shows the OpenAPI document. All its files are here, so it works offline."""
 
 from __future__ import annotations

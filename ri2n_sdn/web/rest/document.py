@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The OpenAPI document: complete, so that every answer a client can get is in it."""
 
 from __future__ import annotations

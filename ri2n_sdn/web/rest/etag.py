@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entity tags: an answer has one, and a change that names one is made to nothing else (RFC 9110).
 
 A tag follows from the document alone. So it is the same in every web process, and after a restart.

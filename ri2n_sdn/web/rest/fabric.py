@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of what there is: hosts, NICs, networks, switches and cables."""
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ri2n_sdn.contract.documents import Cable, Host, Network, Nic, Switch
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
-from ri2n_sdn.web.rest.models import Cable, Host, Network, Nic, Samples, Switch
-from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
+from ri2n_sdn.web.rest.answers import answer, page
+from ri2n_sdn.web.rest.models import Samples
+from ri2n_sdn.web.rest.pages import PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -24,7 +27,7 @@ def router(access: Access) -> APIRouter:
     api = APIRouter(tags=["fabric"])
     viewer: Who = access.needs("viewer")
 
-    @api.get("/hosts", response_model=Page[Host], operation_id="list_hosts")
+    @api.get("/hosts", response_model=page(Host), operation_id="list_hosts")
     def hosts(
         part: PartOf,
         q: Text = None,
@@ -58,13 +61,13 @@ def router(access: Access) -> APIRouter:
         page["items"] = [_host(name, known[name], rates) for name in page["items"]]
         return page
 
-    @api.get("/hosts/{host}", response_model=Host, operation_id="show_host")
+    @api.get("/hosts/{host}", response_model=answer(Host), operation_id="show_host")
     def host(host: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One host."""
         found = entry_of(access.part("hosts"), host, "host")
         return cached(request, response, _host(host, found, access.part("rates")))
 
-    @api.get("/hosts/{host}/nics/{nic}", response_model=Nic, operation_id="show_nic")
+    @api.get("/hosts/{host}/nics/{nic}", response_model=answer(Nic), operation_id="show_nic")
     def nic(host: str, nic: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One NIC."""
         nics = entry_of(access.part("hosts"), host, "host").get("nics", {})
@@ -84,7 +87,7 @@ def router(access: Access) -> APIRouter:
         entry_of(nics, nic, "nic")
         return _samples(access.feed.history.series(host, nic))
 
-    @api.get("/nics", response_model=Page[Nic], operation_id="list_nics")
+    @api.get("/nics", response_model=page(Nic), operation_id="list_nics")
     def nics(
         part: PartOf,
         host: Annotated[str | None, Query(max_length=64, description="of this host")] = None,
@@ -120,31 +123,31 @@ def router(access: Access) -> APIRouter:
         page["items"] = [_nic(host, nic, each, rates) for host, nic, each in page["items"]]
         return page
 
-    @api.get("/networks", response_model=Page[Network], operation_id="list_networks")
+    @api.get("/networks", response_model=page(Network), operation_id="list_networks")
     def networks(part: PartOf, q: Text = None, who: Who = viewer) -> Any:
         """The networks that were found."""
         return _named(access.part("networks"), "id", part, q)
 
-    @api.get("/networks/{network}", response_model=Network, operation_id="show_network")
+    @api.get("/networks/{network}", response_model=answer(Network), operation_id="show_network")
     def network(network: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One network."""
         found = entry_of(access.part("networks"), network, "network")
         return cached(request, response, {"id": network, **found})
 
-    @api.get("/switches", response_model=Page[Switch], operation_id="list_switches")
+    @api.get("/switches", response_model=page(Switch), operation_id="list_switches")
     def switches(part: PartOf, q: Text = None, who: Who = viewer) -> Any:
         """The switches that cluster.yaml declares."""
         page = _named(access.part("switches"), "name", part, q)
         page["items"] = [_switch(access, each["name"], each) for each in page["items"]]
         return page
 
-    @api.get("/switches/{switch}", response_model=Switch, operation_id="show_switch")
+    @api.get("/switches/{switch}", response_model=answer(Switch), operation_id="show_switch")
     def switch(switch: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One switch, with what is plugged into it."""
         found = entry_of(access.part("switches"), switch, "switch")
         return cached(request, response, _switch(access, switch, found))
 
-    @api.get("/cables", response_model=Page[Cable], operation_id="list_cables")
+    @api.get("/cables", response_model=page(Cable), operation_id="list_cables")
     def cables(
         part: PartOf,
         q: Text = None,
@@ -159,7 +162,7 @@ def router(access: Access) -> APIRouter:
         }
         return _named(found, "id", part, q)
 
-    @api.get("/cables/{cable:path}", response_model=Cable, operation_id="show_cable")
+    @api.get("/cables/{cable:path}", response_model=answer(Cable), operation_id="show_cable")
     def cable(cable: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One cable; its id is `SWITCH/PORT-SWITCH/PORT`."""
         found = entry_of(access.part("cables"), cable, "cable")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live data for many clients at once: what has changed is found out and written once for all.
 
 Each client has a queue of its own, bounded in messages and bytes. A client that does not read what

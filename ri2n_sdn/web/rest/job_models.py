@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What answers and requests about jobs, reservations, rights, policies and tokens look like.
 
 Requests are checked here for their form alone. What a policy or a job must be like beyond that, the
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ri2n_sdn.contract.choices import KINDS, Kind, Role, Source
+from ri2n_sdn.contract.choices import KINDS, Kind, Role
 from ri2n_sdn.contract.limits import (
     MAX_DSCP,
     MAX_HOSTS,
@@ -25,23 +26,12 @@ from ri2n_sdn.contract.limits import (
 from ri2n_sdn.contract.names import HOST_NAME, JOB_ID, TOKEN_NAME, USER_NAME
 
 __all__ = [
-    "EndedJob",
-    "Job",
-    "JobDetails",
     "JobOrder",
-    "JobPolicy",
-    "Moved",
-    "NamedPolicy",
     "NewPolicy",
     "ParameterValue",
-    "PathTable",
     "PolicyBody",
-    "PolicyOf",
-    "Reservation",
     "ReservationOrder",
-    "Right",
     "RightBody",
-    "Route",
     "StrategyName",
     "TokenOrder",
     "VlanRows",
@@ -69,117 +59,6 @@ class _Body(BaseModel):
 def _example(**keys: Any) -> ConfigDict:
     """What makes the document show a body with these keys."""
     return ConfigDict(json_schema_extra={"examples": [keys]})
-
-
-class PathTable(BaseModel):
-    """The paths of a job's packets that have one DSCP."""
-
-    dscp: int
-    paths: list[str]
-
-
-class PolicyOf(BaseModel):
-    """What a job's packets may use, and how much of it."""
-
-    policy: Kind
-    paths: list[str] = Field(description="names of paths; none: all")
-    tables: list[PathTable] = Field(description="paths of packets with a DSCP")
-    services: list[str] = Field(description="what an isolated job may use outside")
-    min_rate_bps: int | None = Field(None, description="each host can send so much")
-    max_rate_bps: int | None = Field(None, description="no host sends more")
-
-
-class JobPolicy(PolicyOf):
-    """The policy of a job, and how it got it."""
-
-    moved: bool = Field(description="whether it differs from what the job's hosts declare")
-
-
-class Moved(BaseModel):
-    """Who has given a job of hosts another policy than they declare."""
-
-    by: str
-    at_s: float
-    declared: PolicyOf | None = None
-
-
-class Job(PolicyOf):
-    """A job."""
-
-    id: str
-    user: str
-    uid: int
-    hosts: list[str]
-    begin_s: float
-    end_s: float | None = Field(None, description="null: nobody knows yet")
-    source: Source = Field(description="who has begun it")
-    state: str = Field(description="`installed`, `waiting` or `refused`")
-    why: str = Field(description="the reason for the state; empty when there is none")
-    failed: dict[str, str] | list[str] | str | None = None
-    moved: Moved | None = None
-    lanes: list[str] = Field(description="the paths that are its own")
-
-
-class Route(BaseModel):
-    """A path from one of a job's hosts to another."""
-
-    src: str
-    dst: str
-    dscp: int | None = None
-    own: str
-    peer: str
-    network: str | None = None
-    vlan: int | None = None
-    alive: bool
-
-
-class JobDetails(Job):
-    """A job with its paths."""
-
-    classes: dict[str, int] = Field(description="its class on each host")
-    routes: list[Route]
-
-
-class EndedJob(PolicyOf):
-    """A job that has ended."""
-
-    id: str
-    user: str
-    uid: int
-    hosts: list[str]
-    begin_s: float
-    end_s: float
-    why: str
-
-
-class Reservation(PolicyOf):
-    """Paths that a user's jobs will have, or have."""
-
-    id: str
-    user: str
-    hosts: list[str]
-    begin_s: float
-    end_s: float
-    rate_bps: int | None = None
-
-
-class Right(BaseModel):
-    """What a user may ask for; the user `*` is all that have no entry of their own."""
-
-    user: str
-    policies: list[Kind]
-    max_rate_bps: int | None = None
-    max_hosts: int | None = None
-    reserve: bool = False
-
-
-class NamedPolicy(PolicyOf):
-    """A policy that orders may name."""
-
-    name: str
-
-
-# Requests
 
 
 class _Table(_Body):

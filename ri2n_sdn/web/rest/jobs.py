@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of jobs, and of reservations."""
 
 from __future__ import annotations
@@ -9,22 +10,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ri2n_sdn.contract.documents import EndedJob, Job, JobDetails, JobPolicy, Reservation
 from ri2n_sdn.contract.names import HOST_NAME, JOB_ID
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
+from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match, etag_of
-from ri2n_sdn.web.rest.job_models import (
-    EndedJob,
-    Job,
-    JobDetails,
-    JobOrder,
-    JobPolicy,
-    PolicyBody,
-    Reservation,
-    ReservationOrder,
-)
-from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
+from ri2n_sdn.web.rest.job_models import JobOrder, PolicyBody, ReservationOrder
+from ri2n_sdn.web.rest.pages import PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -51,7 +45,7 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
     viewer: Who = access.needs("viewer")
     user: Who = access.needs("user")
 
-    @api.get("/jobs", response_model=Page[Job], operation_id="list_jobs")
+    @api.get("/jobs", response_model=page(Job), operation_id="list_jobs")
     def jobs(
         part: PartOf,
         q: Annotated[str | None, Query(max_length=100, description="a part of the id")] = None,
@@ -78,10 +72,10 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
 
     @api.post(
         "/jobs",
-        response_model=Job,
+        response_model=answer(Job),
         status_code=201,
         operation_id="begin_job",
-        responses={200: {"model": Job, "description": "the same order was given before"}},
+        responses={200: {"model": answer(Job), "description": "the same order was given before"}},
     )
     async def begin(order: JobOrder, response: Response, who: Who = user) -> Any:
         """Order a job. The same order again changes nothing, and is answered with 200."""
@@ -98,7 +92,7 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
         response.headers["Location"] = f"/api/v1/jobs/{done['job']['id']}"
         return done["job"]
 
-    @api.get("/jobs/{job}", response_model=JobDetails, operation_id="show_job")
+    @api.get("/jobs/{job}", response_model=answer(JobDetails), operation_id="show_job")
     async def show(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One job, with its class on each host and its paths."""
         found = await access.feed.request("job_show", who, id=_id(job, "job"))
@@ -114,7 +108,7 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
             await access.feed.request("job_end", who, id=_id(job, "job"))
         return Response(status_code=204)
 
-    @api.get("/ended-jobs", response_model=Page[EndedJob], operation_id="list_ended_jobs")
+    @api.get("/ended-jobs", response_model=page(EndedJob), operation_id="list_ended_jobs")
     async def ended(part: PartOf, user: User = None, who: Who = viewer) -> Any:
         """The jobs that have ended, the last one first; the newest 1,000 of them."""
         asked = {} if user is None else {"user": user}
@@ -126,12 +120,12 @@ def _add_policy(api: APIRouter, access: Access) -> None:
     viewer: Who = access.needs("viewer")
     user: Who = access.needs("user")
 
-    @api.get("/jobs/{job}/policy", response_model=JobPolicy, operation_id="show_job_policy")
+    @api.get("/jobs/{job}/policy", response_model=answer(JobPolicy), operation_id="show_job_policy")
     def policy(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """The policy of a job. Its ETag is for moving the job."""
         return cached(request, response, _policy(entry_of(access.part("jobs"), job, "job")))
 
-    @api.put("/jobs/{job}/policy", response_model=JobPolicy, operation_id="move_job")
+    @api.put("/jobs/{job}/policy", response_model=answer(JobPolicy), operation_id="move_job")
     async def move(
         job: str, wanted: PolicyBody, request: Request, response: Response, who: Who = user
     ) -> Any:
@@ -141,7 +135,9 @@ def _add_policy(api: APIRouter, access: Access) -> None:
             raise refusal("policy_missing", "body.policy")
         return await change(job, request, response, who, job=asked)
 
-    @api.delete("/jobs/{job}/policy", response_model=JobPolicy, operation_id="move_job_back")
+    @api.delete(
+        "/jobs/{job}/policy", response_model=answer(JobPolicy), operation_id="move_job_back"
+    )
     async def back(job: str, request: Request, response: Response, who: Who = user) -> Any:
         """Give a job back the policy that its hosts declare."""
         return await change(job, request, response, who, back=True)
@@ -163,7 +159,7 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
     viewer: Who = access.needs("viewer")
     user: Who = access.needs("user")
 
-    @api.get("/reservations", response_model=Page[Reservation], operation_id="list_reservations")
+    @api.get("/reservations", response_model=page(Reservation), operation_id="list_reservations")
     def reservations(
         part: PartOf,
         user: User = None,
@@ -182,10 +178,12 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
 
     @api.post(
         "/reservations",
-        response_model=Reservation,
+        response_model=answer(Reservation),
         status_code=201,
         operation_id="add_reservation",
-        responses={200: {"model": Reservation, "description": "there is this very one already"}},
+        responses={
+            200: {"model": answer(Reservation), "description": "there is this very one already"}
+        },
     )
     async def reserve(order: ReservationOrder, response: Response, who: Who = user) -> Any:
         """Reserve paths. The same reservation again changes nothing, and is answered with 200."""
@@ -208,7 +206,9 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
         return done["reservation"]
 
     @api.get(
-        "/reservations/{reservation}", response_model=Reservation, operation_id="show_reservation"
+        "/reservations/{reservation}",
+        response_model=answer(Reservation),
+        operation_id="show_reservation",
     )
     def reservation(
         reservation: str, request: Request, response: Response, who: Who = viewer
@@ -230,7 +230,8 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
 def _policy(job: Mapping[str, Any]) -> dict[str, Any]:
     """The document of a `JobPolicy`."""
     policy = {key: job.get(key) for key in _POLICY}
-    return JobPolicy.model_validate({**policy, "moved": job.get("moved") is not None}).model_dump()
+    policy["moved"] = job.get("moved") is not None
+    return answer(JobPolicy).model_validate(policy).model_dump()  # type: ignore[no-any-return]
 
 
 def _place(document: Mapping[str, Any], sort: str) -> Any:

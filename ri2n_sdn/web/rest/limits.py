@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often somebody may ask: a bucket per token and per address, in bounded memory.
 
 A bucket holds `burst` requests and is filled up at `per_s`. Whoever finds it empty gets 429, with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of long lists: which part of a list an answer has, and in which order."""
 
 from __future__ import annotations

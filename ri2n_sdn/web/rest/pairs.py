@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of pairs of hosts: their paths and weights, and why a flow takes which path."""
 
 from __future__ import annotations

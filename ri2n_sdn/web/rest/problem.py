@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors as RFC 9457 wants them: `application/problem+json`, one plain sentence each."""
 
 from __future__ import annotations

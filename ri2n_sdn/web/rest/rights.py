@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of what users may ask for: rights, and named policies."""
 
 from __future__ import annotations
@@ -6,10 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from ri2n_sdn.contract.documents import NamedPolicy, Right
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
+from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match, etag_of
-from ri2n_sdn.web.rest.job_models import NamedPolicy, NewPolicy, Right, RightBody
-from ri2n_sdn.web.rest.pages import Page, PartOf, page_of
+from ri2n_sdn.web.rest.job_models import NewPolicy, RightBody
+from ri2n_sdn.web.rest.pages import PartOf, page_of
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -23,21 +26,21 @@ def router(access: Access) -> APIRouter:
     viewer: Who = access.needs("viewer")
     admin: Who = access.needs("admin")
 
-    @api.get("/rights", response_model=Page[Right], operation_id="list_rights")
+    @api.get("/rights", response_model=page(Right), operation_id="list_rights")
     def rights(part: PartOf, who: Who = viewer) -> Any:
         """What users may ask for. Without any entry, everybody may ask for everything."""
         return page_of(access.part("rights").values(), part, lambda each: str(each["user"]))
 
-    @api.get("/rights/{user}", response_model=Right, operation_id="show_right")
+    @api.get("/rights/{user}", response_model=answer(Right), operation_id="show_right")
     def right(user: UserName, request: Request, response: Response, who: Who = viewer) -> Any:
         """What one user may ask for."""
         return cached(request, response, entry_of(access.part("rights"), user, "right"))
 
     @api.put(
         "/rights/{user}",
-        response_model=Right,
+        response_model=answer(Right),
         operation_id="set_right",
-        responses={201: {"model": Right, "description": "there was no entry before"}},
+        responses={201: {"model": answer(Right), "description": "there was no entry before"}},
     )
     async def set_right(
         user: UserName, body: RightBody, request: Request, response: Response, who: Who = admin
@@ -61,12 +64,14 @@ def router(access: Access) -> APIRouter:
             await access.feed.request("rights_remove", who, user=user)
         return Response(status_code=204)
 
-    @api.get("/policies", response_model=Page[NamedPolicy], operation_id="list_policies")
+    @api.get("/policies", response_model=page(NamedPolicy), operation_id="list_policies")
     def policies(part: PartOf, who: Who = viewer) -> Any:
         """The policies that orders may name."""
         return page_of(access.part("policies").values(), part, lambda each: str(each["name"]))
 
-    @api.post("/policies", response_model=NamedPolicy, status_code=201, operation_id="add_policy")
+    @api.post(
+        "/policies", response_model=answer(NamedPolicy), status_code=201, operation_id="add_policy"
+    )
     async def add_policy(body: NewPolicy, response: Response, who: Who = admin) -> Any:
         """Give a policy a name. A name that is taken is refused (409)."""
         policy = body.model_dump(exclude_unset=True, exclude_none=True)
@@ -75,7 +80,7 @@ def router(access: Access) -> APIRouter:
         response.headers["Location"] = f"/api/v1/policies/{name}"
         return done["policy"]
 
-    @api.get("/policies/{policy}", response_model=NamedPolicy, operation_id="show_policy")
+    @api.get("/policies/{policy}", response_model=answer(NamedPolicy), operation_id="show_policy")
     def policy(policy: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One named policy."""
         return cached(request, response, entry_of(access.part("policies"), policy, "policy"))

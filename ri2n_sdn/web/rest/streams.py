@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of live data: server-sent events of all that changes, or of events alone."""
 
 from __future__ import annotations

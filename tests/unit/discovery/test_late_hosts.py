@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts, probes and controllers that are late or silent: no NIC is blamed for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which NICs neither send nor receive: found within a second, and proven before they return."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Liveness of trees in simulated fabrics: cables, directions, switches and VLANs fail.
 
 Hosts and probes may be late.

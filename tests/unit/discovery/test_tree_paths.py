@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paths of a tree between its leaves, and those that cross a link at the least cost."""
 
 from __future__ import annotations

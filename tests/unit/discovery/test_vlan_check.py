@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan check` against model switches, some of whose ports, VLANs or cables are wrong."""
 
 from __future__ import annotations

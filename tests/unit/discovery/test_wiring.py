@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which NICs are in one network: found at once, and found again when cables move."""
 
 from __future__ import annotations

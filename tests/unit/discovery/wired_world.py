@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts, NICs and networks of which a test can break anything, for the discovery of wiring."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guests' kernel has room for the FPU state of this CPU, whichever it is."""
 
 from __future__ import annotations

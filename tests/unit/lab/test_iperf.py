@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goodput of clients that do not begin at the same time, from files as iperf3 leaves them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names, numbers and faults of a lab, computed without making one.
 
 Besides, the controller's API is asked over a socket.

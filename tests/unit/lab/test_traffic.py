@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counting a stream, and iperf3's window, with arrivals that are made up."""
 
 from __future__ import annotations

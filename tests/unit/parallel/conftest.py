@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every test here leaves no thread, no descriptor and no session behind."""
 
 from __future__ import annotations

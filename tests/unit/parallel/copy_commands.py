@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n serve` and `ri2n cp` as tests run them, whole or up to half of a copy."""
 
 from __future__ import annotations

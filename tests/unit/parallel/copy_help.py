@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A copy server over pairs of plain sockets."""
 
 from __future__ import annotations

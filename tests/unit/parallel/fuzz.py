@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random and mutated bytes go into both ends of a session.
 
 `python -m tests.unit.parallel.fuzz --seconds N [--seed S]` runs more of them by hand.

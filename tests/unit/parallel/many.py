@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand transfers at once, in a process of their own.
 
 It is run by `python -m tests.unit.parallel.many threads|asyncio COUNT`. Each transfer has its own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers made by hand, which send whatever a test wants, over plain sockets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A relay between a client and a server on loopback addresses, whose links can be cut.
 
 It has one address for each of the server's, each with a port of its own. It writes these into the

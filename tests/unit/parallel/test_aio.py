@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams for asyncio: calls, limits, back-pressure, errors, servers, many connections."""
 
 from __future__ import annotations

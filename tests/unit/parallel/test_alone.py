@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The library needs Python alone.
 
 Every module but those of the commands is imported without any installed package.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ParallelSocket as a socket: calls, directions, half-close, time-outs, files, threads, forks."""
 
 from __future__ import annotations

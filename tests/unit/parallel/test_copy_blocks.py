@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies that go on: whatever was left, the result is the source.
 
 Only the blocks that differ are sent.

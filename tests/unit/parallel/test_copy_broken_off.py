@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies that end in the middle: killed, interrupted, without room or without a right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n serve` and `ri2n cp` over loopback addresses: what is copied where, and mistakes."""
 
 from __future__ import annotations

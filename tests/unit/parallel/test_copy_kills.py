@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand `kill -9` of `ri2n serve` and `ri2n cp` in turn: files are the old or the new ones.
 
 The moments are random. `RI2N_ATTACK_SEED` chooses other moments, `RI2N_ATTACK_KILLS` another number

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients of a copy server that have not sent their hello.
 
 What is taken from them, for how long, and how many there may be.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages of the copy protocol.
 
 What is encoded can be decoded, and nothing else is taken for a message.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names from peers reach nothing outside of the directory; HOST:NAME of a command line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The copy server and its clients: what is copied and what is refused.
 
 Nobody ends the server or leaves its directory.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may use `ri2n serve`: tokens that it is given or makes, and TLS."""
 
 from __future__ import annotations

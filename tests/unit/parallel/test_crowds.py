@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many clients may wait before they have said who they are, and who makes room."""
 
 from __future__ import annotations

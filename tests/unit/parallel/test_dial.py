@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which own address a link leaves from, and which address of the server it goes to.
 
 It is the nearest own address, and an address of the server that can be reached.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first bytes of a connection, which go with the greeting.
 
 They are answered before there is a link.

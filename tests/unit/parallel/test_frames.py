@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Greetings, answers and acknowledgements.
 
 What was packed can be unpacked, and everything else is refused.

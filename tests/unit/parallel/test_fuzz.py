@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fixed set of fuzzed conversations, greetings and answers.
 
 fuzz.py says what a case is and runs more by hand.

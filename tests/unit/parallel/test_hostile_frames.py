@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that break the rules of frames, or take nothing: their session alone ends, in bounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that greet or answer with something else, or not at all: one clear error for each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links that are cut: what was lost goes over the others, and they come back by themselves.
 
 The relay's cuts are harder to see than a pulled cable. Its kernel acknowledges what is never

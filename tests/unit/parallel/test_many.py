@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand transfers at once: right checksums, and nothing left behind."""
 
 from __future__ import annotations

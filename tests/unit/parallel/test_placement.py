@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which interfaces connections get, by the paper's rule and by the others.
 
 The rules are tested as data and with a listener.

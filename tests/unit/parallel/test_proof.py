@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens: both ends prove that they know the token, on every connection.
 
 Nothing else is sent or done before.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of the addresses that a server names a client connects to.
 
 The others are counted.

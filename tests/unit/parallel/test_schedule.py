@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of the choice of links and of the lengths of chunks, on simulated links of any rates."""
 
 from __future__ import annotations

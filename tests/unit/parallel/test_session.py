@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a session does as time passes: the test is the caretaker and sets the clock."""
 
 from __future__ import annotations

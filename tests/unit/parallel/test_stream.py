@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws of the two directions of a stream, against an obvious model.
 
 Losses, duplicates, orders and deaths of links are random.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TLS on every link: data, wrong certificates, mixed-up ends, links that die and come back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of parallel connections share.
 
 Pairs of ends, checksums, waits for conditions, and checks that nothing is left over.

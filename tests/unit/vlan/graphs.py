@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs of switches for tests: known ones, random ones, and the trees that must fit them."""
 
 from __future__ import annotations

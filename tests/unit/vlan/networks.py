@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VBFT(n, m) for the tests of the assignment: its graph, its trees, and the paths of pairs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small fat tree's switches, and whether a configuration means what the model says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads switches' configurations as the switches would.
 
 The result is what each port has in the end, whatever was set there before.

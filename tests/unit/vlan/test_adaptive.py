@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Adaptive` in its loop.
 
 Conflicts are resolved within three steps, noise moves no pair, paths die, programs have tables.

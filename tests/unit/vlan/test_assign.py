@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The assignment of pairs to VLANs: near the optimum, few moves, and always the same answer."""
 
 from __future__ import annotations

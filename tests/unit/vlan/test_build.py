@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees: they are trees, fat trees get the paper's, others use cables as evenly as possible."""
 
 from __future__ import annotations

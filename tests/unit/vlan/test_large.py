@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated fat trees: the paper's 4,096 hosts, 65,536 hosts, any others, and files with errors."""
 
 from __future__ import annotations

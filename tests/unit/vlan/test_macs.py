@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MAC table entries: the counting against a look at every pair's path, switch by switch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded matrices and lists of pairs: what is read, what is refused, and the error messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans: figures of known networks, thinning for small MAC tables, refusal when nothing fits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Priming against a model of switches that learn, forget and flood.
 
 No unicast frame is flooded after the start.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switch configurations: whole files that were reviewed once, and what switches make of others."""
 
 from __future__ import annotations

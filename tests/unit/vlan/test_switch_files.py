@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of switch configurations, the names of ports in them, and the command that writes them."""
 
 from __future__ import annotations

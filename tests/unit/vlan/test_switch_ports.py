@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which VLANs each port of a switch carries: the model that all configurations are written from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Path tables: the paper's row, symmetry, even dealing, and different first cables."""
 
 from __future__ import annotations

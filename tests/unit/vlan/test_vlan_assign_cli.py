@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`ri2n vlan assign`: what it prints, what it writes, and what it refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fabrics with NICs on the leaves: VBFT, a fat tree of three stages, a ring, a forest."""
 
 from __future__ import annotations

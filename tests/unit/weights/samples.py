@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random and hand-made TrafficSamples for the weight tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a row has carried: levels, refreshes that come late, and counters that were reset."""
 
 from __future__ import annotations

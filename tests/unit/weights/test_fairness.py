@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max-min rates against an independent LP, and the split of rates over paths."""
 
 from __future__ import annotations

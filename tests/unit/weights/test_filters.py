@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moving averages, counter differences, hysteresis and HBSPAN."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Laws that every weight strategy obeys, and each strategy's results for the paper's examples."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The weight loop: active pairs, odd counters, tables that do not change, HBSPAN, and its work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated figures 4 and 9 and table 8: the regression test of every strategy.
 
 With -s, pytest prints the table and the charts.

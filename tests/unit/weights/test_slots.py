@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slot tables: fewest moves, idle slots first, bytes that fit the shares, and fallbacks."""
 
 from __future__ import annotations

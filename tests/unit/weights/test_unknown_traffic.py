@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The weight loop of a controller that starts anew: what it does not know yet is no silence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 use proptest::{prop_assert, prop_assert_eq, proptest};
 
 use super::*;
