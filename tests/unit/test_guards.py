@@ -10,6 +10,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -212,11 +213,8 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(
 def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
     api = LocalApi.__new__(LocalApi)
     api._cluster, api._tokens, api._audit = cluster, Tokens(None), Audit()
-    api._watching = Watching(Collector(cluster), cluster)
-    try:
+    with closing(Watching(Collector(cluster), cluster)) as api._watching:
         answer = api.answer(line)
-    finally:
-        api._watching.close()
     assert isinstance(answer["ok"], bool)
     if not answer["ok"]:
         assert answer["error"].isprintable() and "internal error" not in answer["error"]
