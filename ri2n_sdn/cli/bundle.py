@@ -25,6 +25,7 @@ from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, http_get
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
+from ri2n_sdn.cli.store import take_name
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch, call
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.shipped import host_script
@@ -83,7 +84,7 @@ class _Bundle:
                 self.missing[name] = str(error)
                 continue
             if op == "status":
-                self.macs = known_macs(answer)
+                self.macs = known_macs(answer.get("state"))
             self.document(name, about, answer)
 
     def watch(self, socket: Path) -> None:
@@ -251,24 +252,10 @@ def _write(path: Path, bundle: _Bundle) -> None:
                 member = tarfile.TarInfo(f"{FOLDER}/{each}")
                 member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
                 archive.addfile(member, io.BytesIO(data))
-        _give_name(Path(name), path)
+        take_name(Path(name), path)
     except FileExistsError:
         raise BadInput(f"--output {path}: is there already") from None
     except OSError as error:
         raise BadInput(f"--output {path}: {error.strerror}") from None
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _give_name(made: Path, path: Path) -> None:
-    """Name a file, in one step. Raises FileExistsError when there is one of this name meanwhile.
-
-    USB sticks have no links. There an empty file has the name first, and the whole one replaces it.
-    """
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        made.replace(path)

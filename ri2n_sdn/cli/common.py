@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ri2n_sdn.errors import BadInput, Ri2nError
+from ri2n_sdn.client import call
+from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,11 +27,13 @@ __all__ = [
     "check_number",
     "console",
     "note",
+    "number_option",
     "parse_listen",
     "print_answer",
     "print_json",
     "run_guarded",
     "split_list",
+    "state_of",
     "terminate_as_interrupt",
 ]
 
@@ -87,6 +90,14 @@ def print_answer(document: object, text: str, as_json: bool) -> None:
         print(text)
 
 
+def state_of(path: Path) -> dict[str, Any]:
+    """The controller's state. Raises NotAvailable also when an earlier controller answers."""
+    state = call(path, "status", pairs=False).get("state")
+    if not isinstance(state, dict):
+        raise NotAvailable("the controller's answer is of another version; start it anew")
+    return state
+
+
 def note(text: str) -> None:
     """Print one line on stderr, so that stdout holds the answer alone."""
     print(text, file=sys.stderr)
@@ -101,6 +112,11 @@ def check_number(value: float | None) -> float | None:
     if value is not None and not value <= MAX_NUMBER:
         raise typer.BadParameter(f"{value:g} is not a number up to {MAX_NUMBER}")
     return value
+
+
+def number_option(help: str, least: float, metavar: str | None = "SECONDS") -> Any:
+    """An option that is a number from `least` on, and no larger than can be used."""
+    return typer.Option(min=least, callback=check_number, metavar=metavar, help=help)
 
 
 def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False) -> tuple[str, int]:

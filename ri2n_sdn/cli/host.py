@@ -15,11 +15,12 @@ from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     console,
     note,
+    number_option,
     print_answer,
     print_json,
+    state_of,
 )
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.tables import Column, comma_list, table
@@ -132,15 +133,7 @@ def replace(
     force: Force = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            callback=check_number,
-            metavar="SECONDS",
-            help="Wait so long for the new machine.",
-        ),
-    ] = 600.0,
+    wait: Annotated[float, number_option("Wait so long for the new machine.", 0)] = 600.0,
 ) -> None:
     """Give the place of a host to another machine: its name, jobs, reservations, switch ports.
 
@@ -192,7 +185,7 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> Json:
             for host in call(path, "host_list")["hosts"]:
                 other = dpid is None or host["dpid"] != dpid or not host["nics"]
                 there = host["name"] == name and host["connected"] and other
-                if there and call(path, "status", pairs=False)["settled"]:
+                if there and state_of(path)["controller"]["settled"]:
                     return dict(host)
         left_s = until_s - time.monotonic()
         if left_s <= 0:

@@ -15,8 +15,8 @@ from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     console,
+    number_option,
     print_answer,
     print_json,
 )
@@ -124,15 +124,7 @@ def begin(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="When it ends: +2h, or 2026-11-27T10:00.")
     ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            callback=check_number,
-            metavar="SECONDS",
-            help="Wait until its paths are installed.",
-        ),
-    ] = 0.0,
+    wait: Annotated[float, number_option("Wait until its paths are installed.", 0)] = 0.0,
     socket: SocketOption = None,
     lab: LabOption = None,
     as_json: JsonOption = False,

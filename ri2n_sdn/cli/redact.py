@@ -116,14 +116,14 @@ def _without_blocks(lines: list[str]) -> list[str]:
     return kept
 
 
-def known_macs(status: object) -> frozenset[str]:
-    """The addresses of hosts and their NICs in the answer to `status`, which are no secrets."""
-    hosts = status.get("hosts") if isinstance(status, dict) else None
+def known_macs(state: object) -> frozenset[str]:
+    """The addresses of hosts and their NICs in a controller's state, which are no secrets."""
+    hosts = state.get("hosts") if isinstance(state, dict) else None
     found = set()
-    for host in hosts if isinstance(hosts, list) else ():
+    for host in hosts.values() if isinstance(hosts, dict) else ():
         if isinstance(host, dict):
             nics = host.get("nics")
-            for each in (host, *(nics if isinstance(nics, list) else ())):
+            for each in (host, *(nics.values() if isinstance(nics, dict) else ())):
                 if isinstance(each, dict) and isinstance(each.get("mac"), str):
                     found.add(each["mac"].lower())
     return frozenset(found)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, check_number
+from ri2n_sdn.cli.common import LabOption, SocketOption, number_option, state_of
 from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
@@ -44,27 +44,9 @@ def rollout(
     batch: Annotated[
         str, typer.Option(metavar="N|N%", help="So many hosts at once: 1, 8, 25%, ...")
     ] = "1",
-    settle: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            callback=check_number,
-            metavar="SECONDS",
-            help="A host must be well again after this.",
-        ),
-    ] = 300.0,
-    calm: Annotated[
-        float,
-        typer.Option(
-            min=0, callback=check_number, metavar="SECONDS", help="And must stay well for this."
-        ),
-    ] = 5.0,
-    limit: Annotated[
-        float,
-        typer.Option(
-            min=1, callback=check_number, metavar="SECONDS", help="The command may take so long."
-        ),
-    ] = 600.0,
+    settle: Annotated[float, number_option("A host must be well again after this.", 1)] = 300.0,
+    calm: Annotated[float, number_option("And must stay well for this.", 0)] = 5.0,
+    limit: Annotated[float, number_option("The command may take so long.", 1)] = 600.0,
     socket: SocketOption = None,
     lab: LabOption = None,
     force: Force = False,
@@ -206,15 +188,15 @@ def _run_command(words: Sequence[str], limit_s: float) -> tuple[int | None, str]
 
 def _well(path: Path) -> tuple[set[tuple[str, str]], bool]:
     """(what works now, whether all has settled): hosts, as (name, ""), and their NICs."""
-    status = call(path, "status", pairs=False)
+    state = state_of(path)
     works = set()
-    for host in status["hosts"]:
+    for name, host in state["hosts"].items():
         if host["connected"]:
-            works.add((host["name"], ""))
+            works.add((name, ""))
             works |= {
-                (host["name"], nic["name"]) for nic in host["nics"] if nic["up"] and nic["alive"]
+                (name, own) for own, nic in host["nics"].items() if nic["up"] and nic["alive"]
             }
-    return works, bool(status["settled"])
+    return works, bool(state["controller"]["settled"])
 
 
 def _await_well(

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, note
+from ri2n_sdn.cli.common import LabOption, SocketOption, note, state_of
 from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, write_yaml
 
@@ -55,8 +54,7 @@ def topology(
     Hosts that are plugged into the same switches are one leaf. The names of the controller's hosts
     must be Slurm's node names.
     """
-    answer = call(controller_socket(socket, lab), "status", pairs=False)
-    tree = _tree_of(answer)
+    tree = _tree_of(state_of(controller_socket(socket, lab)))
     for line in tree.notes:
         note(f"ri2n: warning: {line}")
     text = write_conf(tree) if format is Format.conf else write_yaml(tree)
@@ -66,23 +64,24 @@ def topology(
         _replace(output, text)
 
 
-def _tree_of(answer: Mapping[str, Any]) -> SlurmTree:
-    """The tree of a controller's status.
+def _tree_of(state: Mapping[str, Any]) -> SlurmTree:
+    """The tree of a controller's state.
 
     Raises NotAvailable when the controller does not know the networks yet.
     """
     try:
-        if not answer["settled"]:
+        if not state["controller"]["settled"]:
             raise NotAvailable("the controller still learns which networks there are: try again")
         places = {
-            str(host["name"]): {
-                str(nic.get("switch") or nic["network"])
-                for nic in host["nics"]
+            name: {
+                str(nic["switch"] or nic["network"])
+                for nic in host["nics"].values()
                 if nic["network"] is not None
             }
-            for host in answer["hosts"]
+            for name, host in state["hosts"].items()
         }
-        cables = [(str(one), str(other)) for one, other in answer.get("cables", ())]
+        ends = [cable["ends"] for cable in state["cables"].values()]
+        cables = sorted({(min(each), max(each)) for each in ends})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotAvailable(f"the controller's answer is of another version (key {error})") from None
     tree = slurm_tree(places, cables)

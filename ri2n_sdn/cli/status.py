@@ -31,8 +31,11 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
         print_json(answer)
     else:
         console().print(_render(answer))
-    # An old controller's answer has no problems.
-    return exit_code(Line.of(problem) for problem in answer.get("problems", ()))
+    # An old controller's answer has no state, and perhaps no problems.
+    state = answer.get("state")
+    return exit_code(
+        map(Line.of, state["problems"].values() if state else answer.get("problems", ()))
+    )
 
 
 def explain(

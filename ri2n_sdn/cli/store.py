@@ -25,7 +25,7 @@ from ri2n_sdn.cli.host import DryRun, Yes, confirm
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.store.files import check_file, prepare_file
 
-__all__ = ["app", "contents"]
+__all__ = ["app", "contents", "take_name"]
 
 app = typer.Typer(
     help="The controller's memory: take it with you, and look into it.", no_args_is_help=True
@@ -245,7 +245,7 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
         copy.replace(target)
     else:
         try:
-            _take_name(copy, target)
+            take_name(copy, target)
         except FileExistsError:
             raise BadInput(f"{target}: is there already") from None
         except OSError as error:
@@ -257,7 +257,7 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
         os.close(handle)
 
 
-def _take_name(copy: Path, target: Path) -> None:
+def take_name(copy: Path, target: Path) -> None:
     """Give a copy a name that nothing has. Raises OSError; FileExistsError where something has it.
 
     File systems without links, such as those of USB sticks, can rename without replacing; those of

@@ -24,8 +24,8 @@ from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     console,
+    number_option,
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
@@ -62,8 +62,7 @@ def top(
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Print all rows once and end.")] = False,
     interval: Annotated[
-        float,
-        typer.Option(min=0.1, callback=check_number, help="Seconds between two screens at least."),
+        float, number_option("Seconds between two screens at least.", 0.1, None)
     ] = 1.0,
     count: Annotated[
         int, typer.Option(min=0, help="Stop after so many screens; 0: until Ctrl-C.")

@@ -344,7 +344,7 @@ def _chosen(looks: Looks, view: View) -> list[Json]:
     column = next(each for each in _COLUMNS[view.table] if each.key == view.sort)
     known = [row for row in rows if row[view.sort] is not None]
     known.sort(
-        key=lambda row: row[view.sort] if column.right else column.written(row[view.sort]),
+        key=lambda row: row[view.sort] if column.right else str(column.written(row[view.sort])),
         reverse=column.right != view.turned,
     )
     # What is not known has no place in an order: it comes last in both.

@@ -28,9 +28,9 @@ def status_view(status: Json) -> RenderableType:
     and the helper links.
     """
     parts: list[RenderableType] = [
-        *_problems(status),
+        *_problems(status["state"]),
         _headline(status),
-        _host_table(status),
+        _host_table(status["state"]),
         _pair_table(status),
     ]
     helpers = helper_table(
@@ -59,31 +59,36 @@ def helper_table(pairs: list[Json]) -> Table | None:
 
 
 def _headline(status: Json) -> Text:
-    hosts = status["hosts"]
-    connected = sum(bool(host["connected"]) for host in hosts)
-    state = "settled" if status["settled"] else "settling"
-    if not status.get("in_charge", True):
-        state = f"standing by, {status['waits_because']}"
+    state = status["state"]
+    about, hosts = state["controller"], state["hosts"]
+    connected = sum(bool(host["connected"]) for host in hosts.values())
+    does = "settled" if about["settled"] else "settling"
+    if not about["in_charge"]:
+        does = f"standing by, {about['waits_because']}"
+    moved = state["counters"].get("slots_moved", 0)
     text = (
-        f"{status['strategy']}, {state}; {connected} of {len(hosts)} hosts connected; "
-        f"HBSPAN {status['hbspan_s']:g} s; {status['slots_moved']} slots moved; up "
-        f"{status['uptime_s']:.0f} s"
+        f"{about['strategy']}, {does}; {connected} of {len(hosts)} hosts connected; "
+        f"HBSPAN {about['hbspan_s']:g} s; {moved} slots moved; up {status['uptime_s']:.0f} s"
     )
     jobs = status.get("jobs")
     if jobs:
         text += f"; jobs: {', '.join(f'{count} {state}' for state, count in sorted(jobs.items()))}"
     return Text(
-        text, style="bold" if status["settled"] and connected == len(hosts) else "bold yellow"
+        text, style="bold" if about["settled"] and connected == len(hosts) else "bold yellow"
     )
 
 
-def _host_table(status: Json) -> Table:
+def _host_table(state: Json) -> Table:
     no_nic = dict.fromkeys(("name", "speed_bps", "up", "alive", "tx_bps", "rx_bps"))
-    rows = [
-        {**nic, "host": host}
-        for host in status["hosts"]
-        for nic in host["nics"] or [{**no_nic, "network": "-"}]
-    ]
+    rows = []
+    for name, host in sorted(state["hosts"].items()):
+        rates = state["rates"].get(name, {})
+        of_host = {"host": {**host, "name": name}}
+        for own, nic in host["nics"].items():
+            tx_bps, rx_bps = rates.get(own, (None, None))
+            rows.append({**nic, **of_host, "name": own, "tx_bps": tx_bps, "rx_bps": rx_bps})
+        if not host["nics"]:
+            rows.append({**no_nic, **of_host, "network": "-"})
     return table(_NICS, rows, once=3)
 
 
@@ -126,8 +131,8 @@ def _host(row: Json) -> Text:
     return Text(f"{host['name']} ({'helper' if host['helper']['running'] else 'helper down'})")
 
 
-def _problems(status: Json) -> list[Text]:
-    problems = worst_first(Line.of(problem) for problem in status["problems"])
+def _problems(state: Json) -> list[Text]:
+    problems = worst_first(map(Line.of, state["problems"].values()))
     return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 

@@ -19,8 +19,8 @@ from ri2n_sdn.cli.common import (
     JsonOption,
     LabOption,
     SocketOption,
-    check_number,
     note,
+    number_option,
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
@@ -97,10 +97,7 @@ def record(
     command: Annotated[
         list[str] | None, typer.Argument(help="A command; what is sent while it runs is recorded.")
     ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=1, callback=check_number, help="How long, without a command."),
-    ] = None,
+    seconds: Annotated[float | None, number_option("How long, without a command.", 1, None)] = None,
     socket: SocketOption = None,
     lab: LabOption = None,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, check_number, note, parse_listen
+from ri2n_sdn.cli.common import LabOption, SocketOption, note, number_option, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -63,12 +63,7 @@ def web(
     ] = "text",
     requests_per_s: Annotated[
         float,
-        typer.Option(
-            metavar="N",
-            min=0.1,
-            callback=check_number,
-            help="A token, or an address without one, may ask REST so often.",
-        ),
+        number_option("A token, or an address without one, may ask REST so often.", 0.1, "N"),
     ] = 50.0,
     no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
     ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,

@@ -16,7 +16,7 @@ def earlier_status(
     rates: Mapping[str, Mapping[str, tuple[float, float]]],
     reports: Mapping[str, tuple[float | None, float]],
 ) -> dict[str, Any]:
-    """The keys that follow from a state. No other function makes an answer of a host's facts.
+    """The keys that follow from a state.
 
     `rates`: by host and NIC, (sent, received) in bit/s, with the fractions that the state lacks.
     `reports`: by host whose helper has reported, (the last report's age, the helper's time since

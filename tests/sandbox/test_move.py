@@ -73,13 +73,13 @@ def test_a_file_that_is_there_in_the_last_moment_stays(
     file = tmp_path / "moved"
     if not links:
         monkeypatch.setattr(os, "link", no_link)
-    take = store_command._take_name
+    take = store_command.take_name
 
     def too_late(copy: Path, target: Path) -> None:
         target.write_text("somebody else's")
         take(copy, target)
 
-    monkeypatch.setattr(store_command, "_take_name", too_late)
+    monkeypatch.setattr(store_command, "take_name", too_late)
     with pytest.raises(BadInput, match="is there already"):
         export(file, tmp_path)
     assert file.read_text() == "somebody else's"
@@ -99,11 +99,11 @@ def test_who_is_killed_leaves_the_whole_file_or_none(
         "from ri2n_sdn.cli import store\n"
         "def no_link(*_, **__): raise PermissionError(1, 'no links')\n"
         f"if not {links}: os.link = no_link\n"
-        "take = store._take_name\n"
+        "take = store.take_name\n"
         "def dies(copy, target):\n"
         f"    if {named}: take(copy, target)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "store._take_name = dies\n"
+        "store.take_name = dies\n"
     )
     argv = ["store", "export", "--state-dir", str(tmp_path), str(file)]
     process = fork(before, argv, tmp_path / "log")

@@ -399,80 +399,37 @@ def test_a_table_in_a_pipe_is_wide_enough_whatever_columns_says(
     assert console().width == width
 
 
+def answer_of(*, settled: bool = True, **parts: Any) -> dict[str, Any]:
+    """The answer to `status` of a controller whose state has these parts, and no pairs."""
+    about = {"settled": settled, "in_charge": True, "strategy": "max_min", "hbspan_s": 0.25}
+    state = {"controller": about, "hosts": {}, "rates": {}, "problems": {}, "counters": {}, **parts}
+    return {"ok": True, "uptime_s": 1.0, "state": state, "jobs": {}, "pairs": []}
+
+
 def test_status_marks_striped_pairs_and_helpers() -> None:
-    pair = {**striped(), "active": True}
-    host: dict[str, Any] = {
-        "name": "B",
-        "address": None,
-        "ovs": "3.1.0",
-        "connected": True,
-        "nics": [],
-    }
-    answer: dict[str, object] = {
-        **{
-            "ok": True,
-            "settled": True,
-            "strategy": "max_min",
-            "hbspan_s": 0.25,
-            "uptime_s": 1.0,
-            "pid": 1,
-        },
-        **{"networks": [], "problems": [], "counters": {}, "slots_moved": 0},
-    }
+    host: dict[str, Any] = {"address": None, "ovs": "3.1.0", "connected": True, "nics": {}}
     for runs, mark in ((True, "B (helper)"), (False, "B (helper down)")):
-        hosts = [{**host, "helper": {"running": runs, "report_age_s": None, "running_s": None}}]
-        text = shown(status_view({**answer, "hosts": hosts, "pairs": [pair]}))
+        answer = answer_of(hosts={"B": {**host, "helper": {"running": runs, "reports": False}}})
+        text = shown(status_view({**answer, "pairs": [{**striped(), "active": True}]}))
         assert mark in text and "B -> A striped" in text and "70001" in text
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
-    nic = {
-        "name": "eth[/]0",
-        "network": "n1",
-        "speed_bps": 10**8,
-        "up": True,
-        "alive": True,
-        "tx_bps": 0,
-        "rx_bps": 0,
-    }
+    nic = {"network": "n1", "speed_bps": 10**8, "up": True, "alive": True}
     host = {
-        "name": "B",
-        "address": "[red]",
-        "ovs": "3[/bold]",
-        "connected": True,
-        "helper": None,
-        "nics": [nic],
+        **{"address": "[red]", "ovs": "3[/bold]", "connected": True, "helper": None},
+        "nics": {"eth[/]0": nic},
     }
-    answer: dict[str, Any] = {
-        **{
-            "ok": True,
-            "settled": True,
-            "strategy": "max_min",
-            "hbspan_s": 0.25,
-            "uptime_s": 1.0,
-            "pid": 1,
-        },
-        **{"hosts": [host], "pairs": [], "networks": [], "counters": {}, "slots_moved": 0},
-        "problems": [{"severity": "warning", "text": "B: [/] is odd", "advice": ""}],
-    }
+    problem = {"severity": "warning", "text": "B: [/] is odd", "advice": ""}
+    answer = answer_of(
+        hosts={"B": host}, rates={"B": {"eth[/]0": [1500, 0]}}, problems={"odd": problem}
+    )
     text = shown(status_view(answer))
-    assert "eth[/]0" in text and "[red]" in text and "3[/bold]" in text
+    assert "eth[/]0" in text and "[red]" in text and "3[/bold]" in text and "1.5 kbit/s" in text
     assert text.index("B: [/] is odd") < text.index("eth[/]0"), "what is wrong comes first"
 
 
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line() -> None:
-    empty: dict[str, object] = {
-        **{
-            "ok": True,
-            "settled": False,
-            "strategy": "max_min",
-            "hbspan_s": 0.25,
-            "uptime_s": 1.0,
-            "pid": 1,
-        },
-        **{"hosts": [], "networks": [], "problems": [], "counters": {}},
-        **{"pairs": [], "slots_moved": 0},
-    }
-    assert status_view(empty) is not None
+    assert status_view(answer_of(settled=False)) is not None
     with pytest.raises(NotAvailable, match="another version"):
         status._render({"ok": True})

@@ -16,9 +16,13 @@ HEAVY = (
 """What only commands need that compute, draw, serve or read files. Typer itself uses pydantic."""
 
 ANSWER = {
-    **{"ok": True, "settled": True, "strategy": "max_min", "hbspan_s": 0.25, "uptime_s": 1.0},
-    **{"pid": 1, "hosts": [], "networks": [], "problems": [], "counters": {}, "pairs": []},
-    **{"slots_moved": 0, "jobs": [], "tokens": []},
+    **{"ok": True, "uptime_s": 1.0, "pairs": [], "jobs": [], "tokens": []},
+    "state": {
+        "controller": {
+            **{"settled": True, "in_charge": True, "strategy": "max_min", "hbspan_s": 0.25}
+        },
+        **{"hosts": {}, "rates": {}, "problems": {}, "counters": {}},
+    },
 }
 """What the controller answers, whatever it is asked."""
 

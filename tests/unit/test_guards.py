@@ -10,6 +10,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.openflow import OSKenApp, event, handler, handler_errors, ofp
 from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.watching import Collector, Watching
 from ri2n_sdn.errors import NotAvailable
 from tests.waiting import wait_until
 
@@ -211,7 +213,8 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(
 def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
     api = LocalApi.__new__(LocalApi)
     api._cluster, api._tokens, api._audit = cluster, Tokens(None), Audit()
-    answer = api.answer(line)
+    with closing(Watching(Collector(cluster), cluster)) as api._watching:
+        answer = api.answer(line)
     assert isinstance(answer["ok"], bool)
     if not answer["ok"]:
         assert answer["error"].isprintable() and "internal error" not in answer["error"]

@@ -15,7 +15,8 @@ from ri2n_sdn.web.gui.job_views import (
     RightForm,
     history_rows,
     job_actions,
-    job_rows,
+    job_row,
+    jobs_found,
     move_request,
     order_request,
     owns,
@@ -32,6 +33,10 @@ from tests.unit.web_state import NOW_S, cluster_state
 
 VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
 ALICE, BOB = Who("t1", "user", "alice"), Who("t2", "user", "bob", 20002)
+
+
+def job_rows(state: dict[str, Any], who: Who, now_s: float, search: str = "") -> list[Any]:
+    return [job_row(job, who, now_s) for job in jobs_found(state, search)]
 
 
 def test_who_may_change_a_job() -> None:

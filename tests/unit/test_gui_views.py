@@ -18,7 +18,7 @@ from ri2n_sdn.contract.units import (
     percent_text,
 )
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.event_views import event_rows, events_found, problem_rows
+from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import (
     STRATEGIES,
     audit_entry_rows,
@@ -34,7 +34,8 @@ from ri2n_sdn.web.gui.traffic_views import (
     MAX_POINTS,
     PairSamples,
     chart_summary,
-    host_rows,
+    host_names,
+    host_row,
     pair_request,
     pair_rows,
     path_rows,
@@ -50,6 +51,14 @@ from tests.unit.fake_hosts import cluster_of
 from tests.unit.web_state import NOW_S, FakeFeed, cluster_state, event
 
 VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
+
+
+def host_rows(state: dict[str, Any], sort: str = "worst", search: str = "") -> list[dict[str, Any]]:
+    return [host_row(state, name) for name in host_names(state, sort, search)]
+
+
+def event_rows(state: dict[str, Any], **asked: Any) -> list[dict[str, Any]]:
+    return [event_row(each, state) for each in events_found(state, **asked)]
 
 
 # ---- Words

@@ -32,7 +32,8 @@ class Quiet:
 
     def serve(self, connection: socket.socket) -> None:
         request = json.loads(connection.makefile("rb").readline())
-        answer: dict[str, Any] = {"ok": True, "settled": self.settled}
+        state = {"controller": {"settled": self.settled}}
+        answer: dict[str, Any] = {"ok": True, "state": state}
         if request["op"] == "host_list":
             answer["hosts"] = [self.hosts.pop(0) if len(self.hosts) > 1 else self.hosts[0]]
         elif request["op"] == "watch":

@@ -19,7 +19,7 @@ from ri2n_sdn.contract.problems import PROBLEMS, Problem
 from ri2n_sdn.contract.state import State, difference
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui.banner import banner
-from ri2n_sdn.web.gui.event_views import event_rows, events_found, problem_rows
+from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import audit_rows
 from ri2n_sdn.web.shape import checked
 from tests.unit.said_examples import reworded, state_of
@@ -75,7 +75,7 @@ def seen_by_programs(
     return {
         "watch": plain(difference({**state, "problems": {}, "events": []}, state)),
         "exit codes": exit_codes,
-        "rows": plain([*problem_rows(state), *event_rows(state)]),
+        "rows": plain(problem_rows(state) + [event_row(each, state) for each in state["events"]]),
         "audit": audit_rows(state["events"]),
         "of A": [each["seq"] for each in events_found(state, host="A")],
         "bad": [each["seq"] for each in events_found(state, severities=("bad",))],

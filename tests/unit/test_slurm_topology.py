@@ -168,15 +168,23 @@ def test_trees_of_any_network(
 def status(settled: bool = True, **hosts: list[tuple[str | None, str | None]]) -> bytes:
     """A controller's answer, with (network, switch) of the NICs of each host."""
     document = {
-        "ok": True,
-        "settled": settled,
-        "cables": [["leaf1", "up"], ["leaf2", "up"]],
-        "hosts": [
-            {"name": name, "nics": [{"network": net, "switch": switch} for net, switch in nics]}
+        "controller": {"settled": settled},
+        "cables": {f"{leaf}-up": {"ends": [leaf, "up"]} for leaf in ("leaf1", "leaf2")},
+        "hosts": {
+            name: {
+                "nics": {
+                    f"eth{number}": {"network": net, "switch": switch}
+                    for number, (net, switch) in enumerate(nics)
+                }
+            }
             for name, nics in hosts.items()
-        ],
+        },
     }
-    return json.dumps(document).encode() + b"\n"
+    return answer_with(document)
+
+
+def answer_with(state: object) -> bytes:
+    return json.dumps({"ok": True, "state": state}).encode() + b"\n"
 
 
 def test_the_command_writes_the_file(tmp_path: Path) -> None:
@@ -206,8 +214,9 @@ def test_the_command_writes_the_file(tmp_path: Path) -> None:
     [
         (status(settled=False, A=[("n", None)]), "still learns which networks there are"),
         (status(A=[(None, None)]), "knows no host in any network"),
-        (b'{"ok": true, "settled": true}\n', "of another version (key 'hosts')"),
-        (b'{"ok": true, "settled": true, "hosts": [1]}\n', "of another version"),
+        (b'{"ok": true, "settled": true}\n', "of another version"),
+        (answer_with({"controller": {"settled": True}}), "of another version (key 'hosts')"),
+        (answer_with({"controller": {"settled": True}, "hosts": [1]}), "of another version"),
     ],
 )
 def test_without_networks_nothing_is_written(tmp_path: Path, answer: bytes, why: str) -> None:

@@ -13,9 +13,10 @@ REPOSITORY = Path(__file__).parents[2]
 IDENTIFIER = "SPDX-License-Identifier: Apache-2.0"
 MARKS = {".py": "#", ".sh": "#", ".rs": "//", ".c": "//", ".h": "//"}
 SCRIPT_SUFFIXES = ("", ".postinst", ".postrm", ".prerm")
-# Folders without source files of ours: what was built, tools' own, measured data, seeds of fuzzing.
+# Folders without source files of ours: what was built, tools' own, measured data, seeds of fuzzing,
+# and what a command must write (golden).
 _NOT_OURS = re.compile(
-    r"^(\..+|site|build|dist|target|junit|node_modules|corpus|docs|__pycache__|.*\.egg-info)$"
+    r"^(\..+|site|build|dist|target|junit|node_modules|corpus|docs|golden|__pycache__|.*\.egg-info)$"
 )
 
 

@@ -22,6 +22,7 @@ from tests.unit.commands import ri2n
 from tests.unit.test_cli_client import listener
 
 OWN_MAC = "02:0a:00:00:00:01"
+NIC_MAC = "04:0a:00:00:00:01"
 WIRE_MAC = job_mac(b"a key of a job", OWN_MAC)
 TOKEN = "Zq3-x8Vn_Yk7Rm2Tp5Wc9Ld4Hs6Jf1Gb0NaQeUiOoXy"
 HASH = "5f" * 32
@@ -71,9 +72,12 @@ def serve(connection: socket.socket) -> None:
     answer = {
         "ok": True,
         "seq": 1,
-        "state": {"controller": {"pid": 0}, "problems": {"p": {"text": PLANTED}}},
+        "state": {
+            "controller": {"pid": 0},
+            "hosts": {"A": {"mac": OWN_MAC, "nics": {"eth0": {"mac": NIC_MAC}}}},
+            "problems": {"p": {"text": PLANTED}},
+        },
         "asked": request["op"],
-        "hosts": [{"name": "A", "mac": OWN_MAC, "nics": []}],
         "token": PASSWORD,
         "tokens": {"web": {"hash": HASH}},
         "deep": [{"key": BODY, "text": PLANTED, WIRE_MAC: 1}],
@@ -103,7 +107,9 @@ def test_no_secret_is_in_it_and_all_else_is(machine: Path) -> None:
     assert missing.strip() == "metrics.txt: there is no web process"
     for name, op, *_ in bundle._ASKED:
         document = json.loads(files[name])
-        assert document["asked"] == op and document["hosts"][0]["mac"] == OWN_MAC
+        host = document["state"]["hosts"]["A"]
+        assert document["asked"] == op and host["mac"] == OWN_MAC
+        assert host["nics"]["eth0"]["mac"] == NIC_MAC
         assert document["deep"][0]["text"].endswith("seen")
     assert "kept: 1" in files["cluster.yaml"] and "seen" in files["cluster.yaml"]
     assert files["log.txt"].startswith("journalctl ") and "seen" in files["log.txt"]

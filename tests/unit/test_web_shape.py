@@ -75,7 +75,8 @@ def look_at_all(state: Mapping[str, Any]) -> None:
     banner.banner(state, connected=True, why=None, since_s=0.0)
     for search in ("", "x"):
         hosts_table.found(state, search)
-        job_views.job_rows(state, who, NOW_S, search)
+        for job in job_views.jobs_found(state, search):
+            job_views.job_row(job, who, NOW_S)
         job_views.reservation_rows(state, who, NOW_S, search)
     hosts_table.cells(state, names)
     shown: list[object] = [hosts_table.details(state, name) for name in names]
@@ -85,9 +86,11 @@ def look_at_all(state: Mapping[str, Any]) -> None:
     setting_views.fact_rows(state, "1")
     setting_views.audit_rows(state["events"])
     for sort in traffic_views.HOST_SORTS:
-        traffic_views.host_rows(state, sort)
+        for name in traffic_views.host_names(state, sort):
+            traffic_views.host_row(state, name)
     traffic_views.worst_client(state)
-    event_views.event_rows(state)
+    for event in event_views.events_found(state):
+        event_views.event_row(event, state)
     event_views.problem_rows(state)
     drawn = scene.scene_of(state)
     scene.shape_of(state)

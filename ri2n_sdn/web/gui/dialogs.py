@@ -13,7 +13,7 @@ from nicegui.elements.mixins.value_element import ValueElement
 
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.web.gui.commands import copyable
+from ri2n_sdn.web.gui.commands import command_of, copyable
 from ri2n_sdn.web.gui.drawing import run
 from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.markup import tag, text
@@ -27,9 +27,12 @@ __all__ = [
     "form",
     "information",
     "notify",
+    "operation",
+    "remove",
     "side_by_side",
 ]
 
+Json = dict[str, Any]
 Submit = Callable[[], Awaitable[str | None] | str | None]
 Command = Callable[[], str | None]
 
@@ -46,6 +49,20 @@ async def change(session: Session, op: str, **arguments: Any) -> dict[str, Any]:
         session.turn_to_login()
         raise refusal("login_ended")
     return await session.feed.request(op, session.who, **arguments)
+
+
+def operation(
+    session: Session, op: str, wanted: Callable[[], Json], said: Callable[[Json], str]
+) -> tuple[Submit, Command]:
+    """How a dialog carries out an operation, and the command that does the same.
+
+    `wanted` are the arguments, which may raise BadInput. `said` tells of the controller's answer.
+    """
+
+    async def submit() -> str:
+        return said(await change(session, op, **wanted()))
+
+    return submit, lambda: command_of(op, **wanted())
 
 
 def notify(words: str) -> None:
@@ -84,9 +101,9 @@ def form(
     title: str,
     word: str,
     submit: Submit,
+    command: Command | None = None,
     *,
     danger: bool = False,
-    command: Command | None = None,
 ) -> Iterator[ui.dialog]:
     """A dialog with what is built inside, a button `word`, and one that cancels; it is opened.
 
@@ -176,13 +193,33 @@ def confirm(
     sentences: Sequence[str],
     word: str,
     submit: Submit,
+    command: Command | None = None,
     *,
     danger: bool = True,
-    command: Command | None = None,
 ) -> None:
     """Ask before something changes. `sentences` say what will happen. `command`: as of `form`."""
-    with form(title, word, submit, danger=danger, command=command):
+    with form(title, word, submit, command, danger=danger):
         html(tag("ul", *(tag("li", sentence) for sentence in sentences)))
+
+
+def remove(
+    session: Session,
+    op: str,
+    what: str,
+    sentences: Sequence[str],
+    *,
+    many: bool = False,
+    **key: str,
+) -> None:
+    """Ask before an operation removes something. `many`: `what` is more than one thing."""
+    them, are = ("them", "are") if many else ("it", "is")
+    done = f"{what[:1].upper()}{what[1:]} {are} removed."
+    confirm(
+        f"Remove {what}?",
+        sentences,
+        f"Remove {them}",
+        *operation(session, op, lambda: dict(key), lambda answer: done),
+    )
 
 
 @contextlib.contextmanager

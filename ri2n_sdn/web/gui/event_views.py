@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 
 from ri2n_sdn.contract.said import SEVERITIES as ORDER
 from ri2n_sdn.contract.units import page_time
+from ri2n_sdn.web.gui.words import sentence
 
 __all__ = [
     "SEVERITIES",
     "event_row",
-    "event_rows",
     "events_found",
     "hosts_of",
     "place_of",
@@ -64,26 +64,10 @@ def problem_rows(state: Mapping[str, Any]) -> list[Row]:
             "what": SEVERITIES.get(problem["severity"], "Warning"),
             "text": problem["text"],
             "text_href": (place_of(problem, state) or ("", ""))[1],
-            "advice": _sentence(problem["advice"]),
+            "advice": sentence(problem["advice"]),
         }
         for key, problem in problems
     ]
-
-
-def event_rows(
-    state: Mapping[str, Any],
-    *,
-    search: str = "",
-    host: str = "",
-    severities: Sequence[str] = tuple(SEVERITIES),
-) -> list[Row]:
-    """The events that fit, the newest first.
-
-    `search` are words that must all be in the text. `host` is the name of a host that the event
-    must be about. `severities` are those that are shown.
-    """
-    found = events_found(state, search=search, host=host, severities=severities)
-    return [event_row(event, state) for event in found]
 
 
 def events_found(
@@ -93,7 +77,11 @@ def events_found(
     host: str = "",
     severities: Sequence[str] = tuple(SEVERITIES),
 ) -> list[Mapping[str, Any]]:
-    """The events of `event_rows`, as the state has them."""
+    """The events that fit, the newest first.
+
+    `search` are words that must all be in the text. `host` is the name of a host that the event
+    must be about. `severities` are those that are shown.
+    """
     words = search.casefold().split()
     return [
         event
@@ -115,12 +103,5 @@ def event_row(event: Mapping[str, Any], state: Mapping[str, Any]) -> Row:
         "what": SEVERITIES[severity],
         "text": text,
         "text_href": (place_of(event, state) or ("", ""))[1],
-        "advice": _sentence(event.get("advice", "")),
+        "advice": sentence(event.get("advice", "")),
     }
-
-
-def _sentence(text: str) -> str:
-    """An advice as a sentence."""
-    if not text:
-        return ""
-    return text[:1].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")

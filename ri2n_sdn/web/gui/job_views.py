@@ -27,7 +27,6 @@ __all__ = [
     "history_rows",
     "job_actions",
     "job_row",
-    "job_rows",
     "jobs_found",
     "move_request",
     "order_request",
@@ -135,11 +134,6 @@ def job_actions(job: Mapping[str, Any], who: Who) -> list[str]:
     if job["source"] == "order":
         actions.append("end")
     return actions
-
-
-def job_rows(state: Mapping[str, Any], who: Who, now_s: float, search: str = "") -> list[Row]:
-    """The rows of all jobs that fit a search, in the order of `jobs_found`."""
-    return [job_row(job, who, now_s) for job in jobs_found(state, search)]
 
 
 def jobs_found(state: Mapping[str, Any], search: str = "") -> list[Mapping[str, Any]]:

@@ -12,12 +12,13 @@ from nicegui import ui
 from ri2n_sdn.contract.units import page_time
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.dialogs import (
-    change,
     check,
     confirm,
     field,
     form,
     information,
+    operation,
+    remove,
     side_by_side,
 )
 from ri2n_sdn.web.gui.frame import frame, html, needs_role
@@ -204,21 +205,19 @@ class _Page:
     def _begin(self) -> None:
         session = self._session
 
-        def order() -> dict[str, Any]:
+        def wanted() -> dict[str, Any]:
             filled = JobForm(*values(name, hosts, user, uid, until))
-            return order_request(filled, policy.value(), session.who, time.time(), uid_of)
+            job = order_request(filled, policy.value(), session.who, time.time(), uid_of)
+            return {"job": job}
 
         def command() -> str | None:
             # The command finds the uid of a user by itself, and takes no other one.
-            job = order()
+            job = wanted()["job"]
             known = session.who.role == "user" or uid_of(job["user"]) == job["uid"]
             return command_of("job_begin", job=job) if known else None
 
-        async def submit() -> str:
-            made = (await change(session, "job_begin", job=order()))["job"]
-            return f"Job {made['id']}: {_state_of(made)}"
-
-        with form("Begin a job", "Begin it", submit, command=command):
+        submit, _ = operation(session, "job_begin", wanted, _job_said)
+        with form("Begin a job", "Begin it", submit, command):
             with side_by_side():
                 hosts = field("Hosts", hint=some_hosts(session))
                 until = field("Ends", hint=f"{times_hint()}; empty: when somebody ends it")
@@ -244,10 +243,7 @@ class _Page:
             self._end(key)
 
     def _end(self, key: str) -> None:
-        async def submit() -> str:
-            await change(self._session, "job_end", id=key)
-            return f"Job {key} has ended."
-
+        ended = f"Job {key} has ended."
         confirm(
             f"End the job {key}?",
             [
@@ -255,8 +251,7 @@ class _Page:
                 "The paths of the job are free for others.",
             ],
             "End it",
-            submit,
-            command=lambda: command_of("job_end", id=key),
+            *operation(self._session, "job_end", lambda: {"id": key}, lambda answer: ended),
         )
 
     def _move(self, key: str) -> None:
@@ -267,15 +262,10 @@ class _Page:
         def wanted() -> dict[str, Any]:
             return {"id": key, "job": move_request(policy.value())}
 
-        async def submit() -> str:
-            answer = await change(self._session, "job_move", **wanted())
-            return f"Job {key}: {_state_of(answer['job'])}"
-
         with form(
             f"Move the job {key}",
             "Move it",
-            submit,
-            command=lambda: command_of("job_move", **wanted()),
+            *operation(self._session, "job_move", wanted, _job_said),
         ):
             html(
                 text(f"It has {policy_text(job)} now. Its packets change over without a loss."),
@@ -284,17 +274,12 @@ class _Page:
             policy = policy_fields(self._session, job)
 
     def _move_back(self, key: str) -> None:
-        async def submit() -> str:
-            answer = await change(self._session, "job_move", id=key, back=True)
-            return f"Job {key}: {_state_of(answer['job'])}"
-
         confirm(
             f"Move the job {key} back?",
             ["It gets the policy that its hosts declare. Its packets change over without a loss."],
             "Move it back",
-            submit,
+            *operation(self._session, "job_move", lambda: {"id": key, "back": True}, _job_said),
             danger=False,
-            command=lambda: command_of("job_move", id=key, back=True),
         )
 
     async def _details(self, key: str) -> None:
@@ -344,18 +329,15 @@ class _Page:
 
         def wanted() -> dict[str, Any]:
             filled = ReservationForm(*values(name, hosts, user, begins, ends, rate))
-            return reservation_request(filled, policy.value(), session.who, time.time())
+            made = reservation_request(filled, policy.value(), session.who, time.time())
+            return {"reservation": made}
 
-        async def submit() -> str:
-            made = wanted()
-            await change(session, "reserve_add", reservation=made)
+        def said(answer: dict[str, Any]) -> str:
+            made = answer["reservation"]
             return f"Reserved: {made['id']}, until {page_time(made['end_s'])}"
 
         with form(
-            "Reserve paths",
-            "Reserve them",
-            submit,
-            command=lambda: command_of("reserve_add", reservation=wanted()),
+            "Reserve paths", "Reserve them", *operation(session, "reserve_add", wanted, said)
         ):
             with side_by_side():
                 hosts = field("Hosts", hint=some_hosts(session))
@@ -373,16 +355,12 @@ class _Page:
             policy = policy_fields(session, kind="exclusive")
 
     def _remove_reservation(self, action: str, key: str) -> None:
-        async def submit() -> str:
-            await change(self._session, "reserve_remove", id=key)
-            return f"The reservation {key} is removed."
-
-        confirm(
-            f"Remove the reservation {key}?",
+        remove(
+            self._session,
+            "reserve_remove",
+            f"the reservation {key}",
             ["Its paths are free for others, and jobs that run within it lose them."],
-            "Remove it",
-            submit,
-            command=lambda: command_of("reserve_remove", id=key),
+            id=key,
         )
 
     # ---- Policies and rights
@@ -391,39 +369,28 @@ class _Page:
         def wanted() -> dict[str, Any]:
             return {"name": values(name)[0].strip(), "policy": policy_request(policy.value())}
 
-        async def submit() -> str:
-            made = wanted()
-            await change(self._session, "policy_add", **made)
-            return f"The policy {made['name']} is there."
+        def said(answer: dict[str, Any]) -> str:
+            return f"The policy {answer['policy']['name']} is there."
 
-        with form(
-            "Add a policy",
-            "Add it",
-            submit,
-            command=lambda: command_of("policy_add", **wanted()),
-        ):
+        with form("Add a policy", "Add it", *operation(self._session, "policy_add", wanted, said)):
             name = field("Name", hint="What jobs will call it")
             policy = policy_fields(self._session, named=False)
             policy.fold.open()
 
     def _remove_policy(self, action: str, key: str) -> None:
-        async def submit() -> str:
-            await change(self._session, "policy_remove", name=key)
-            return f"The policy {key} is removed."
-
-        confirm(
-            f"Remove the policy {key}?",
-            ["Jobs and reservations that have it keep what they have."],
-            "Remove it",
-            submit,
-            command=lambda: command_of("policy_remove", name=key),
-        )
+        kept = "Jobs and reservations that have it keep what they have."
+        remove(self._session, "policy_remove", f"the policy {key}", [kept], name=key)
 
     def _act_right(self, action: str, key: str) -> None:
-        if action == "remove":
-            self._remove_right(action, key)
-        elif action == "change":
+        if action == "change":
             self._set_right(self._session.state.get("rights", {}).get(key))
+        elif action == "remove":
+            sentences = [
+                "The user then has the rights of everybody else, or none but shared paths.",
+                "When the last rights are removed, every user may ask for everything.",
+            ]
+            what = f"the rights of {key}"
+            remove(self._session, "rights_remove", what, sentences, many=True, user=key)
 
     def _set_right(self, old: Mapping[str, Any] | None = None) -> None:
         """Ask for the rights of a user; `old` are those to begin with."""
@@ -433,19 +400,13 @@ class _Page:
         def wanted() -> dict[str, Any]:
             kinds = [kind for kind, box in boxes.items() if box.value]
             name, most_rate, most = values(user, rate, hosts)
-            return right_request(RightForm(name, kinds, most_rate, most, bool(reserve.value)))
+            filled = RightForm(name, kinds, most_rate, most, bool(reserve.value))
+            return {"right": right_request(filled)}
 
-        async def submit() -> str:
-            right = wanted()
-            await change(self._session, "rights_set", right=right)
-            return f"The rights of {right['user']} are set."
+        def said(answer: dict[str, Any]) -> str:
+            return f"The rights of {answer['right']['user']} are set."
 
-        with form(
-            "Set rights",
-            "Set them",
-            submit,
-            command=lambda: command_of("rights_set", right=wanted()),
-        ):
+        with form("Set rights", "Set them", *operation(self._session, "rights_set", wanted, said)):
             user = field(
                 "User",
                 value="" if old is None else old["user"],
@@ -473,21 +434,9 @@ class _Page:
                 )
             reserve = check("May reserve paths", value=old is not None and old["reserve"])
 
-    def _remove_right(self, action: str, key: str) -> None:
-        async def submit() -> str:
-            await change(self._session, "rights_remove", user=key)
-            return f"The rights of {key} are removed."
 
-        confirm(
-            f"Remove the rights of {key}?",
-            [
-                "The user then has the rights of everybody else, or none but shared paths.",
-                "When the last rights are removed, every user may ask for everything.",
-            ],
-            "Remove them",
-            submit,
-            command=lambda: command_of("rights_remove", user=key),
-        )
+def _job_said(answer: dict[str, Any]) -> str:
+    return f"Job {answer['job']['id']}: {_state_of(answer['job'])}"
 
 
 def _state_of(job: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from ri2n_sdn.contract.names import token_name
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
 from ri2n_sdn.contract.wording import fill
-from ri2n_sdn.web.gui.words import rate_of_field
+from ri2n_sdn.web.gui.words import rate_of_field, sentence
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -75,7 +75,7 @@ def parameter_rows(parameters: Sequence[Parameter], who: Who) -> list[Row]:
     return [
         {
             "id": each["name"],
-            "about": _sentence(each["about"])
+            "about": sentence(each["about"])
             + ("" if each["live"] else " It is changed in cluster.yaml alone."),
             "value": _with_unit(each["value"], each),
             "default": _with_unit(each["default"], each),
@@ -232,7 +232,3 @@ def _with_unit(value: object, parameter: Parameter) -> str:
     if parameter["unit"] == _RATE and isinstance(value, int | float):
         return page_rate(value)
     return f"{number_text(value)} {parameter['unit']}".strip()
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!?" else ".")

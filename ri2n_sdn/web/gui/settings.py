@@ -15,7 +15,7 @@ from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.gui.commands import command_of
-from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information, side_by_side
+from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information, remove, side_by_side
 from ri2n_sdn.web.gui.frame import frame, html, needs_role
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
@@ -298,12 +298,10 @@ class _Tokens:
             with self._session.client.layout:
                 self._show_once(wanted["name"], token)
 
-        with form(
-            "Add a token",
-            "Add it",
-            submit,
-            command=lambda: command_of("token_add", **wanted_token()),
-        ):
+        def command() -> str | None:
+            return command_of("token_add", **wanted_token())
+
+        with form("Add a token", "Add it", submit, command):
             with side_by_side():
                 name = field("Name", hint="Whose it is, or for which program, as alice or backup")
                 days = field("Days", value="90", hint="How long it is good; empty for no end")
@@ -334,25 +332,13 @@ class _Tokens:
             )
 
     def _remove(self, action: str, name: str) -> None:
-        own = name == self._session.who.name
-
-        async def submit() -> str:
-            await change(self._session, "token_remove", name=name)
-            return f"The token {name} is removed."
-
         sentences = [
             "Whoever uses it is refused from now on, and logins with it end.",
             "It cannot be brought back. A new token is needed instead.",
         ]
-        if own:
+        if name == self._session.who.name:
             sentences.insert(0, "This is the token that you have logged in with.")
-        confirm(
-            f"Remove the token {name}?",
-            sentences,
-            "Remove it",
-            submit,
-            command=lambda: command_of("token_remove", name=name),
-        )
+        remove(self._session, "token_remove", f"the token {name}", sentences, name=name)
 
 
 class _Facts:

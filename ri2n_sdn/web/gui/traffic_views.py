@@ -17,7 +17,6 @@ __all__ = [
     "chart_summary",
     "host_names",
     "host_row",
-    "host_rows",
     "pair_request",
     "pair_rows",
     "path_rows",
@@ -59,11 +58,6 @@ Lines = Mapping[str, Sequence[float | None]]
 _COLOURS = ("#2f7fc1", "#d55e00", "#0b9e73", "#cc79a7", "#b58900", "#56b4e9", "#7a6ff0", "#8a8a8a")
 # The page's style gives texts the colour of its theme (listing.py), since nobody here knows it.
 _INK, _GRID = "#6b7681", "#8a96a2"
-
-
-def host_rows(state: Mapping[str, Any], sort: str = "worst", search: str = "") -> list[Row]:
-    """The rows of all hosts that fit a search, in an order of HOST_SORTS."""
-    return [host_row(state, name) for name in host_names(state, sort, search)]
 
 
 def host_names(state: Mapping[str, Any], sort: str = "worst", search: str = "") -> list[str]:

@@ -15,6 +15,7 @@ __all__ = [
     "parse_names",
     "rate_input",
     "rate_of_field",
+    "sentence",
     "shortened",
     "time_of_field",
     "times_hint",
@@ -24,6 +25,11 @@ __all__ = [
 def rate_input(rate_bps: int | None) -> str:
     """A rate as `parse_rate` reads it, without rounding; nothing for None."""
     return "" if rate_bps is None else exact_rate(rate_bps)
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence, with a capital letter and a full stop; nothing of nothing."""
+    return words[:1].upper() + words[1:] + ("" if words[-1:] in ".!?" else ".")
 
 
 def times_hint() -> str:

@@ -1,5 +1,4 @@
 #!/bin/bash
-# SPDX-License-Identifier: Apache-2.0
 # up1: written by ri2n vlan switch-config for a Linux bridge (kernel 4.4 or newer, iproute2).
 # Each VLAN is free of loops, all together are not: the bridge's one spanning tree would block
 # cables that are needed and is off. Its BPDU guard needs it, so that ports of hosts have none.

@@ -1,5 +1,4 @@
 #!/bin/bash
-# SPDX-License-Identifier: Apache-2.0
 # leaf2: written by ri2n vlan switch-config for Open vSwitch (2.17 or newer, no controller).
 # Each VLAN is free of loops, all together are not: a spanning tree for all would block cables
 # that are needed. STP and RSTP are off, BPDUs end here; Open vSwitch has no BPDU guard for the
