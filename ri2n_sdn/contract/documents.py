@@ -244,6 +244,8 @@ class Controller(_ControllerFacts):
 
     certificate_ends_s: NotRequired[Time]
     """when its own certificate ends, in Unix seconds"""
+    sampled_s: NotRequired[Time]
+    """when rates and counters were read last, in Unix seconds"""
 
 
 class ControllerState(_ControllerFacts):
