@@ -247,7 +247,7 @@ class Controller(_ControllerFacts):
     certificate_ends_s: NotRequired[Time]
     """when its own certificate ends, in Unix seconds"""
     sampled_s: NotRequired[Time]
-    """when counters were read last, in Unix seconds"""
+    """when rates and counters were read last, in Unix seconds"""
 
 
 class ControllerState(_ControllerFacts):
