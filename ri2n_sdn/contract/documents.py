@@ -36,6 +36,7 @@ __all__ = [
     "JobPolicy",
     "Kept",
     "Moved",
+    "Name",
     "NamedPolicy",
     "Network",
     "NetworkEntry",

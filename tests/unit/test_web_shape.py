@@ -165,3 +165,22 @@ def test_what_a_real_controller_says_is_good() -> None:
         feed.refresh()
         state = json.loads(json.dumps(feed.state))
         assert state["jobs"] and state["hosts"] and checked(state) == (state, 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "odd"),
+    [
+        (("nics", "eth0", "port"), "1"),
+        (("nics", "eth0", "port"), True),
+        (("nics", "eth0", "port"), 1.0),
+        (("nics", "eth0", "port"), 1 << 63),
+        (("nics", "eth0", "up"), 1),
+        (("nics", "eth0", "up"), "true"),
+        (("certificate_ends_s",), "7"),
+        (("certificate_ends_s",), float("inf")),
+    ],
+)
+def test_no_value_passes_for_one_of_another_type(place: Place, odd: object) -> None:
+    host = small()["hosts"]["h0001"]
+    assert checked({"hosts": {"A": host}})[1] == 0
+    assert checked({"hosts": {"A": with_odd(host, place, odd)}}) == ({"hosts": {}}, 1)
