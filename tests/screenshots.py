@@ -18,6 +18,7 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
+from ri2n_sdn.contract.problems import Problem
 from tests.sandbox.browser import FakeController, Visit, browsing, serving
 from tests.sandbox.gui_answers import ANSWERS
 from tests.sandbox.gui_figures import GBIT, switched_state
@@ -56,10 +57,11 @@ def _state(hosts: int) -> dict[str, Any]:
     state = switched_state(hosts, per_leaf=4 if hosts == HOSTS else 32)
     nic = state["hosts"]["h0002"]["nics"]["eth1"]
     nic |= {"up": False, "alive": False}
+    dead = Problem("nic_no_link", {"host": "h0002", "nic": "eth1"})
     state["problems"] = {
-        "k1": {
+        dead.id: {
+            **dead.document(),
             "severity": "bad",
-            "text": "h0002:eth1 has no link",
             "advice": "look at its cable, and at the port of the switch leaf1-0",
             "rank": 0,
         }

@@ -29,6 +29,7 @@ from ri2n_sdn.apps.rivals import Hello, Rivals
 from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
 from ri2n_sdn.apps.wakes import Wakes
+from ri2n_sdn.contract import documents
 from ri2n_sdn.contract.counters import LOOP
 from ri2n_sdn.contract.events import Event
 from ri2n_sdn.contract.printing import printable
@@ -187,7 +188,7 @@ class Cluster:
     syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
     jobs: JobState = field(default_factory=JobState)
     counters: Counts = field(default_factory=Counts)
-    events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=1000))
+    events: deque[documents.Event] = field(default_factory=lambda: deque(maxlen=1000))
     started_s: float = field(default_factory=time.monotonic)
     wake: Wakes = field(default_factory=Wakes)
     memory: Memory = field(default_factory=Memory)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
@@ -23,6 +23,8 @@ from ri2n_sdn.apps.local_policies import (
     show_policy,
     spelled_out,
 )
+from ri2n_sdn.contract import documents
+from ri2n_sdn.contract.choices import Kind, Source
 from ri2n_sdn.contract.names import job_id
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric
@@ -214,7 +216,7 @@ def _show(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
         job = _all(cluster).get(name)
         if job is None:
             raise refusal("no_such_job", name=name)
-        return {"job": _document(cluster, name, job) | _details(cluster, name, job)}
+        return {"job": _details(cluster, name, job)}
 
 
 def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
@@ -226,21 +228,20 @@ def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     if user is not None and not isinstance(user, str):
         raise refusal("not_user_name", "user")
     records = matching(reversed(list(cluster.jobs.book.history)), user=user)
-    return {
-        "jobs": [
-            {
-                "id": record.id,
-                "user": record.user,
-                "uid": record.uid,
-                "hosts": list(record.hosts),
-                **policy_document(record.policy),
-                "begin_s": record.begin_s,
-                "end_s": record.end_s,
-                "why": record.why,
-            }
-            for record in records[:limit]
-        ]
-    }
+    jobs: list[documents.EndedJob] = [
+        {
+            "id": record.id,
+            "user": record.user,
+            "uid": record.uid,
+            "hosts": list(record.hosts),
+            **policy_document(record.policy),
+            "begin_s": record.begin_s,
+            "end_s": record.end_s,
+            "why": record.why,
+        }
+        for record in records[:limit]
+    ]
+    return {"jobs": jobs}
 
 
 def _all(cluster: Cluster) -> dict[str, Job]:
@@ -249,7 +250,7 @@ def _all(cluster: Cluster) -> dict[str, Job]:
     return {**dict(sorted(state.book.orders.items())), **state.agreement.jobs}
 
 
-def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
+def _document(cluster: Cluster, key: str, job: Job) -> documents.Job:
     """A job for an answer (cluster.lock is held, or the job has just been ordered)."""
     what, why = cluster.jobs.state_of(key)
     return {
@@ -260,7 +261,7 @@ def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
         **policy_document(job.policy),
         "begin_s": job.begin_s,
         "end_s": job.end_s,
-        "source": job.source,
+        "source": cast(Source, job.source),
         "state": what,
         "why": why,
         "failed": cluster.jobs.failures(key),
@@ -272,7 +273,7 @@ def _document(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
     }
 
 
-def _moved(cluster: Cluster, job: Job) -> dict[str, Any] | None:
+def _moved(cluster: Cluster, job: Job) -> documents.Moved | None:
     """Who has moved a job of hosts, when, and what its hosts declare; None when nobody has."""
     move = move_of(job, cluster.jobs.book.moves)
     if move is None:
@@ -285,9 +286,9 @@ def _moved(cluster: Cluster, job: Job) -> dict[str, Any] | None:
     }
 
 
-def _details(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
+def _details(cluster: Cluster, key: str, job: Job) -> documents.JobDetails:
     state, fabric = cluster.jobs, cluster.fabric()
-    paths = []
+    paths: list[documents.Route] = []
     for host in job.hosts if key not in state.assignment.refused else ():
         if host not in fabric.hosts:
             continue
@@ -306,7 +307,11 @@ def _details(cluster: Cluster, key: str, job: Job) -> dict[str, Any]:
                             "alive": path.alive,
                         }
                     )
-    return {"classes": dict(state.agreement.classes.get(key, {})), "routes": paths}
+    return {
+        **_document(cluster, key, job),
+        "classes": dict(state.agreement.classes.get(key, {})),
+        "routes": paths,
+    }
 
 
 # Reservations
@@ -358,7 +363,7 @@ def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[
     return {}
 
 
-def _reservation(kept: Reservation) -> dict[str, Any]:
+def _reservation(kept: Reservation) -> documents.Reservation:
     return {
         "id": kept.id,
         "user": kept.user,
@@ -421,8 +426,14 @@ def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> di
     return {}
 
 
-def _right(right: Right) -> dict[str, Any]:
-    return {**asdict(right), "policies": sorted(right.policies)}
+def _right(right: Right) -> documents.Right:
+    return {
+        "user": right.user,
+        "policies": [cast(Kind, kind) for kind in sorted(right.policies)],
+        "max_rate_bps": right.max_rate_bps,
+        "max_hosts": right.max_hosts,
+        "reserve": right.reserve,
+    }
 
 
 # Checks

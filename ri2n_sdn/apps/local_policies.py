@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.contract.choices import Kind
+from ri2n_sdn.contract.documents import NamedPolicy, PolicyOf
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
@@ -35,10 +37,10 @@ _POLICY_KEYS = ("policy", "paths", "tables", "services", "min_rate_bps", "max_ra
 _NOBODY: Mapping[str, Any] = {"id": "policy", "user": "root", "uid": 0, "hosts": ["any"]}
 
 
-def policy_document(policy: Policy) -> dict[str, Any]:
+def policy_document(policy: Policy) -> PolicyOf:
     """A policy for an answer. Its keys are those of an order."""
     return {
-        "policy": policy.kind,
+        "policy": cast(Kind, policy.kind),
         "paths": list(policy.names(None)),
         "tables": [
             {"dscp": table.dscp, "paths": list(table.paths)}
@@ -63,7 +65,7 @@ def spelled_out(book: JobBook, asked: Mapping[str, Any]) -> dict[str, Any]:
     both = [key for key in _POLICY_KEYS if key in rest]
     if both:
         raise refusal("policy_said_twice", "named", keys=both)
-    return rest | policy_document(policy)
+    return {**rest, **policy_document(policy)}
 
 
 def add_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,5 +116,5 @@ def _find(book: JobBook, value: object, key: str) -> Policy:
     return policy
 
 
-def _document(name: str, policy: Policy) -> dict[str, Any]:
+def _document(name: str, policy: Policy) -> NamedPolicy:
     return {"name": name, **policy_document(policy)}

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from ri2n_sdn.contract import documents
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 
 __all__ = [
@@ -53,7 +53,7 @@ class Lengths:
         self.counts[bisect_left(self.bounds_s, length_s)] += 1
         self.sum_s += length_s
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> documents.Histogram:
         """The counts as JSON."""
         return {
             "bounds_s": list(self.bounds_s),
@@ -224,7 +224,7 @@ class Tallies:
 
     def described_activity(
         self, nic_names: Mapping[str, Mapping[int, str]]
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, documents.Activity]:
         """What hosts' tables did, as JSON by host; `nic_names` are the NICs' names by port."""
         return {
             host: {
@@ -243,18 +243,18 @@ class Tallies:
 
     def described_outages(
         self, hosts: Collection[str], since_epoch_s: float
-    ) -> dict[str, dict[str, dict[str, Any]]]:
+    ) -> dict[str, dict[str, dict[str, float]]]:
         """NICs' outages as JSON, by host and NIC. `since_epoch_s` makes Unix time of the clock."""
-        found: dict[str, dict[str, dict[str, Any]]] = {}
+        found: dict[str, dict[str, dict[str, float]]] = {}
         for (host, nic), outage in self.outages.nics.items():
             if host in hosts:
-                entry: dict[str, Any] = {"count": outage.count, "seconds": round(outage.seconds, 3)}
+                entry = found.setdefault(host, {}).setdefault(nic, {})
+                entry |= {"count": outage.count, "seconds": round(outage.seconds, 3)}
                 if outage.since_s is not None:
                     entry["since_s"] = round(since_epoch_s + outage.since_s, 3)
-                found.setdefault(host, {})[nic] = entry
         return found
 
-    def described_lengths(self) -> dict[str, dict[str, Any]]:
+    def described_lengths(self) -> dict[str, documents.Histogram]:
         """The lengths of rounds, of their CPU time and of outages, as JSON."""
         return {
             "cycle": self.cycles.described(),

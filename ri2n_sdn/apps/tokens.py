@@ -11,9 +11,10 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.choices import ROLES, Role, one_of
+from ri2n_sdn.contract.documents import Token, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name, user_name
 from ri2n_sdn.contract.printing import shown
@@ -44,12 +45,12 @@ class Tokens:
         self._storage = storage
         self._lock = threading.Lock()
         self._own: Mapping[str, TokenRow] = {}
-        self._made: tuple[Mapping[str, TokenRow], dict[str, dict[str, Any]]] = ({}, {})
+        self._made: tuple[Mapping[str, TokenRow], dict[str, TokenEntry]] = ({}, {})
 
     def _rows(self) -> Mapping[str, TokenRow]:
         return self._own if self._storage is None else self._storage.state().tokens
 
-    def documents(self) -> dict[str, dict[str, Any]]:
+    def documents(self) -> dict[str, TokenEntry]:
         """What the web process needs to know of each token, by name.
 
         It is the same object while nothing has changed.
@@ -61,7 +62,7 @@ class Tokens:
                 {
                     name: {
                         "hash": row.hash,
-                        "role": row.role,
+                        "role": cast(Role, row.role),
                         "user": row.user,
                         "expires_s": row.expires_s,
                     }
@@ -132,10 +133,10 @@ def _row(request: dict[str, Any], now_s: float) -> TokenRow:
     )
 
 
-def _listed(row: TokenRow) -> dict[str, Any]:
+def _listed(row: TokenRow) -> Token:
     return {
         "name": row.name,
-        "role": row.role,
+        "role": cast(Role, row.role),
         "user": row.user,
         "created_s": row.created_s,
         "expires_s": row.expires_s,

@@ -10,8 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ri2n_sdn.contract.documents import (
+    CableEntry,
+    Documents,
+    HostEntry,
+    Kept,
+    NetworkEntry,
+    SwitchEntry,
+)
 from ri2n_sdn.contract.problems import Problem
-from ri2n_sdn.contract.state import EVENTS, MAX_EVENTS, State
+from ri2n_sdn.contract.state import State
 from ri2n_sdn.fabric.model import Fabric, Host
 from ri2n_sdn.fabric.switches import SwitchGraph
 from ri2n_sdn.vlan.routing import DeadParts
@@ -37,45 +45,28 @@ class HostFacts(NamedTuple):
 class Facts:
     """What a state is made of, as it was at one moment.
 
-    * `controller`: what is known of the controller itself, by key, without keys that have no value.
+    * `kept`: the parts of the state that are documents already.
     * `rates`: by host and name of the NIC, (sent, received) in bit/s. A host that is away has none.
       The state has them without their fractions.
-    * `helpers`: by host, what its helper has reported of all its links together.
     * `byte_counts`: by host and name of the NIC, (sent, received) bytes as the switch counts them,
       once they were read.
-    * `activity`, `outages`, `lengths`, `openflow`: what `tallies.Tallies` has counted, and the
-      OpenFlow messages by direction and type.
     * `graph`, `on_cables`, `networks`, `dead`: the declared switches and cables, the VLANs whose
       trees use each cable, the switches of each network that has several, and the dead parts. None
       and nothing where no cable is declared.
     * `switches`: the names of the declared switches.
-    * `jobs`, `reservations`, `rights`, `policies`, `tokens`: documents by id, user or name.
-    * `events`: the documents of the newest, oldest first.
     """
 
-    controller: Mapping[str, Any]
+    kept: Kept
     fabric: Fabric
     hosts: Mapping[str, HostFacts]
     rates: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     byte_counts: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
-    activity: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    outages: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    lengths: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    openflow: Mapping[str, dict[str, int]] = field(default_factory=dict)
-    helpers: Mapping[str, dict[str, int]] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     switches: Sequence[str] = ()
     graph: SwitchGraph | None = None
     on_cables: Sequence[Sequence[int]] = ()
     networks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dead: DeadParts = field(default_factory=DeadParts)
-    jobs: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    reservations: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    rights: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    tokens: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    events: Sequence[dict[str, Any]] = ()
 
 
 def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
@@ -95,8 +86,8 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
         and old_facts.on_cables is facts.on_cables
         and old_facts.dead == facts.dead
     )
-    return {
-        "controller": dict(facts.controller),
+    state: Documents = {
+        **facts.kept,
         "hosts": old["hosts"]
         if same_hosts
         else {
@@ -109,30 +100,21 @@ def snapshot(facts: Facts, last: tuple[Facts, State] | None = None) -> State:
         "switches": old["switches"] if same_cables else _switches(facts),
         "rates": _lists(facts.rates),
         "bytes": _lists(facts.byte_counts),
-        "activity": facts.activity,
-        "outages": facts.outages,
-        "lengths": facts.lengths,
-        "openflow": facts.openflow,
-        "helpers": facts.helpers,
-        "counters": dict(facts.counters),
         "problems": _problems(facts.problems),
-        "jobs": facts.jobs,
-        "reservations": facts.reservations,
-        "rights": facts.rights,
-        "policies": facts.policies,
-        "tokens": facts.tokens,
-        EVENTS: list(facts.events[-MAX_EVENTS:]),
     }
+    return {**state}
 
 
-def _lists(pairs: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Any]:
+def _lists(
+    pairs: Mapping[str, Mapping[str, tuple[float, float]]],
+) -> dict[str, dict[str, list[float]]]:
     return {
         host: {nic: [int(sent), int(received)] for nic, (sent, received) in nics.items()}
         for host, nics in pairs.items()
     }
 
 
-def _host(host: Host, facts: HostFacts) -> dict[str, Any]:
+def _host(host: Host, facts: HostFacts) -> HostEntry:
     """A host; values that may change while it is away are None then."""
     connected = host.connected
     return {
@@ -161,7 +143,7 @@ def _host(host: Host, facts: HostFacts) -> dict[str, Any]:
     }
 
 
-def _networks(facts: Facts) -> dict[str, Any]:
+def _networks(facts: Facts) -> dict[str, NetworkEntry]:
     return {
         name: {
             "nics": [f"{nic.host}:{nic.name}" for nic in nics],
@@ -171,7 +153,7 @@ def _networks(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _cables(facts: Facts) -> dict[str, Any]:
+def _cables(facts: Facts) -> dict[str, CableEntry]:
     """The cables by `SWITCH/PORT-SWITCH/PORT`.
 
     `alive` is whether everything arrives, in both directions and in every tree. `vlans` are those
@@ -192,7 +174,7 @@ def _cables(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _switches(facts: Facts) -> dict[str, Any]:
+def _switches(facts: Facts) -> dict[str, SwitchEntry]:
     network_of = {name: network for network, names in facts.networks.items() for name in names}
     return {name: {"network": network_of.get(name)} for name in facts.switches}
 

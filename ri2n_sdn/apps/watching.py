@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -32,6 +32,7 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
 from ri2n_sdn.contract.counters import HANDLER, with_former
+from ri2n_sdn.contract.documents import Controller, Event, Kept, StoreState, TokenEntry
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -77,7 +78,7 @@ class Collector:
     def __init__(
         self,
         cluster: Cluster,
-        tokens: Callable[[], Mapping[str, dict[str, Any]]] = lambda: {},
+        tokens: Callable[[], dict[str, TokenEntry]] = lambda: {},
         parameters: Callable[[], dict[str, Any]] = lambda: {},
     ) -> None:
         """`tokens` and `parameters` return the documents of these; the latter is called under lock.
@@ -112,8 +113,29 @@ class Collector:
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
             )
+            kept: Kept = {
+                "controller": self._controller(store),
+                "activity": tallies.described_activity(
+                    {
+                        name: {number: port.name for number, port in member.ports.items()}
+                        for name, member in cluster.members.items()
+                        if name in tallies.activity
+                    }
+                ),
+                "outages": tallies.described_outages(cluster.members.keys(), self._since_epoch_s),
+                "lengths": tallies.described_lengths(),
+                "openflow": message_counts(),
+                "helpers": helpers,
+                "counters": counters_of(cluster),
+                "jobs": self._documents("job_list", "jobs", "id", basis),
+                "reservations": reservations,
+                "rights": rights,
+                "policies": policies,
+                "tokens": tokens,
+                "events": _newest(cluster.events),
+            }
             return Facts(
-                controller=self._controller() | {"store": store},
+                kept,
                 fabric=fabric,
                 hosts={
                     name: HostFacts(
@@ -135,46 +157,19 @@ class Collector:
                     for name, member in cluster.members.items()
                     if member.channel is not None and (counts := _bytes(member))
                 },
-                activity=tallies.described_activity(
-                    {
-                        name: {number: port.name for number, port in member.ports.items()}
-                        for name, member in cluster.members.items()
-                        if name in tallies.activity
-                    }
-                ),
-                outages=tallies.described_outages(cluster.members.keys(), self._since_epoch_s),
-                lengths=tallies.described_lengths(),
-                openflow=message_counts(),
-                helpers=helpers,
-                counters=counters_of(cluster),
                 problems=problems_of(cluster),
                 switches=tuple(cluster.config.switches),
                 graph=tree.trees.graph if tree is not None else None,
                 on_cables=tree.trees.on_cables if tree is not None else (),
                 networks=tree.networks if tree is not None else {},
                 dead=tree.dead if tree is not None else DeadParts(),
-                jobs=self._documents("job_list", "jobs", "id", basis),
-                reservations=reservations,
-                rights=rights,
-                policies=policies,
-                tokens=tokens,
-                events=_newest(cluster.events),
             )
 
-    def _controller(self) -> dict[str, Any]:
+    def _controller(self, store: StoreState) -> Controller:
         """What is known of the controller itself (the lock is held)."""
         cluster = self._cluster
-        return {
+        facts: Controller = {
             "in_charge": cluster.passive is None,
-            **{
-                key: value
-                for key, value in (
-                    ("waits_because", cluster.passive),
-                    ("certificate_ends_s", cluster.certificate_ends_s),
-                    ("sampled_s", cluster.measured.sampled_s),
-                )
-                if value is not None
-            },
             "settled": cluster.settled(),
             "strategy": cluster.loop.strategy_name,
             "parameters": self._parameters(),
@@ -185,7 +180,15 @@ class Collector:
             "pid": os.getpid(),
             "version": __version__,
             "config_hash": self._config_hash,
+            "store": store,
         }
+        if cluster.passive is not None:
+            facts["waits_because"] = cluster.passive
+        if cluster.certificate_ends_s is not None:
+            facts["certificate_ends_s"] = cluster.certificate_ends_s
+        if cluster.measured.sampled_s is not None:
+            facts["sampled_s"] = cluster.measured.sampled_s
+        return facts
 
     def _of_helpers(self) -> dict[str, dict[str, int]]:
         """What the helpers have reported of all their links together, by host.
@@ -240,7 +243,7 @@ def counters_of(cluster: Cluster) -> dict[str, int]:
     )
 
 
-def _store(memory: Memory) -> dict[str, Any]:
+def _store(memory: Memory) -> StoreState:
     store = memory.store
     return {
         "kind": "none" if store is None else "common" if memory.common else "own",
@@ -276,7 +279,7 @@ def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
     }
 
 
-def _newest(events: deque[dict[str, Any]]) -> list[dict[str, Any]]:
+def _newest(events: deque[Event]) -> list[Event]:
     newest = list(islice(reversed(events), MAX_EVENTS))
     newest.reverse()
     return newest

@@ -34,6 +34,7 @@ __all__ = [
     "Job",
     "JobDetails",
     "JobPolicy",
+    "Kept",
     "Moved",
     "NamedPolicy",
     "Network",
@@ -244,6 +245,8 @@ class Controller(_ControllerFacts):
 
     certificate_ends_s: NotRequired[Time]
     """when its own certificate ends, in Unix seconds"""
+    sampled_s: NotRequired[Time]
+    """when rates and counters were read last, in Unix seconds"""
 
 
 class ControllerState(_ControllerFacts):
@@ -503,28 +506,19 @@ class NewToken(Token):
 # The whole
 
 
-class Documents(TypedDict):
-    """A state: its parts."""
+class Kept(TypedDict):
+    """The parts of a state that are kept as documents."""
 
     controller: Controller
-    hosts: dict[Name, HostEntry]
-    networks: dict[Name, NetworkEntry]
-    cables: dict[Name, CableEntry]
-    switches: dict[Name, SwitchEntry]
-    rates: dict[Name, dict[Name, Pair]]
-    """by host and NIC, what it sends and receives, in bit/s"""
-    bytes: dict[Name, dict[Name, Pair]]
-    """by host and NIC, how many bytes it has sent and received"""
     activity: dict[Name, Activity]
     outages: dict[Name, dict[Name, dict[Name, Number]]]
     """by host and NIC, how often and how long it was dead"""
     lengths: dict[Name, Annotated[Histogram, Predicate(_one_count_more)]]
-    openflow: dict[Name, dict[Name, Number]]
+    openflow: dict[Name, dict[Name, Whole]]
     """OpenFlow messages by direction and type"""
-    helpers: dict[Name, dict[Name, Number]]
+    helpers: dict[Name, dict[Name, Whole]]
     """by host, what its helper has reported of all its links together"""
     counters: dict[Name, Whole]
-    problems: dict[Name, ProblemEntry]
     jobs: dict[Name, Job]
     reservations: dict[Name, Reservation]
     rights: dict[Name, Right]
@@ -533,3 +527,17 @@ class Documents(TypedDict):
     """for the web process alone"""
     events: list[Event]
     """the newest, oldest first"""
+
+
+class Documents(Kept):
+    """A state: its parts."""
+
+    hosts: dict[Name, HostEntry]
+    networks: dict[Name, NetworkEntry]
+    cables: dict[Name, CableEntry]
+    switches: dict[Name, SwitchEntry]
+    rates: dict[Name, dict[Name, Pair]]
+    """by host and NIC, what it sends and receives, in bit/s"""
+    bytes: dict[Name, dict[Name, Pair]]
+    """by host and NIC, how many bytes it has sent and received"""
+    problems: dict[Name, ProblemEntry]

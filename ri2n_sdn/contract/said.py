@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict, TypeVar
 
 from ri2n_sdn.contract.wording import Args, Subject, fill
 
-__all__ = ["SEVERITIES", "Kind", "Line", "Said", "Severity", "exit_code", "worst_first"]
+__all__ = ["SEVERITIES", "Document", "Kind", "Line", "Said", "Severity", "exit_code", "worst_first"]
 
 Severity = Literal["bad", "warning", "info"]
 """How bad something is.
@@ -32,6 +32,17 @@ class Kind(NamedTuple):
     text: str
     advice: str = ""
     apart: tuple[str, ...] = ()
+
+
+class Document(TypedDict):
+    """What is said, as JSON."""
+
+    code: str
+    subject: dict[str, str]
+    severity: Severity
+    args: dict[str, Any]
+    text: str
+    advice: str
 
 
 class _Graded(Protocol):
@@ -82,7 +93,7 @@ class Said:
         """What to do about it; empty where the text needs no advice."""
         return fill(self.table[self.code].advice, {**self.subject, **self.args})
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """All of it as JSON."""
         return {
             "code": self.code,

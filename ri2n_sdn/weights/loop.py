@@ -227,8 +227,9 @@ class WeightLoop:
         """
         rate = self._memory.fast_bps.sum(axis=1)
         keys = [pair.key for pair in structure.pairs]
-        for row in np.flatnonzero(rate >= self.settings.active_bps):
-            self._active_until[keys[row]] = now_s + self.settings.inactive_after_s
+        busy = {keys[row] for row in np.flatnonzero(rate >= self.settings.active_bps)}
+        busy |= {pair.key for pair in structure.pairs if not pair.known[0]} & self._slots.keys()
+        self._active_until.update(dict.fromkeys(busy, now_s + self.settings.inactive_after_s))
         active = np.array(
             [self._active_until.get(key, -math.inf) > now_s for key in keys], dtype=np.bool_
         )

@@ -17,6 +17,7 @@ from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tallies import HelperSums, Lengths, Outages
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.contract.documents import Activity
 from ri2n_sdn.contract.state import difference
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.weights.loop import PairDecision
@@ -29,8 +30,8 @@ def decided(*slots: PathKey, moved: int = 0) -> PairDecision:
     return PairDecision({}, None, slots, moved)
 
 
-def described(cluster: Cluster) -> dict[str, dict[str, object]]:
-    return dict(Collector(cluster).collect().activity)
+def described(cluster: Cluster) -> dict[str, Activity]:
+    return Collector(cluster).collect().kept["activity"]
 
 
 def test_slots_by_nic_follow_the_tables_of_active_pairs() -> None:

@@ -173,15 +173,15 @@ def test_what_helpers_report_is_added_up_once() -> None:
     cluster.measured.reports["A"] = reported
     entry = ReportEntry("m", 3, True, True, False, 3, 3, 3, 3, 0, 0, 0, 0)
     reported.take(Report(5000, "m", 1, (entry, replace(entry, link=4))), 10.0)
-    assert collector.collect().helpers["A"]["sent"] == 0, "it was sent before"
+    assert collector.collect().kept["helpers"]["A"]["sent"] == 0, "it was sent before"
     entry = replace(entry, sent=6, lost=4)
     reported.take(Report(6000, "m", 1, (entry, replace(entry, link=4))), 11.0)
-    sums = collector.collect().helpers["A"]
+    sums = collector.collect().kept["helpers"]["A"]
     assert sums["links"] == sums["usable"] == 2 and (sums["sent"], sums["lost"]) == (6, 2)
     assert sums["striping"] == 0
-    assert collector.collect().helpers["A"] is sums
+    assert collector.collect().kept["helpers"]["A"] is sums
     del cluster.measured.reports["A"]
-    assert collector.collect().helpers == {}
+    assert collector.collect().kept["helpers"] == {}
 
 
 def test_a_problem_keeps_its_key_while_its_time_grows() -> None:
@@ -236,17 +236,17 @@ def test_documents_of_jobs_follow_what_they_are_made_of(monkeypatch: pytest.Monk
     collector, state = Collector(cluster), cluster.jobs
     job = Job("j1", "alice", 7, ("A", "B"), Policy(), 1.0, source="order")
     state.book.add_order(job)
-    first = collector.collect().jobs
-    assert first["j1"]["user"] == "alice" and collector.collect().jobs is first
+    first = collector.collect().kept["jobs"]
+    assert first["j1"]["user"] == "alice" and collector.collect().kept["jobs"] is first
     state.failed["A"] = {"j1": "no room"}
-    assert "no room" in collector.collect().jobs["j1"]["why"]
+    assert "no room" in collector.collect().kept["jobs"]["j1"]["why"]
     state.states = {"j1": ("refused", "for a reason")}
-    assert collector.collect().jobs["j1"]["state"] == "refused"
-    again = collector.collect().jobs
+    assert collector.collect().kept["jobs"]["j1"]["state"] == "refused"
+    again = collector.collect().kept["jobs"]
     monkeypatch.setattr(watching, "_MAX_KEPT_S", 0.0)
-    assert collector.collect().jobs is not again, "and they are made anew after a while"
+    assert collector.collect().kept["jobs"] is not again, "and they are made anew after a while"
     state.book.put_right(Right("alice"))
-    assert collector.collect().rights.keys() == {"alice"}
+    assert collector.collect().kept["rights"].keys() == {"alice"}
 
 
 def test_a_turn_that_waited_for_the_lock_does_not_delay_the_next_one() -> None:

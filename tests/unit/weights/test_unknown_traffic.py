@@ -109,3 +109,11 @@ def test_the_share_of_a_pair_whose_traffic_is_not_known_stays_what_its_table_say
     for _ in range(UNKNOWN_ROUNDS):
         decision = feed.step().pairs[c]
         assert decision.share == {(1, 1, 0): 0.75, (2, 2, 0): 0.25}
+
+
+def test_a_pair_that_was_taken_over_stays_active_however_long_its_traffic_is_not_known() -> None:
+    """The rounds of a busy machine are long."""
+    feed = started_anew("max_min")
+    before = dict(feed.slots)
+    for _ in range(4):
+        assert feed.step(6.0).pairs.keys() == before.keys()
