@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of all commands: what a column shows, what stays empty, and what no name can do."""
 
 from __future__ import annotations
