@@ -12,8 +12,8 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,15 +163,6 @@ def keys_of(text: str) -> list[str]:
     return keys
 
 
-@dataclass
-class _Known:
-    state: dict[str, Any]
-    pairs: list[dict[str, Any]]
-    pairs_total: int
-    away: str | None
-    since_s: float
-
-
 class Feed:
     """The controller's newest state, which a thread keeps. It connects again by itself."""
 
@@ -183,7 +174,7 @@ class Feed:
         self._path = path
         self._lock = threading.Condition()
         watch = Watch(path)
-        self._known = _Known(watch.state, [], 0, None, time.monotonic())
+        self._known, self._since_s = Looks(watch.state), time.monotonic()
         self._pairs_s = -_PAIRS_S
         self._asking = False
         if watches:
@@ -194,20 +185,13 @@ class Feed:
     def looks(self) -> Looks:
         """What is known now."""
         with self._lock:
-            known = replace(self._known)
-        return Looks(
-            known.state,
-            known.pairs,
-            known.pairs_total,
-            known.away,
-            time.monotonic() - known.since_s,
-        )
+            return replace(self._known, away_s=time.monotonic() - self._since_s)
 
     def ask_pairs(self) -> None:
         """Ask for the busiest pairs, which are not in the stream. Raises what `call` raises."""
         page = call(self._path, "pairs", active=True, sort="rate", limit=MAX_PAIRS)
         with self._lock:
-            self._known.pairs, self._known.pairs_total = page["pairs"], int(page["total"])
+            self._known = replace(self._known, pairs=page["pairs"], pairs_total=int(page["total"]))
 
     def want_pairs(self) -> None:
         """Have a thread ask for the pairs, if nobody has asked lately; nobody waits for it."""
@@ -244,10 +228,9 @@ class Feed:
             time.sleep(pause_s)
             pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
-    def _note(self, state: dict[str, Any] | None, away: str | None) -> None:
+    def _note(self, state: Mapping[str, Any] | None, away: str | None) -> None:
         with self._lock:
             if (away is None) != (self._known.away is None):
-                self._known.since_s = time.monotonic()
-            self._known.away = away
-            if state is not None:
-                self._known.state = state
+                self._since_s = time.monotonic()
+            state = self._known.state if state is None else state
+            self._known = replace(self._known, state=state, away=away)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nicegui import ui
@@ -86,6 +86,10 @@ class _Page:
         if not writes:
             needs_role(session, "user", "Beginning, moving and ending jobs")
         self._head("Jobs that run or wait", ("Begin a job", self._begin) if writes else None)
+        acts: dict[str, Callable[[str], Awaitable[None] | None]] = {
+            **{"details": self._details, "move": self._move},
+            **{"back": self._move_back, "end": self._end},
+        }
         self._jobs = Listing(
             session,
             "Jobs",
@@ -93,7 +97,7 @@ class _Page:
             self._fetch_jobs,
             search="Search jobs",
             begin=session.query.get("search", ""),
-            act=self._act_job,
+            act=lambda action, key: acts[action](key),
             empty=(
                 "No job runs or waits.",
                 "A job manager begins jobs with job-begin on their hosts. Users and admins begin"
@@ -231,16 +235,6 @@ class _Page:
             if user is not None:
                 with policy.fold:
                     uid = field("Uid", hint="Only for a user whom this machine does not know")
-
-    async def _act_job(self, action: str, key: str) -> None:
-        if action == "details":
-            await self._details(key)
-        elif action == "move":
-            self._move(key)
-        elif action == "back":
-            self._move_back(key)
-        elif action == "end":
-            self._end(key)
 
     def _end(self, key: str) -> None:
         ended = f"Job {key} has ended."

@@ -219,9 +219,6 @@ class _Table:
 
     def update(self) -> None:
         """Show the state as it is now."""
-        self._show()
-
-    def _show(self) -> None:
         state = self._session.state
         names = found(
             state, self._search.value or "", self._group, only_bad=bool(self._only_bad.value)
@@ -253,12 +250,12 @@ class _Table:
 
     def _search_again(self) -> None:
         self._page = 0
-        self._show()
+        self.update()
 
     def _leave_group(self) -> None:
         self._group, self._page = None, 0
-        self._show()
+        self.update()
 
     def _turn(self, by: int) -> None:
         self._page += by
-        self._show()
+        self.update()
