@@ -186,11 +186,14 @@ def test_a_login_with_its_refusal_and_its_end(
 def test_what_is_made_anew_keeps_the_focus_and_stays_unfolded(
     controller: FakeController, url: str, browser: Browser
 ) -> None:
-    def trouble(rank: int, text: str) -> dict[str, Any]:
-        return {"severity": "bad", "text": text, "advice": "", "rank": rank}
+    def trouble(rank: int, text: str, **subject: str) -> dict[str, Any]:
+        about = {"code": "host_away", "subject": subject, "args": {}, "severity": "bad"}
+        return {**about, "text": text, "advice": "", "rank": rank}
 
     names = sorted(controller.state["hosts"])
-    problems = {host: trouble(rank, f"{host} is away") for rank, host in enumerate(names)}
+    problems = {
+        host: trouble(rank, f"{host} is away", host=host) for rank, host in enumerate(names)
+    }
     with Visit(browser, url) as visit:
         page = visit.go("/")
         try:

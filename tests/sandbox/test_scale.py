@@ -38,7 +38,8 @@ def _count(frame, event, argument):
 def _spent():
     sys.setprofile(_count if _counting.exists() else None)  # of this thread
     return _calls
-_telemetry.time = types.SimpleNamespace(monotonic=time.monotonic, thread_time=_spent)
+_telemetry.time = types.SimpleNamespace(
+    monotonic=time.monotonic, time=time.time, thread_time=_spent)
 """
 
 
