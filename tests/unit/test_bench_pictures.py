@@ -14,7 +14,7 @@ import pytest
 
 from ri2n_lab.bench import stream
 from ri2n_lab.bench.context import Report
-from ri2n_lab.bench.drawing import OPEN_END, Bar, Mark, Series, Steps, bars, steps
+from ri2n_lab.bench.drawing import Bar, Mark, Series, Steps, bars, steps
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.report import make_report
 from ri2n_lab.bench.report_input import load_measurement
@@ -138,20 +138,6 @@ def test_a_logarithmic_decade_is_as_high_as_the_next_and_nothing_is_still_seen()
     assert heights[3] == pytest.approx(3 * heights[1], abs=0.02)
     assert 0.5 < heights[0] < 5
     assert {"\u2264 1", "10", "100", "1,000"} <= set(texts(svg))
-
-
-def test_losses_without_end_have_an_arrow_that_is_explained(tmp_path: Path) -> None:
-    path = failover(tmp_path / "failover.json")
-    document = json.loads(path.read_text())
-    for row in document["rows"]:
-        row["lasting"] = row["peer"] and (row["fault"] == "nic_down" or row["repeat"] == 1)
-    path.write_text(json.dumps(document))
-    made = make_report([load_measurement(path)])
-    outage = texts(made["results/failover-host-outage.svg"])
-    assert outage.count(OPEN_END) == 2
-    told = [text for text in outage if OPEN_END in text and text != OPEN_END]
-    assert len(told) == 1 and "still lost at the end of the run" in told[0]
-    assert OPEN_END not in made["results/failover-host-tcp.svg"]
 
 
 def test_a_peer_without_udp_is_not_in_the_picture_of_udp(tmp_path: Path) -> None:

@@ -288,32 +288,6 @@ def test_samples_that_change_nothing_are_left_out(tmp_path: Path) -> None:
 # ---- tables
 
 
-def test_fig4_ours_come_first_and_a_peer_that_cannot_has_its_reason(files: list[Path]) -> None:
-    page = page_of(files)
-    head, _, *rows = table_after(page, "## 8 TCP streams per client")
-    assert head == ["", "b", "d"]
-    assert [row[0] for row in rows] == ["`round_robin`", "`max_min`", "*lcb*", "*mptcp*"]
-    assert rows[0][1:] == ["0.70 / 0.70", "0.70 / 0.70"]
-    assert rows[2][2] == "no (1)"
-    assert "(1) *lcb*: hosts with one and with two links \\| cannot be bonded." in page
-
-
-def test_fig4_median_spread_weights_and_the_papers_figures(files: list[Path]) -> None:
-    head, _, *rows = table_after(
-        page_of(files), "### d: B has link 0 only, C has both (one TCP stream per client)"
-    )
-    cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    mine = cells["`round_robin`"]
-    assert mine["share of the optimum"] == "0.70 (0.50..0.90)"
-    assert mine["B, Mbit/s"] == f"{0.7 * 100 * 1448 / 1514:.1f}"
-    assert mine["link 1 : link 0"] == "B 3.0, C 3.0"
-    assert mine["paper: share"] == f"{142.9 / (2 * 112.2):.2f}"
-    assert (
-        cells["*mptcp*"]["paper: share"] == "-"
-        and cells["*lcb*"]["share of the optimum"] == "no (1)"
-    )
-
-
 def test_failover_rows_and_old_files_without_peers(tmp_path: Path) -> None:
     path = failover(tmp_path / "failover.json")
     _, _, *rows = table_after(page_of([path]), "# One fault")
@@ -342,17 +316,6 @@ def test_a_peer_without_udp_has_its_tcp_figures_only(tmp_path: Path) -> None:
     ]
 
 
-def test_losses_without_end_are_told_from_a_short_outage(tmp_path: Path) -> None:
-    path = failover(tmp_path / "failover.json")
-    document = json.loads(path.read_text())
-    for row in document["rows"]:
-        row["lasting"] = row["peer"] and (row["fault"] == "nic_down" or row["repeat"] == 1)
-    path.write_text(json.dumps(document))
-    made = make_report([load_measurement(path)])
-    rows = table_after(made["results/failover-host.md"], "# One fault")[2:]
-    assert [row[5] for row in rows] == ["no", "yes", "no", "1 of 2"]
-
-
 def test_fig9_and_cycle(files: list[Path]) -> None:
     page = page_of(files)
     phases = table_after(page, "# Links are cut")[2:]
@@ -364,26 +327,6 @@ def test_fig9_and_cycle(files: list[Path]) -> None:
         **{"median, ms": "51", "longest, ms": "90", "CPU time, ms": "20"},
         **{"tables changed": "31", "the round that does, ms": "110", "its CPU time, ms": "70"},
     }
-
-
-def test_rounds_beside_spinning_programs_say_how_the_controller_settled(tmp_path: Path) -> None:
-    path = cycle(tmp_path / "cycle.json")
-    document = json.loads(path.read_text())
-    document["rows"][0] |= {
-        "settle_s": 33.1,
-        "connections_dropped": 0,
-        "handler_errors": 2,
-        "nic_deaths": 1,
-    }
-    path.write_text(json.dumps(document))
-    head, _, row = table_after(page_of([path]), "# The controller's round")
-    assert head[-4:] == [
-        "settled after, s",
-        "connections dropped",
-        "errors of handlers",
-        "NICs taken for dead",
-    ]
-    assert row[-4:] == ["33", "0", "2", "1"]
 
 
 def test_every_page_has_what_made_its_tables_and_pictures(

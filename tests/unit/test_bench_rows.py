@@ -9,6 +9,7 @@ from ri2n_lab.bench.fair import Optimum
 from ri2n_lab.bench.figure import Figure
 from ri2n_lab.bench.rows import (
     fig4_row,
+    lasting_text,
     link_ratio,
     missing_row,
     retransmits,
@@ -120,3 +121,8 @@ def test_what_cannot_be_measured_is_a_row_that_says_why() -> None:
     )
     assert (lines[1]["repeats"], lines[1]["worst_share"]) == (1, 0.5)
     assert "why_not" not in lines[1]
+
+
+def test_repeats_of_yes_and_no_are_counted_without_those_where_nobody_looked() -> None:
+    repeats: list[list[bool | None]] = [[True, True], [False, None], [True, False, False], [None]]
+    assert [lasting_text(each) for each in repeats] == ["yes", "no", "1 of 3", "-"]

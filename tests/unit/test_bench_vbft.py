@@ -27,7 +27,6 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.fabric.topology import Topology
 from tests.unit.bench_options import option
-from tests.unit.test_bench_report import table_after
 from tests.unit.test_bench_report_striped import page_of, written
 
 Json = dict[str, Any]
@@ -386,19 +385,6 @@ def measured() -> list[Json]:
         for n, rate in ((1, 30), (2, 20))
     ]
     return compared(rows)
-
-
-def test_the_page_has_the_paper_beside(tmp_path: Path) -> None:
-    page = page_of(written(tmp_path / "vbft.json", "vbft", measured(), {"seconds": 2}))
-    assert "# VLAN fat trees: vbft-host" in page
-    found = table_after(page, "## bisection, tcp, flow mode")
-    assert [line[:2] for line in found[2:]] == [
-        ["flat", "-"],
-        ["tree-2", "-"],
-        ["vbft-2-2", "`adaptive`"],
-    ]
-    assert found[3][3:7] == ["0.125", "0.125", "0.100", "0.100"] and found[3][-1] == "0.12"
-    assert found[4][3] == "0.225 (0.200..0.250)" and found[4][-2] == "2.5" and found[4][-1] == "-"
 
 
 def test_a_row_without_its_pattern_is_refused(tmp_path: Path) -> None:
