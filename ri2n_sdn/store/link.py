@@ -40,8 +40,10 @@ MAX_HISTORY = 10_000
 
 _LOG = logging.getLogger("ri2n.store")
 _TARGET = re.compile(r"unix:(/[^,]+)|(tcp|ssl):(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})\Z")
-# A lost connection is tried again after this time, first and at most.
-_MIN_BACKOFF_MS, _MAX_BACKOFF_MS = 100, 500
+# A lost connection is tried again after this time, first and at most. After the leader of a RAFT
+# cluster has died, two clients find the next one within some turns of each other, since each tries
+# the servers in an order of its own. So this bounds by how much one of them is first.
+_MIN_BACKOFF_MS, _MAX_BACKOFF_MS = 100, 200
 # A server that says nothing for this time is asked for a sign of life, and left after as long
 # again.
 _PROBE_MS = 2000

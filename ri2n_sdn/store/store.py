@@ -30,8 +30,9 @@ _WRITE_S = 5.0
 # The thread looks after itself at least this often.
 _IDLE_MS = 500
 # Who is not active asks for the lock this long after it is connected again: the lock belongs to one
-# server, and the active controller has to come first at another one.
-_COURTESY_S = 2.0
+# server, and the active controller has to come first at another one. On quiet machines the
+# active one is at most half a second later than a standby; the rest is for a busy one.
+_COURTESY_S = 4.0
 # A transaction that was refused is tried again after this time.
 _AGAIN_S = 0.02
 # A server that leaves a transaction open for this time does not answer.
