@@ -37,6 +37,8 @@ from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_pictures import named, texts
 from tests.unit.test_bench_report import table_after
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 Json = dict[str, Any]
 
 EXTRA = Figure("colour_nm", "colour", "um", combine=max, show=".2f", scale=1e-3)

@@ -42,6 +42,8 @@ from tests.unit.commands import ri2n
 from tests.unit.test_bench_figures import printed
 from tests.unit.test_bench_report import table_after
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 Json = dict[str, Any]
 
 FIG4_B, VBFT = find_topology("fig4/b"), find_topology("vbft_2_2")

@@ -17,6 +17,8 @@ from ri2n_lab.bench.report_input import load_measurement
 from ri2n_lab.bench.rows import fig4_row
 from ri2n_sdn.fabric.topology import Topology, load_topology
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 REPOSITORY = Path(__file__).parents[2]
 REASON = "hosts with one and with two links | cannot be bonded"
 Json = dict[str, Any]

@@ -15,6 +15,8 @@ from ri2n_sdn.cli.main import main
 from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_report import Json, contents, fig4, fig9
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 
 def edited(change: Callable[[Json], object]) -> Callable[[Path], None]:
     def write(path: Path) -> None:

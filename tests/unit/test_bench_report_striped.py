@@ -15,6 +15,8 @@ from ri2n_lab.bench.report_input import load_measurement, thin_json
 from ri2n_sdn.errors import BadInput
 from tests.unit.test_bench_report import table_after
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 Json = dict[str, Any]
 
 

@@ -33,6 +33,8 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.unit.test_bench_figures import printed
 from tests.unit.test_bench_report import table_after
 
+pytestmark = pytest.mark.usefixtures("drawn_once")
+
 Json = dict[str, Any]
 
 COUNTS = (0, 1, 2, 10, 63, 64, 1000, 10000)
