@@ -250,7 +250,7 @@ class Cluster:
     def remember(self, remembered: Remembered) -> None:
         """Begin with what an earlier controller knew. It is called before any host connects."""
         self.remembered = remembered
-        self.wiring.believe(remembered.networks)
+        self.wiring.believe(remembered.networks, remembered.faults)
 
     def stand_by(self, why: str, rival: Hello | None = None) -> None:
         """Send hosts nothing from now on, since another controller is in charge (lock held).
@@ -410,9 +410,12 @@ class Cluster:
     def matters(self, member: Member) -> bool:
         """Whether a host is kept while it is away: it is in cluster.yaml, or shares a network.
 
-        Others are not kept, because an attacker who reaches the controller's port may connect under
-        thousands of names.
+        So is one that is remembered and leaves before its networks are known, until this controller
+        begins. Others are not kept, because an attacker who reaches the controller's port may
+        connect under thousands of names.
         """
+        if not self.started and member.name in self.remembered.rows:
+            return True
         return all(host is not member for host in self.expendable())
 
     def expendable(self) -> list[Member]:

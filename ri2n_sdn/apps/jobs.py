@@ -146,8 +146,9 @@ class JobsApp(OSKenApp):
             self._decide(fabric, declared)
         with cluster.lock:
             self._announce(fabric, state.of_host, now_s)
-        self._admit(now_s)
+        # Before a host may be planned: its answers are among the rows that it has.
         self._tell()
+        self._admit(now_s)
         # Before the first decision, jobs that are not known have not ended.
         if self._basis:
             if not self._unheard:

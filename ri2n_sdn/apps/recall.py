@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that do not answer a controller that begins are taken to be as the store remembers them.
+"""Hosts are taken to be as the store remembers them until a controller that begins knows better.
 
 That is what a controller that goes on thinks of a host that stops to answer. So other hosts keep
 their rows towards it, and its jobs their paths; and it is forgotten in the same way, when it stays
@@ -26,7 +26,11 @@ _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\Z")
 
 
 def recall(cluster: Cluster, now_s: float) -> None:
-    """Take over what is remembered of hosts that have not come, or are mute (cluster.lock is held).
+    """Take over what is remembered of hosts and is not known of them yet (cluster.lock is held).
+
+    A host that has answered some requests may fall silent or leave before it answers the others, so
+    it makes no difference which ones it has answered. Whether it still accepts frames with NIC
+    addresses, its rows say once they are taken over.
 
     `now_s` is on the monotonic clock. A host is left out when it has been away for too long, when
     its row makes no sense, or when a host that is there has one of its addresses.
@@ -43,12 +47,10 @@ def recall(cluster: Cluster, now_s: float) -> None:
             cluster.members[name] = member
         elif (row.datapath_id, row.mac) != (f"{member.dpid:016x}", member.mac):
             continue
-        elif member.reports_probes or member.installed is not None:
-            continue  # it answers
         member.accepts_wire |= row.accepts_wire
         for number, port in member.ports.items():
             if (row.nic_names.get(number), row.nic_macs.get(number)) == (port.name, port.mac):
-                cluster.wiring.recall((name, number), _faults(row, number), now_s)
+                cluster.wiring.recall((name, number), now_s)
     cluster.topology_changed()
 
 
@@ -63,7 +65,12 @@ def _member_of(row: HostRow, now_s: float) -> Member | None:
         return None
     ports = {
         number: Port(
-            *(number, name, row.nic_macs[number], "link" not in _faults(row, number)),
+            *(
+                number,
+                name,
+                row.nic_macs[number],
+                "link" not in row.nic_faults.get(number, "").split(),
+            ),
             row.nic_speeds_bps.get(number, 0),
         )
         for number, name in row.nic_names.items()
@@ -75,7 +82,3 @@ def _member_of(row: HostRow, now_s: float) -> Member | None:
     if row.helper:
         member.taps = dict.fromkeys((PLAIN_PORT, WIRE_PORT), row.helper == "on")
     return member if identity.own_fault(member) is None else None
-
-
-def _faults(row: HostRow, number: int) -> list[str]:
-    return row.nic_faults.get(number, "").split()

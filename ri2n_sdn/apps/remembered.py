@@ -24,7 +24,7 @@ class Remembered:
 
     All of it are beliefs. `hosts` has only those that have not come back, `rows` all of them.
     `expected` are the names of those that were connected when the earlier controller ended, and
-    `away` of the others.
+    `away` of the others. `faults` are what does not work of each NIC: some of NIC_FAULTS.
     """
 
     hosts: dict[str, HostRow] = field(default_factory=dict)
@@ -33,6 +33,7 @@ class Remembered:
     rows: Mapping[str, HostRow] = field(init=False)
     expected: set[str] = field(init=False)
     away: frozenset[str] = field(init=False)
+    faults: Mapping[NicId, Collection[str]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = dict(self.hosts)
@@ -40,6 +41,11 @@ class Remembered:
             name for name, row in self.hosts.items() if row.away_since_s is not None
         )
         self.expected = self.hosts.keys() - self.away
+        self.faults = {
+            (name, number): text.split()
+            for name, row in self.hosts.items()
+            for number, text in row.nic_faults.items()
+        }
 
     def came(
         self, name: str, datapath_id: str, mac: str, nics: Mapping[int, tuple[str, str]]

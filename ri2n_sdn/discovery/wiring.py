@@ -54,8 +54,9 @@ class Wiring:
         self.deaths = 0
         self.lag_s = 0.0
         self._nics: dict[NicId, NicState] = {}
-        # The networks of NICs that are not known yet, as an earlier controller knew them.
-        self._believed: dict[NicId, int] = {}
+        # The networks and the faults of NICs that are not known yet, as an earlier controller knew
+        # them.
+        self._believed: dict[NicId, tuple[int, Collection[str]]] = {}
         # By network: the NIC that floods, and since when it is the one.
         self._beacons: dict[int, tuple[NicId, float]] = {}
         # When a probe was last heard on each edge (sender, receiver).
@@ -108,32 +109,38 @@ class Wiring:
 
     # What happens
 
-    def believe(self, networks: Mapping[NicId, str]) -> None:
+    def believe(
+        self, networks: Mapping[NicId, str], faults: Mapping[NicId, Collection[str]]
+    ) -> None:
         """Take these NICs to be in these networks, such as `n1`, when they are made known.
 
-        It is what an earlier controller knew. Probes find out what is wrong now, as they do when a
-        NIC is plugged in elsewhere. Other names are left out.
+        `faults` are what does not work of a NIC: some of the words link, tx and rx. It is what an
+        earlier controller knew. Probes find out what is wrong now, as they do when a NIC is plugged
+        in elsewhere or works again. Other names are left out.
         """
         for nic, name in networks.items():
             if nic not in self._nics and name[:1] == "n" and name[1:].isdecimal():
-                self._believed[nic] = int(name[1:])
+                self._believed[nic] = int(name[1:]), faults.get(nic, ())
 
-    def recall(self, nic: NicId, faults: Collection[str], now_s: float) -> None:
+    def recall(self, nic: NicId, now_s: float) -> None:
         """A NIC that is believed to be in a network is there, and its host cannot be asked.
 
-        `faults` are what does not work of it: some of the words link, tx and rx. Nothing happens
-        when its network is not known, or when the NIC is.
+        Nothing happens when its network is not known, or when the NIC is.
         """
-        network = self._believed.get(nic)
-        if network is None or nic in self._nics:
+        if nic not in self._believed or nic in self._nics:
             return
-        del self._believed[nic]
+        _, faults = self._believed[nic]
         self._nics[nic] = state = NicState("link" not in faults, False, now_s)
+        self._join_believed(nic, state, now_s)
+        self.changed = True
+
+    def _join_believed(self, nic: NicId, state: NicState, now_s: float) -> None:
+        """Take a NIC that has just been made known to be as it is believed to be."""
+        network, faults = self._believed.pop(nic)
         state.join(network, now_s)
         for direction in ("tx", "rx"):
             if direction in faults:
                 state.kill(direction)
-        self.changed = True
 
     def doubt(self, nics: Collection[NicId]) -> None:
         """Believe nothing of these NICs any more."""
@@ -150,11 +157,10 @@ class Wiring:
         state = self._nics.get(nic)
         if state is None:
             self._nics[nic] = state = NicState(up, True, now_s)
-            network = self._believed.pop(nic, None)
-            if network is None:
-                self._newest_s = now_s
+            if nic in self._believed:
+                self._join_believed(nic, state, now_s)
             else:
-                state.join(network, now_s)
+                self._newest_s = now_s
             self.changed = True
             return
         if not state.connected:
@@ -301,7 +307,8 @@ class Wiring:
             self._asked_networks_s = now_s
             return self._beacon_round(now_s, answered_s)
         founder = without_network[0]
-        used = {state.network for state in self._nics.values()} | {*self._believed.values()}
+        used = {state.network for state in self._nics.values()}
+        used |= {network for network, _ in self._believed.values()}
         number = next(n for n in range(1, len(used) + 2) if n not in used)
         self._nics[founder].network = number
         self._beacons[number] = (founder, now_s)

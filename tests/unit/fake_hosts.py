@@ -124,10 +124,12 @@ class _Wiring:
     def disconnect(self, host: str) -> None:
         pass
 
-    def believe(self, networks: Mapping[NicId, str]) -> None:
+    def believe(
+        self, networks: Mapping[NicId, str], faults: Mapping[NicId, Collection[str]]
+    ) -> None:
         pass
 
-    def recall(self, nic: NicId, faults: Collection[str], now_s: float) -> None:
+    def recall(self, nic: NicId, now_s: float) -> None:
         pass
 
     def doubt(self, nics: Collection[NicId]) -> None:

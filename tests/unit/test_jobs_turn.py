@@ -305,6 +305,29 @@ def test_a_host_that_answers_late_after_a_start_changes_nothing_for_others(
     assert not app.cluster.jobs.book.history
 
 
+def test_a_host_is_not_planned_before_its_answers_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bridge may hold them already, and a plan without them would delete them."""
+    store, declarations = kept_jobs()
+    app = app_of(store, **{each.host: Host(each) for each in declarations})
+    cluster, planned = app.cluster, dict[str, HostJobs]()
+    for member in cluster.members.values():
+        member.jobs_known = False
+
+    def plan() -> None:
+        for name, member in cluster.members.items():
+            if member.jobs_known:
+                planned.setdefault(name, cluster.jobs.rules(name))
+
+    # The trunk app may run as soon as it is woken.
+    monkeypatch.setattr(cluster.wake.trunk, "set", plan)
+    turn(app)
+    plan()
+    assert planned == cluster.jobs.of_host
+    assert all(jobs.notes for jobs in planned.values())
+
+
 def exclusive_jobs() -> tuple[FakeStore, dict[str, Host]]:
     """Two jobs that run on A and B, and that had the first two of three networks.
 

@@ -21,10 +21,12 @@ from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.helper_links import number_pair
 from ri2n_sdn.fabric.yamlfile import parse_model
+from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Group
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.store.rows import Change, HostRow, LinksRow, NetworkRow, Put, Remove, Row, State
+from tests.unit.app_turns import channel_of
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, plan
 
 
@@ -86,12 +88,21 @@ def test_a_host_that_came_and_left_again_is_waited_for() -> None:
     assert not cluster.may_start(TAKEOVER_GRACE_S)
 
 
+def test_a_remembered_host_is_kept_that_leaves_before_its_networks_are_known() -> None:
+    full = cluster_of({name: FakeChannel() for name in "AB"})
+    cluster = restarted("AB", {"B": row_of(full, "B")})
+    cluster.wiring = Wiring()
+    assert cluster.matters(cluster.members["B"]) and not cluster.matters(cluster.members["A"])
+    cluster.started = True
+    assert not cluster.matters(cluster.members["B"]), "this controller knows itself who matters"
+
+
 def wired(names: str, mute: str = "") -> Cluster:
     """Hosts whose NICs probes have found, but for those in `mute`."""
     cluster = cluster_of({name: FakeChannel() for name in names})
     cluster.wiring = Wiring()
     nics = [(name, port) for name in names for port in cluster.members[name].ports]
-    cluster.wiring.believe({nic: f"n{nic[1]}" for nic in nics if nic[0] not in mute})
+    cluster.wiring.believe({nic: f"n{nic[1]}" for nic in nics if nic[0] not in mute}, {})
     for nic in nics:
         if nic[0] not in mute:
             cluster.wiring.set_nic(nic, True, 0.0)
@@ -120,7 +131,10 @@ def not_ready(cluster: Cluster) -> None:
     cluster.members["C"].accepts_wire = False
 
 
-@pytest.mark.parametrize("comes", ["not at all", "and is mute"])
+@pytest.mark.parametrize(
+    "comes",
+    ["not at all", "is mute", "is late with its probes", "leaves", "leaves after its probes"],
+)
 @pytest.mark.parametrize(
     "change",
     [
@@ -137,29 +151,41 @@ def not_ready(cluster: Cluster) -> None:
 def test_a_host_that_does_not_answer_a_new_controller_costs_others_no_row(
     change: Callable[[Cluster], None], comes: str
 ) -> None:
-    """Others get the rows that a controller would give them which has run on."""
+    """Others get the rows that a controller would give them which has run on.
+
+    It may have answered some requests, but its rows were not taken over yet.
+    """
     before, store = wired("ABC"), FakeStore()
     change(before)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ri2n_sdn.apps.remember._EVERY_S", 0.0)
         Rememberer(before, cast(Any, store))._turn()
-    after = wired("AB") if comes == "not at all" else wired("ABC", mute="C")
-    if comes == "not at all":
-        before.members["C"].channel = None
-        before.wiring.disconnect("C")
-        before.topology_changed()
-    for cluster in (before, after):
-        if "C" in cluster.members:
-            cast(FakeChannel, cluster.members["C"].channel or FakeChannel()).mute_for_s = 9.0
+    there = comes != "not at all"
+    after = wired("ABC", mute="C") if there else wired("AB")
     for name, member in after.members.items():
         member.reports_probes, member.accepts_wire = name != "C", name != "C"
         member.taps = dict(before.members[name].taps)
-    if "C" in after.members:
-        after.members["C"].ports = deepcopy(before.members["C"].ports)
+    if there:
+        late = after.members["C"]
+        late.ports = deepcopy(before.members["C"].ports)
+        late.installed = Installed() if comes == "is late with its probes" else None
+        late.reports_probes = comes == "leaves after its probes"
     after.started, after.started_s = False, 0.0
     after.remember(remembered(store.state()))
     for name in after.members:
         after.came_back(after.members[name])
+    if comes == "leaves after its probes":
+        for port in after.members["C"].ports.values():
+            after.wiring.set_nic(("C", port.number), port.up, 0.0)
+    for cluster in (before, after):
+        if "C" not in cluster.members:
+            continue
+        if comes in ("is mute", "is late with its probes"):
+            channel_of(cluster, "C").mute_for_s = 9.0
+        else:
+            cluster.members["C"].channel = None
+            cluster.wiring.disconnect("C")
+            cluster.topology_changed()
     assert not after.may_start(0.1), "it waits for C"
     assert after.may_start(TAKEOVER_GRACE_S + 0.1)
     recall(after, TAKEOVER_GRACE_S + 0.1)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import pytest
 
+from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.fabric.model import NicId
 from tests.unit.discovery.wired_world import World, settled, two_networks
 
@@ -216,10 +218,14 @@ def test_a_flood_of_a_host_that_is_held_up_is_waited_for_but_not_for_ever() -> N
 # ---- what an earlier controller knew
 
 
-def believing(wires: dict[NicId, str], beliefs: dict[NicId, str]) -> World:
+def believing(
+    wires: dict[NicId, str],
+    beliefs: dict[NicId, str],
+    faults: Mapping[NicId, Collection[str]] = MappingProxyType({}),
+) -> World:
     """A world that begins with beliefs, before any NIC is known."""
     world = World({})
-    world.wiring.believe(beliefs)
+    world.wiring.believe(beliefs, faults)
     world.wires = dict(wires)
     for nic in sorted(wires):
         world.wiring.set_nic(nic, True, world.now_s)
@@ -233,6 +239,22 @@ def test_networks_that_are_believed_are_known_at_once_by_their_names() -> None:
     world.run(5.0)
     assert world.agrees() and not world.dead() and set(world.learned()) == {"n2", "n7"}
     assert not world.log
+
+
+@pytest.mark.parametrize("direction", ["tx", "rx"])
+@pytest.mark.parametrize("works", [False, True])
+def test_a_direction_that_is_believed_dead_is_dead_until_it_is_heard(
+    direction: Direction, works: bool
+) -> None:
+    """A controller that starts anew gives a dead path no traffic, not for a moment."""
+    wires, nic = two_networks(3), ("h001", 1)
+    world = believing(wires, {nic: f"n{nic[1]}" for nic in wires}, {nic: [direction]})
+    if not works:
+        (world.mute if direction == "tx" else world.deaf).add(nic)
+    dead = {nic: (direction != "tx", direction != "rx")}
+    assert world.dead() == dead and world.wiring.settled
+    world.run(3.0)
+    assert world.dead() == ({} if works else dead) and world.agrees()
 
 
 def test_names_of_networks_whose_hosts_are_not_back_are_not_used() -> None:
@@ -271,10 +293,10 @@ def test_wrong_beliefs_are_found_out(wrong: dict[NicId, str]) -> None:
 
 def test_a_doubtful_belief_and_an_odd_name_are_none() -> None:
     world = World({})
-    world.wiring.believe({("A", 1): "n1", ("A", 2): "fast", ("A", 3): "n", ("A", 4): "n4"})
+    world.wiring.believe({("A", 1): "n1", ("A", 2): "fast", ("A", 3): "n", ("A", 4): "n4"}, {})
     world.wiring.doubt([("A", 1), ("B", 9)])
     for port in (1, 2, 3, 4):
         world.wiring.set_nic(("A", port), True, world.now_s)
     assert [world.wiring.network(("A", port)) for port in (1, 2, 3, 4)] == [None, None, None, "n4"]
-    world.wiring.believe({("A", 1): "n1"})
+    world.wiring.believe({("A", 1): "n1"}, {})
     assert world.wiring.network(("A", 1)) is None, "what is known is not replaced"
