@@ -8,21 +8,23 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
+from ri2n_sdn.apps.openflow import parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
-from ri2n_sdn.apps.probes import ProbeCodec
+from ri2n_sdn.apps.probes import ProbeCodec, ProbeKind
 from ri2n_sdn.apps.refusals import Refusals
 from ri2n_sdn.apps.remembered import Remembered
 from ri2n_sdn.apps.rivals import Hello, Rivals
@@ -38,6 +40,7 @@ from ri2n_sdn.contract.wording import Subject
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import (
+    UNTAGGED,
     Fabric,
     Guest,
     HelperLinkNumbers,
@@ -439,6 +442,45 @@ class Cluster:
         self.note(code, {"host": member.name}, **args)
         self.topology_changed()
 
+    def member_of(self, dpid: int) -> Member | None:
+        """The host whose bridge has a datapath ID; None when there is none."""
+        return next((member for member in self.members.values() if member.dpid == dpid), None)
+
+    def answered_s(self, host: str) -> float:
+        """When the newest echo request was sent that a host has answered; long ago without one."""
+        member = self.members.get(host)
+        return -1e9 if member is None or member.channel is None else member.channel.answered_s
+
+    def send_echoes(self, hosts: Iterable[str], now_s: float) -> None:
+        """Ask connected hosts for an echo. apps.discovery takes in the answers."""
+        for host in hosts:
+            member = self.members.get(host)
+            if member is not None and member.channel is not None:
+                channel = member.channel
+                channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
+
+    def send_probe(
+        self,
+        kind: ProbeKind,
+        sender: NicId,
+        target_mac: str | None,
+        now_s: float,
+        tag: int = UNTAGGED,
+        source_mac: str | None = None,
+        numbers: tuple[int, int] | None = None,
+    ) -> bool:
+        """Send a probe from a NIC, and return whether its host is there.
+
+        It says the NIC's own address, datapath ID and port, or `source_mac` and `numbers`.
+        """
+        member, port = self.port_of(sender)
+        if member is None or port is None or member.channel is None:
+            return False
+        named = numbers or (member.dpid, port.number)
+        frame = self.probes.encode(kind, source_mac or port.mac, target_mac, *named, now_s, tag)
+        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+        return True
+
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
         """The host and the port of a NIC; None for what is not known."""
         member = self.members.get(nic[0])
@@ -454,7 +496,7 @@ class Cluster:
         port = self.port_of(nic)[1]
         if self.fat_tree is None or port is None:
             return None
-        switch = self.config.switch(nic[0], port.name)
+        switch = self.config.nic(nic[0], port.name).switch
         return switch if switch is not None and self.fat_tree.network(switch) is not None else None
 
     def _declared_networks(self) -> dict[str, str]:
@@ -490,7 +532,7 @@ class Cluster:
                     name=port.name,
                     port=port.number,
                     mac=port.mac,
-                    rate_bps=self.config.rate_bps(member.name, port.name)
+                    rate_bps=self.config.nic(member.name, port.name).rate_bps
                     or port.speed_bps
                     or _DEFAULT_RATE_BPS,
                     up=port.up,

@@ -28,6 +28,7 @@ from ri2n_sdn.apps.pairs import pair_document, pairs_page
 from ri2n_sdn.apps.parameters import list_parameters, parameter_values, set_parameter
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching
 from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
@@ -266,7 +267,7 @@ class LocalApi:
                 operations.RELOAD.by(self._reload),
                 operations.VLAN_TABLE.by(partial(local_vlans.set_table, cluster, leases=leases)),
                 operations.TRAFFIC.by(partial(local_vlans.traffic, cluster)),
-                operations.VLAN_CHECK.by(partial(local_vlans.check, cluster)),
+                operations.VLAN_CHECK.by(partial(check_vlans, cluster)),
                 operations.VLAN_TABLES.by(partial(local_vlans.tables, cluster)),
                 # What is sent is not this answer, but what the watcher sends.
                 (operations.WATCH.name, partial(self._watch, web)),

@@ -7,14 +7,18 @@ The answer has the sentences that the command prints.
 from __future__ import annotations
 
 from collections.abc import Callable
+
+# Before Python 3.11 this is another class than the built-in TimeoutError.
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
 from ri2n_sdn.apps import explain_jobs
+from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
+from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
 from ri2n_sdn.contract.operations import Explained, ManagedPair, Path, Placed
@@ -22,8 +26,11 @@ from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict
 from ri2n_sdn.pipeline.explain import explain as explain_flow
+from ri2n_sdn.pipeline.placement import Connection
 
 __all__ = ["explain"]
+
+_ANSWER_S = 2.0
 
 _KEYS = {"protocol", "sport", "dport", "src_ip", "dst_ip", "hash", "datapath"}
 
@@ -93,7 +100,7 @@ def explain(
         if by is not Decider.HELPERS or pair.jobs.own_paths:
             flow, datapath = _flow(cluster, source, target, question)
             by_row = by is Decider.ROW and not pair.jobs.own_paths
-            row = deciding(cluster, source, target, flow) if by_row else None
+            row = _deciding(cluster, source, target, flow) if by_row else None
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=question.build)
             if by_row:
                 about["placed"] = _placed(pair, row)
@@ -161,6 +168,28 @@ def _flow(
     return Flow(
         question.protocol, addresses[0], question.sport, addresses[1], question.dport
     ), datapath
+
+
+def _deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:
+    """The row of `source` that decides for a TCP connection to `target`; None when there is none.
+
+    Raises NotAvailable when `source` does not answer, or when either host is gone.
+    """
+    with cluster.lock:
+        hosts = cluster.fabric().hosts
+        if not {source, target} <= hosts.keys():
+            raise refusal("host_has_left", hosts=[source, target])
+        connection = Connection(flow.src_ip, flow.sport, flow.dst_ip, flow.dport, hosts[target].mac)
+        channel = cluster.members[source].channel
+    if channel is None:
+        raise refusal("host_away_for_rows", host=source)
+    try:
+        parts = channel.request(deciding_request(channel, connection)).result(timeout=_ANSWER_S)
+        row = deciding_row(b"".join(raw.data for part in parts for raw in part.body))
+    except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
+        why = str(error) or type(error).__name__
+        raise refusal("host_rows_unread", host=source, why=str(why)) from None
+    return None if row is None else Row(*row)
 
 
 def _placed(pair: Pair, row: Row | None) -> Placed | None:

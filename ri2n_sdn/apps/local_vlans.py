@@ -7,13 +7,11 @@ from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
-from ri2n_sdn.apps.vlan_check import check_vlans
-from ri2n_sdn.contract.documents import VlanCheck
 from ri2n_sdn.contract.operations import TableOwners, Traffic, VlanTable, VlanTableOf, VlanTables
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import PairKey
 
-__all__ = ["Leases", "check", "set_table", "tables", "traffic"]
+__all__ = ["Leases", "set_table", "tables", "traffic"]
 
 _MAX_OWNER = 64
 
@@ -117,12 +115,6 @@ def traffic(cluster: Cluster) -> Traffic:
             ],
             "hbspan_s": cluster.measured.hbspan_s,
         }
-
-
-def check(cluster: Cluster) -> VlanCheck:
-    """Check switches, cables and VLANs, and return what is wrong."""
-    findings, n_probes = check_vlans(cluster)
-    return {"findings": findings, "probes": n_probes}
 
 
 def _clear(cluster: Cluster, owner: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
-from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
@@ -356,7 +356,7 @@ def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None
         cluster.counters.add("dropped_report_malformed")
         return
     with cluster.lock:
-        member = next((member for member in cluster.members.values() if member.dpid == dpid), None)
+        member = cluster.member_of(dpid)
         if member is None or member.mac != report.mac:
             cluster.counters.add("dropped_report_of_stranger")
             return

@@ -11,8 +11,9 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
+from ri2n_sdn.apps.job_book import Storage
 from ri2n_sdn.contract.choices import ROLES, Role, one_of
 from ri2n_sdn.contract.documents import Token, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
@@ -20,7 +21,7 @@ from ri2n_sdn.contract.names import token_name, user_name
 from ri2n_sdn.contract.operations import TOKEN_ADD, AllTokens, Nothing, OneToken
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.store.rows import Change, Put, Remove, State, TokenRow
+from ri2n_sdn.store.rows import Change, Put, Remove, TokenRow
 
 __all__ = ["MAX_TOKENS", "Tokens"]
 
@@ -31,17 +32,10 @@ _HASH = re.compile(r"[0-9a-f]{64}\Z")
 _DAY_S = 86_400.0
 
 
-class _Storage(Protocol):
-    """Where tokens are kept: `ri2n_sdn.store.Store`."""
-
-    def write(self, *changes: Change) -> None: ...
-    def state(self) -> State: ...
-
-
 class Tokens:
     """The tokens by name. Without a store they last until the controller ends."""
 
-    def __init__(self, storage: _Storage | None) -> None:
+    def __init__(self, storage: Storage | None) -> None:
         self._storage = storage
         self._lock = threading.Lock()
         self._own: Mapping[str, TokenRow] = {}

@@ -16,23 +16,21 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any, TypeVar, cast
 
 from ri2n_sdn import __version__
 from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations, list_rights
 from ri2n_sdn.apps.local_policies import list_policies
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
-from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
 from ri2n_sdn.contract.counters import HANDLER, with_former
-from ri2n_sdn.contract.documents import Controller, Documents, Event, Kept, StoreState, TokenEntry
+from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState, TokenEntry
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -59,6 +57,7 @@ _STALLED_S = 30.0
 _FAILED_S = 1.0
 _MAX_KEPT_S = 5.0
 _END_S = 1.0
+_SUMMED = ("usable", "striping", "sent", "received", "lost", "repeated")
 
 
 def pause_s(took_s: float, cpu_s: float) -> float:
@@ -148,7 +147,7 @@ class Collector:
                 "rights": rights,
                 "policies": policies,
                 "tokens": tokens,
-                "events": _newest(cluster.events),
+                "events": list(cluster.events)[-MAX_EVENTS:],
             }
             return Facts(
                 kept,
@@ -284,19 +283,8 @@ def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
     """What the links of one helper add up to, as it has reported them last."""
     return {
         "links": len(entries),
-        "usable": sum(entry.usable for entry in entries),
-        "striping": sum(entry.striping for entry in entries),
-        "sent": sum(entry.sent for entry in entries),
-        "received": sum(entry.received for entry in entries),
-        "lost": sum(entry.lost for entry in entries),
-        "repeated": sum(entry.repeated for entry in entries),
+        **{key: sum(getattr(entry, key) for entry in entries) for key in _SUMMED},
     }
-
-
-def _newest(events: deque[Event]) -> list[Event]:
-    newest = list(islice(reversed(events), MAX_EVENTS))
-    newest.reverse()
-    return newest
 
 
 class Watcher:
@@ -404,10 +392,10 @@ class Watching:
             if len(self._watchers) >= MAX_WATCHERS:
                 # Nothing was sent to those that have gone, so nobody has noticed it yet.
                 for watcher in [each for each in self._watchers if each.gone]:
-                    self._forget(watcher)
+                    self.leave(watcher)
                     watcher.cut_off()
             if len(self._watchers) >= MAX_WATCHERS:
-                self._count("watchers_refused")
+                self._cluster.counters.add("watchers_refused")
                 raise refusal("watchers_full", most=MAX_WATCHERS)
             if not self._watchers or self._last is None:
                 self._renew()
@@ -426,14 +414,10 @@ class Watching:
             facts = self._collector.collect()
             return facts, cast(Documents, _seen(snapshot(facts, self._last), False))
 
-    def leave(self, watcher: Watcher) -> None:
-        """Forget a watcher. To do it twice is no error."""
-        self._forget(watcher)
-
     def cut_off(self, watcher: Watcher) -> None:
         """End the stream of a watcher that does not read."""
-        if self._forget(watcher):
-            self._count("watchers_cut_off")
+        if self.leave(watcher):
+            self._cluster.counters.add("watchers_cut_off")
             watcher.cut_off()
 
     def close(self) -> None:
@@ -491,18 +475,21 @@ class Watching:
                 self.turn()
                 failing = False
             except Exception:
-                self._count("watch_errors")
+                self._cluster.counters.add("watch_errors")
                 if not failing:
                     _LOG.exception("watchers cannot be told what has changed; their streams end")
                 failing = fails = True
-                self._end_all()
+                with self._changed:
+                    self._last = None
+                    for watcher in self._watchers:
+                        watcher.end()
             took_s, cpu_s = time.monotonic() - began_s, time.thread_time() - began_cpu_s
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._closed, _FAILED_S if fails else pause_s(took_s, cpu_s)
                 )
 
-    def _forget(self, watcher: Watcher) -> bool:
+    def leave(self, watcher: Watcher) -> bool:
         """Forget a watcher, and return whether it was known."""
         with self._changed:
             known = watcher in self._watchers
@@ -512,15 +499,6 @@ class Watching:
                 self._last = None
             self._changed.notify_all()
         return known
-
-    def _end_all(self) -> None:
-        with self._changed:
-            self._last = None
-            for watcher in self._watchers:
-                watcher.end()
-
-    def _count(self, what: str) -> None:
-        self._cluster.counters.add(what)
 
 
 def _seen(state: State, tokens: bool) -> State:

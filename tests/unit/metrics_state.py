@@ -10,7 +10,7 @@ from typing import Any, cast
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector

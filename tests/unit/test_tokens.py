@@ -19,6 +19,8 @@ HASH = 64 * "a"
 class FakeStore:
     """A store that keeps tokens, and that may refuse."""
 
+    active = True
+
     def __init__(self) -> None:
         self.kept = State()
         self.refuses = False

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps import watching
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.watch import Facts, snapshot
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, web_socket_of
