@@ -18,7 +18,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
-from ri2n_sdn.apps.asker import ROOT, Asker, asker_of
+from ri2n_sdn.apps.asker import ROOT, Asker, Speaker, asker_of, give_to_group, speaker_of
 from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_hosts import list_hosts, retire_host
@@ -30,7 +30,6 @@ from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching
-from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.contract import operations
 from ri2n_sdn.contract.earlier_status import earlier_status

@@ -41,7 +41,6 @@ from ri2n_sdn.contract.operations import (
     ShownJob,
 )
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.check import check_policy, check_reservation
 from ri2n_sdn.jobs.declaration import read_order
@@ -354,8 +353,9 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneRese
 
 def list_reservations(cluster: Cluster) -> AllReservations:
     """All reservations, in the order in which they begin."""
-    kept = cluster.jobs.book.reservations
-    return {"reservations": [_reservation(each) for each in sorted(kept.values(), key=_begin_of)]}
+    kept = cluster.jobs.book.reservations.values()
+    in_turn = sorted(kept, key=lambda each: (each.begin_s, each.id))
+    return {"reservations": [_reservation(each) for each in in_turn]}
 
 
 def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
@@ -381,10 +381,6 @@ def _reservation(kept: Reservation) -> documents.Reservation:
         "rate_bps": kept.rate_bps,
         **policy_document(kept.policy),
     }
-
-
-def _begin_of(kept: Reservation) -> tuple[float, str]:
-    return kept.begin_s, kept.id
 
 
 # Rights
@@ -473,25 +469,17 @@ def _check_room(
     with cluster.lock:
         fabric, before = cluster.fabric(), cluster.jobs.assignment
     book = cluster.jobs.book
-    _check_hosts(fabric, wanted.hosts)
-    _check_times(wanted.begin_s, wanted.end_s, now_s)
+    for name in wanted.hosts:
+        if name not in fabric.hosts:
+            known = sorted(fabric.hosts) or "none"
+            raise refusal("host_unknown", "hosts", host=name, known=known)
+    if wanted.end_s is not None and wanted.end_s <= max(wanted.begin_s, now_s):
+        raise refusal("over_already", "end_s")
     why = None if asker.uid == 0 else allowed(book.rights.values(), wanted)
     if why is None:
         why = conflict(fabric, running, list(book.reservations.values()), wanted, now_s, before)
     if why is not None:
         raise refusal("not_admitted", why=why)
-
-
-def _check_hosts(fabric: Fabric, hosts: tuple[str, ...]) -> None:
-    for name in hosts:
-        if name not in fabric.hosts:
-            known = sorted(fabric.hosts) or "none"
-            raise refusal("host_unknown", "hosts", host=name, known=known)
-
-
-def _check_times(begin_s: float, end_s: float | None, now_s: float) -> None:
-    if end_s is not None and end_s <= max(begin_s, now_s):
-        raise refusal("over_already", "end_s")
 
 
 def _name(request: dict[str, Any]) -> str:

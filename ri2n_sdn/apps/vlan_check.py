@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.probes import ProbeKind
-from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.contract.documents import VlanCheck
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.discovery.tree_liveness import TreeProbe

@@ -111,17 +111,16 @@ class VlanApp(OSKenApp):
             tree.priming.due_at_once()
         for prime in tree.priming.tick(now_s, nics, self._in_use):
             member, port = self.cluster.port_of(prime.sender)
-            target = self.cluster.port_of(prime.target)[1] if prime.target is not None else None
             if member is None or port is None or member.channel is None:
                 continue
-            if prime.target is not None and target is None:
-                continue
-            target_mac = target.mac if target is not None else ANNOUNCED_TO
-            head = (
-                codec.mac_bytes(target_mac)
-                + codec.mac_bytes(port.mac)
-                + struct.pack("!H", _ETH_OUI_EXTENDED)
-            )
+            target_mac = ANNOUNCED_TO
+            if prime.target is not None:
+                target = self.cluster.port_of(prime.target)[1]
+                if target is None:
+                    continue
+                target_mac = target.mac
+            macs = codec.mac_bytes(target_mac) + codec.mac_bytes(port.mac)
+            head = macs + struct.pack("!H", _ETH_OUI_EXTENDED)
             frame = codec.tagged((head + _PRIME).ljust(60, b"\0"), tree.tag(prime.tree))
             member.channel.send_bytes(
                 codec.packet_out(port.number, frame, member.channel.next_xid())

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from ri2n_sdn import __version__
-from ri2n_sdn.apps.cluster import Cluster, Member
+from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations, list_rights
 from ri2n_sdn.apps.local_policies import list_policies
 from ri2n_sdn.apps.measured import Reported
@@ -122,6 +122,11 @@ class Collector:
             fabric = cluster.fabric()
             state, tree, tallies = cluster.jobs, cluster.fat_tree, cluster.measured.tallies
             reports = cluster.measured.reports
+            connected = {
+                name: member.ports.values()
+                for name, member in cluster.members.items()
+                if member.channel is not None
+            }
             basis = (
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
@@ -163,14 +168,20 @@ class Collector:
                     for name, member in cluster.members.items()
                 },
                 rates={
-                    name: _rates(member)
-                    for name, member in cluster.members.items()
-                    if member.channel is not None
+                    name: {port.name: (port.tx_bps, port.rx_bps) for port in ports}
+                    for name, ports in connected.items()
                 },
+                # A counter that was not read yet is no 0, so it is left out.
                 byte_counts={
                     name: counts
-                    for name, member in cluster.members.items()
-                    if member.channel is not None and (counts := _bytes(member))
+                    for name, ports in connected.items()
+                    if (
+                        counts := {
+                            port.name: (port.tx_bytes, port.rx_bytes)
+                            for port in ports
+                            if port.counted_s
+                        }
+                    )
                 },
                 problems=problems_of(cluster),
                 switches=tuple(cluster.config.switches),
@@ -263,19 +274,6 @@ def _store(memory: Memory) -> StoreState:
         "active": store is not None and store.active,
         "epoch": store.epoch if store is not None else 0,
         "problem": memory.problem,
-    }
-
-
-def _rates(member: Member) -> dict[str, tuple[float, float]]:
-    return {port.name: (port.tx_bps, port.rx_bps) for port in member.ports.values()}
-
-
-def _bytes(member: Member) -> dict[str, tuple[int, int]]:
-    """What each NIC has carried. A counter that was not read yet is no 0, so it is left out."""
-    return {
-        port.name: (port.tx_bytes, port.rx_bytes)
-        for port in member.ports.values()
-        if port.counted_s
     }
 
 

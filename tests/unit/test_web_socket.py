@@ -20,12 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps import local_api
-from ri2n_sdn.apps.asker import ROOT
+from ri2n_sdn.apps.asker import ROOT, Speaker, give_to_group, speaker_of
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.apps.watching import Watcher
-from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import call, web_socket_of
 from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.contract.operations import OPERATIONS, READING, Nothing, Operation
