@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -280,15 +280,12 @@ class Cluster:
                 self.came_back(member)
         self.topology_changed()
 
-    def first_rival(self, own: Hello) -> Hello | None:
-        """The controller without a common store that was there before this one, if there is one."""
-        return self.rivals.first(own, self._connected(), time.monotonic())
-
     def other_rivals(self) -> list[Hello]:
         """The other controllers without a common store that are there now."""
-        return self.rivals.known(self._connected(), time.monotonic())
+        return self.rivals.known(self.connected(), time.monotonic())
 
-    def _connected(self) -> set[str]:
+    def connected(self) -> set[str]:
+        """The names of the hosts that are connected."""
         return {name for name, member in self.members.items() if member.channel is not None}
 
     def came_back(self, member: Member) -> None:
@@ -324,7 +321,7 @@ class Cluster:
             return True
         if not self.members or not self.wiring.settled:
             return False
-        connected = self._connected()
+        connected = self.connected()
         answering = {name for name in connected if not self._is_mute(name, now_s)}
         if not all(self.members[name].reports_probes for name in answering):
             return False
@@ -369,26 +366,22 @@ class Cluster:
         number = self.events[-1]["seq"] + 1 if self.events else 1
         self.events.append({"seq": number, "time_s": time.time(), **event})
 
-    @contextmanager
-    def contain_host_fault(self, member: Member, code: str) -> Iterator[None]:
+    def contain_host_fault(self, member: Member, code: str) -> AbstractContextManager[None]:
         """Treat an exception in this block as the fault of one host. Nothing is raised.
 
         `code` says what failed: `ri2n status` shows that problem until the block succeeds. The host
         keeps the rows that it has, and all other hosts go on.
         """
-        with self._note_faults(member.faults, code, "host_faults", {"host": member.name}):
-            yield
+        return self._note_faults(member.faults, code, "host_faults", {"host": member.name})
 
-    @contextmanager
-    def contain_cluster_fault(self, code: str) -> Iterator[None]:
+    def contain_cluster_fault(self, code: str) -> AbstractContextManager[None]:
         """Treat an exception in this block as a fault of the cluster. Nothing is raised.
 
         `code` says what failed: `ri2n status` shows that problem until the block succeeds. The work
         in the block is about all hosts, but one host's data may be the cause. The controller goes
         on with what it has, because after a new start it would get the same data again.
         """
-        with self._note_faults(self.faults, code, "cluster_faults", {}):
-            yield
+        return self._note_faults(self.faults, code, "cluster_faults", {})
 
     @contextmanager
     def _note_faults(

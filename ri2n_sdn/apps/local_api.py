@@ -25,7 +25,7 @@ from ri2n_sdn.apps.local_hosts import list_hosts, retire_host
 from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import pair_document, pairs_page
-from ri2n_sdn.apps.parameters import list_parameters, parameter_values, set_parameter
+from ri2n_sdn.apps.parameters import list_parameters, set_parameter
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.vlan_check import check_vlans
@@ -87,7 +87,7 @@ class LocalApi:
         self._check = check
         self._tokens = Tokens(cluster.memory.store)
         self._audit = Audit()
-        collector = Collector(cluster, self._tokens.documents, lambda: parameter_values(cluster))
+        collector = Collector(cluster, self._tokens.documents)
         self._open: Counter[int] = Counter()
         self._open_lock = threading.Lock()
         api = self

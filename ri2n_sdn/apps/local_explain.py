@@ -6,8 +6,6 @@ The answer has the sentences that the command prints.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 # Before Python 3.11 this is another class than the built-in TimeoutError.
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -18,10 +16,11 @@ from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.measured import PathRates
+from ri2n_sdn.apps.pairs import Pages
 from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
-from ri2n_sdn.contract.operations import Explained, ManagedPair, Path, Placed
+from ri2n_sdn.contract.operations import Explained, ManagedPair, Placed
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict
@@ -51,11 +50,7 @@ class _Question:
     datapath: str | None
 
 
-def explain(
-    cluster: Cluster,
-    request: dict[str, Any],
-    paths: Callable[[str, str, Fabric], list[Path]],
-) -> Explained:
+def explain(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Explained:
     """The paths of a pair with their shares, or the path of one of its flows, and why.
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has

@@ -26,6 +26,7 @@ from ri2n_sdn.apps.local_policies import list_policies
 from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
+from ri2n_sdn.apps.parameters import parameter_values
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
@@ -80,13 +81,9 @@ class Collector:
         self,
         cluster: Cluster,
         tokens: Callable[[], dict[str, TokenEntry]] = lambda: {},
-        parameters: Callable[[], dict[str, Any]] = lambda: {},
     ) -> None:
-        """`tokens` and `parameters` return the documents of these; the latter is called under lock.
-
-        The documents of tokens are the same object while nothing has changed.
-        """
-        self._cluster, self._tokens, self._parameters = cluster, tokens, parameters
+        """`tokens` returns their documents, the same object while nothing has changed."""
+        self._cluster, self._tokens = cluster, tokens
         self._since_epoch_s = time.time() - time.monotonic()
         config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
         self._config_hash = hashlib.sha256(config.encode()).hexdigest()[:16]
@@ -198,7 +195,7 @@ class Collector:
             "in_charge": cluster.passive is None,
             "settled": cluster.settled(),
             "strategy": cluster.loop.strategy_name,
-            "parameters": self._parameters(),
+            "parameters": parameter_values(cluster),
             "hbspan_s": cluster.measured.hbspan_s,
             "cycle_s": round(cluster.measured.cycle_s, 6),
             "started_s": round(self._since_epoch_s + cluster.started_s, 1),
