@@ -17,7 +17,7 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.counts import Counts
+from ri2n_sdn.apps.counts import Counts, Wakes
 from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
@@ -29,7 +29,6 @@ from ri2n_sdn.apps.refusals import Refusals
 from ri2n_sdn.apps.remembered import Remembered
 from ri2n_sdn.apps.rivals import Hello, Rivals
 from ri2n_sdn.apps.silence import Silence
-from ri2n_sdn.apps.wakes import Wakes
 from ri2n_sdn.contract import documents
 from ri2n_sdn.contract.counters import LOOP
 from ri2n_sdn.contract.events import Event

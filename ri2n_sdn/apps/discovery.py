@@ -55,7 +55,7 @@ class DiscoveryApp(OSKenApp):
         now_s = time.monotonic()
         message = ev.msg
         channel: Channel | None = message.datapath.ri2n_channel
-        cluster = self.cluster
+        cluster, dpid = self.cluster, message.datapath.id
         cluster.counters.add("packet_ins")
         in_port = message.match.get("in_port")
         if channel is not None:
@@ -68,16 +68,16 @@ class DiscoveryApp(OSKenApp):
             return
         if cluster.passive is not None:
             return
+        frame = bytes(message.data)
         if in_port == WIRE_PORT:
-            take_report(cluster, message.datapath.id, bytes(message.data), now_s)
-            return
-        if in_port == LOCAL and is_jobs_changed(bytes(message.data)):
-            jobs_changed(cluster, message.datapath.id)
+            take_report(cluster, dpid, frame, now_s)
             return
         if in_port == LOCAL:
-            take_syn_ack(cluster, message.datapath.id, bytes(message.data))
+            if is_jobs_changed(frame):
+                jobs_changed(cluster, dpid)
+            else:
+                take_syn_ack(cluster, dpid, frame)
             return
-        frame = bytes(message.data)
         age_s = cluster.probes.age_s(frame, now_s)
         if age_s is not None:
             self._ages_s.append(age_s)
@@ -86,16 +86,16 @@ class DiscoveryApp(OSKenApp):
         except Dropped as error:
             cluster.counters.add(str(error))
             with cluster.lock:
-                receiver = cluster.member_of(message.datapath.id)
+                receiver = cluster.member_of(dpid)
                 if receiver is not None:
                     cluster.wiring.strange((receiver.name, int(in_port)), now_s)
             return
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:
                 if cluster.vlan_check is not None:
-                    cluster.vlan_check.arrived(message.datapath.id, int(in_port), probe)
+                    cluster.vlan_check.arrived(dpid, int(in_port), probe)
                 return
-            sender, receiver = cluster.member_of(probe.dpid), cluster.member_of(message.datapath.id)
+            sender, receiver = cluster.member_of(probe.dpid), cluster.member_of(dpid)
             if receiver is None or sender is None:
                 cluster.counters.add("dropped_probe_of_stranger")
                 return

@@ -292,13 +292,6 @@ class WatchBegins(TypedDict):
     state: Documents
 
 
-class Change(TypedDict):
-    """What has changed: entries by part and key, null for those that have gone, and new events."""
-
-    seq: int
-    changed: dict[str, Any]
-
-
 Value = str | int | float
 """The value of a parameter."""
 
