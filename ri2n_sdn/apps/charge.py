@@ -154,9 +154,7 @@ class Charge:
                     if member.channel is not None:
                         self.greet(member.channel)
                 return
-            connected = {
-                name for name, member in cluster.members.items() if member.channel is not None
-            }
+            connected = cluster.connected()
             # Hosts alone may lie. Most of them count while the store cannot be asked.
             most = 2 * len(self._fenced & connected) > len(connected)
         if deposed or (most and not answers):
@@ -166,7 +164,7 @@ class Charge:
         """Stand back for a controller that was there first, as long as it is there."""
         cluster, now_s = self._cluster, time.monotonic()
         with cluster.lock:
-            first = cluster.first_rival(self.own_hello())
+            first = cluster.rivals.first(self.own_hello(), cluster.connected(), now_s)
             if first is not None:
                 self._rival_s = now_s
                 if cluster.passive is None:

@@ -8,27 +8,27 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.apps.channel import Channel
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.counts import Counts
-from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.counts import Counts, Wakes
+from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
+from ri2n_sdn.apps.openflow import parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
-from ri2n_sdn.apps.probes import ProbeCodec
+from ri2n_sdn.apps.probes import ProbeCodec, ProbeKind
 from ri2n_sdn.apps.refusals import Refusals
 from ri2n_sdn.apps.remembered import Remembered
 from ri2n_sdn.apps.rivals import Hello, Rivals
-from ri2n_sdn.apps.running_check import RunningCheck
 from ri2n_sdn.apps.silence import Silence
-from ri2n_sdn.apps.wakes import Wakes
 from ri2n_sdn.contract import documents
 from ri2n_sdn.contract.counters import LOOP
 from ri2n_sdn.contract.events import Event
@@ -38,6 +38,7 @@ from ri2n_sdn.contract.wording import Subject
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.helper_links import number_helper_links
 from ri2n_sdn.fabric.model import (
+    UNTAGGED,
     Fabric,
     Guest,
     HelperLinkNumbers,
@@ -278,15 +279,12 @@ class Cluster:
                 self.came_back(member)
         self.topology_changed()
 
-    def first_rival(self, own: Hello) -> Hello | None:
-        """The controller without a common store that was there before this one, if there is one."""
-        return self.rivals.first(own, self._connected(), time.monotonic())
-
     def other_rivals(self) -> list[Hello]:
         """The other controllers without a common store that are there now."""
-        return self.rivals.known(self._connected(), time.monotonic())
+        return self.rivals.known(self.connected(), time.monotonic())
 
-    def _connected(self) -> set[str]:
+    def connected(self) -> set[str]:
+        """The names of the hosts that are connected."""
         return {name for name, member in self.members.items() if member.channel is not None}
 
     def came_back(self, member: Member) -> None:
@@ -322,7 +320,7 @@ class Cluster:
             return True
         if not self.members or not self.wiring.settled:
             return False
-        connected = self._connected()
+        connected = self.connected()
         answering = {name for name in connected if not self._is_mute(name, now_s)}
         if not all(self.members[name].reports_probes for name in answering):
             return False
@@ -367,26 +365,22 @@ class Cluster:
         number = self.events[-1]["seq"] + 1 if self.events else 1
         self.events.append({"seq": number, "time_s": time.time(), **event})
 
-    @contextmanager
-    def contain_host_fault(self, member: Member, code: str) -> Iterator[None]:
+    def contain_host_fault(self, member: Member, code: str) -> AbstractContextManager[None]:
         """Treat an exception in this block as the fault of one host. Nothing is raised.
 
         `code` says what failed: `ri2n status` shows that problem until the block succeeds. The host
         keeps the rows that it has, and all other hosts go on.
         """
-        with self._note_faults(member.faults, code, "host_faults", {"host": member.name}):
-            yield
+        return self._note_faults(member.faults, code, "host_faults", {"host": member.name})
 
-    @contextmanager
-    def contain_cluster_fault(self, code: str) -> Iterator[None]:
+    def contain_cluster_fault(self, code: str) -> AbstractContextManager[None]:
         """Treat an exception in this block as a fault of the cluster. Nothing is raised.
 
         `code` says what failed: `ri2n status` shows that problem until the block succeeds. The work
         in the block is about all hosts, but one host's data may be the cause. The controller goes
         on with what it has, because after a new start it would get the same data again.
         """
-        with self._note_faults(self.faults, code, "cluster_faults", {}):
-            yield
+        return self._note_faults(self.faults, code, "cluster_faults", {})
 
     @contextmanager
     def _note_faults(
@@ -442,6 +436,45 @@ class Cluster:
         self.note(code, {"host": member.name}, **args)
         self.topology_changed()
 
+    def member_of(self, dpid: int) -> Member | None:
+        """The host whose bridge has a datapath ID; None when there is none."""
+        return next((member for member in self.members.values() if member.dpid == dpid), None)
+
+    def answered_s(self, host: str) -> float:
+        """When the newest echo request was sent that a host has answered; long ago without one."""
+        member = self.members.get(host)
+        return -1e9 if member is None or member.channel is None else member.channel.answered_s
+
+    def send_echoes(self, hosts: Iterable[str], now_s: float) -> None:
+        """Ask connected hosts for an echo. apps.discovery takes in the answers."""
+        for host in hosts:
+            member = self.members.get(host)
+            if member is not None and member.channel is not None:
+                channel = member.channel
+                channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
+
+    def send_probe(
+        self,
+        kind: ProbeKind,
+        sender: NicId,
+        target_mac: str | None,
+        now_s: float,
+        tag: int = UNTAGGED,
+        source_mac: str | None = None,
+        numbers: tuple[int, int] | None = None,
+    ) -> bool:
+        """Send a probe from a NIC, and return whether its host is there.
+
+        It says the NIC's own address, datapath ID and port, or `source_mac` and `numbers`.
+        """
+        member, port = self.port_of(sender)
+        if member is None or port is None or member.channel is None:
+            return False
+        named = numbers or (member.dpid, port.number)
+        frame = self.probes.encode(kind, source_mac or port.mac, target_mac, *named, now_s, tag)
+        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+        return True
+
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:
         """The host and the port of a NIC; None for what is not known."""
         member = self.members.get(nic[0])
@@ -457,7 +490,7 @@ class Cluster:
         port = self.port_of(nic)[1]
         if self.fat_tree is None or port is None:
             return None
-        switch = self.config.switch(nic[0], port.name)
+        switch = self.config.nic(nic[0], port.name).switch
         return switch if switch is not None and self.fat_tree.network(switch) is not None else None
 
     def _declared_networks(self) -> dict[str, str]:
@@ -493,7 +526,7 @@ class Cluster:
                     name=port.name,
                     port=port.number,
                     mac=port.mac,
-                    rate_bps=self.config.rate_bps(member.name, port.name)
+                    rate_bps=self.config.nic(member.name, port.name).rate_bps
                     or port.speed_bps
                     or _DEFAULT_RATE_BPS,
                     up=port.up,

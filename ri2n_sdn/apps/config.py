@@ -24,6 +24,9 @@ class _NicConfig(StrictModel):
     port: Annotated[int, Field(ge=1)] | None = None
 
 
+_UNDECLARED = _NicConfig()
+
+
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$")]
 
 
@@ -141,10 +144,10 @@ class ClusterConfig(StrictModel):
                 raise ValueError(f"entry {position} is there twice")
         return value
 
-    def rate_bps(self, host: str, nic: str) -> int | None:
-        """The declared rate of a NIC; None when there is none."""
+    def nic(self, host: str, nic: str) -> _NicConfig:
+        """What is declared about a NIC; without values when nothing is."""
         declared = self.hosts.get(host)
-        return declared.nics[nic].rate_bps if declared and nic in declared.nics else None
+        return declared.nics.get(nic, _UNDECLARED) if declared is not None else _UNDECLARED
 
     def extra_macs(self, host: str) -> tuple[str, ...]:
         """The declared MAC addresses behind a host."""
@@ -166,21 +169,6 @@ class ClusterConfig(StrictModel):
             for placement in self.placement
             for name in placement.hosts
         }
-
-    def network(self, host: str, nic: str) -> str | None:
-        """The declared network of a NIC; None when there is none."""
-        declared = self.hosts.get(host)
-        return declared.nics[nic].network if declared and nic in declared.nics else None
-
-    def switch(self, host: str, nic: str) -> str | None:
-        """The declared switch that a NIC is plugged into; None when there is none."""
-        declared = self.hosts.get(host)
-        return declared.nics[nic].switch if declared and nic in declared.nics else None
-
-    def switch_port(self, host: str, nic: str) -> int | None:
-        """The declared number of the switch's port that a NIC is plugged into, else None."""
-        declared = self.hosts.get(host)
-        return declared.nics[nic].port if declared and nic in declared.nics else None
 
 
 def load_cluster_config(path: Path | None) -> ClusterConfig:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters by name that several threads may raise at once."""
+"""What the controller's threads share: counters by name, and the events that end their waits."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import dataclass, field
 
-__all__ = ["Counts", "Dropped"]
+__all__ = ["Counts", "Dropped", "Wakes"]
 
 
 class Dropped(ValueError):
@@ -37,3 +38,20 @@ class Counts:
         """All numbers that were raised, by name."""
         with self._lock:
             return dict(self._counts)
+
+
+@dataclass
+class Wakes:
+    """One event for each app that others give work to; `stop` ends the controller."""
+
+    trunk: threading.Event = field(default_factory=threading.Event)
+    telemetry: threading.Event = field(default_factory=threading.Event)
+    striping: threading.Event = field(default_factory=threading.Event)
+    placement: threading.Event = field(default_factory=threading.Event)
+    jobs: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def planners(self) -> None:
+        """Wake all apps that plan: hosts, NICs or wiring have changed."""
+        for event in (self.trunk, self.telemetry, self.striping, self.jobs):
+            event.set()

@@ -12,11 +12,11 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.charge import Charge
-from ri2n_sdn.apps.cluster import Cluster, guarded_loop
+from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
 from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.declared_rows import is_jobs_changed
 from ri2n_sdn.apps.jobs import jobs_changed
-from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event, parser
+from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event
 from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.recall import recall
@@ -55,12 +55,12 @@ class DiscoveryApp(OSKenApp):
         now_s = time.monotonic()
         message = ev.msg
         channel: Channel | None = message.datapath.ri2n_channel
-        cluster = self.cluster
+        cluster, dpid = self.cluster, message.datapath.id
         cluster.counters.add("packet_ins")
         in_port = message.match.get("in_port")
         if channel is not None:
             channel.heard_s = now_s
-        if in_port is None or not self._is_members(channel):
+        if in_port is None or self._member_at(channel) is None:
             cluster.counters.add("dropped_packet_in_of_stranger")
             return
         if in_port == codec.CONTROLLER:
@@ -68,16 +68,16 @@ class DiscoveryApp(OSKenApp):
             return
         if cluster.passive is not None:
             return
+        frame = bytes(message.data)
         if in_port == WIRE_PORT:
-            take_report(cluster, message.datapath.id, bytes(message.data), now_s)
-            return
-        if in_port == LOCAL and is_jobs_changed(bytes(message.data)):
-            jobs_changed(cluster, message.datapath.id)
+            take_report(cluster, dpid, frame, now_s)
             return
         if in_port == LOCAL:
-            take_syn_ack(cluster, message.datapath.id, bytes(message.data))
+            if is_jobs_changed(frame):
+                jobs_changed(cluster, dpid)
+            else:
+                take_syn_ack(cluster, dpid, frame)
             return
-        frame = bytes(message.data)
         age_s = cluster.probes.age_s(frame, now_s)
         if age_s is not None:
             self._ages_s.append(age_s)
@@ -86,29 +86,20 @@ class DiscoveryApp(OSKenApp):
         except Dropped as error:
             cluster.counters.add(str(error))
             with cluster.lock:
-                receiver = next(
-                    (
-                        name
-                        for name, member in cluster.members.items()
-                        if member.dpid == message.datapath.id
-                    ),
-                    None,
-                )
+                receiver = cluster.member_of(dpid)
                 if receiver is not None:
-                    cluster.wiring.strange((receiver, int(in_port)), now_s)
+                    cluster.wiring.strange((receiver.name, int(in_port)), now_s)
             return
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:
                 if cluster.vlan_check is not None:
-                    cluster.vlan_check.arrived(message.datapath.id, int(in_port), probe)
+                    cluster.vlan_check.arrived(dpid, int(in_port), probe)
                 return
-            names = {member.dpid: member.name for member in cluster.members.values()}
-            receiver = names.get(message.datapath.id)
-            sender = names.get(probe.dpid)
+            sender, receiver = cluster.member_of(probe.dpid), cluster.member_of(dpid)
             if receiver is None or sender is None:
                 cluster.counters.add("dropped_probe_of_stranger")
                 return
-            ends = ((sender, probe.port), (receiver, int(in_port)))
+            ends = ((sender.name, probe.port), (receiver.name, int(in_port)))
             if probe.kind == ProbeKind.TREE:
                 if cluster.fat_tree is not None:
                     cluster.fat_tree.heard(*ends, probe.vlan, now_s)
@@ -121,25 +112,21 @@ class DiscoveryApp(OSKenApp):
     def _hello(self, message: Any) -> None:
         cluster = self.cluster
         with cluster.lock:
-            channel = message.datapath.ri2n_channel
-            member = next(
-                (each for each in cluster.members.values() if each.channel is channel), None
-            )
+            member = self._member_at(message.datapath.ri2n_channel)
             try:
                 if member is not None and self.charge is not None:
                     self.charge.heard(bytes(message.data), member)
             except Dropped as error:
                 cluster.counters.add(str(error))
 
-    def _is_members(self, channel: Channel | None) -> bool:
-        """Whether a connection is that of a host that was let in.
+    def _member_at(self, channel: Channel | None) -> Member | None:
+        """The host that was let in with a connection; None when there is none.
 
         The datapath ID does not show it, since a stranger may claim any.
         """
         with self.cluster.lock:
-            return channel is not None and any(
-                member.channel is channel for member in self.cluster.members.values()
-            )
+            members = self.cluster.members.values() if channel is not None else ()
+            return next((member for member in members if member.channel is channel), None)
 
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:
@@ -166,15 +153,10 @@ class DiscoveryApp(OSKenApp):
             # so that nobody can feign a lag by repeating a few old probes.
             cluster.wiring.lag_s = median(self._ages_s) if self._ages_s else 0.0
             cluster.counters.add("discovery_lags", cluster.wiring.lag_s > _LAG_S)
-            probes = cluster.wiring.tick(now_s, self._answered_s)
+            probes = cluster.wiring.tick(now_s, cluster.answered_s)
             for probe in probes:
                 self._send(probe, now_s)
-            for host in cluster.wiring.hosts_under_test:
-                member = cluster.members.get(host)
-                if member is not None and member.channel is not None:
-                    member.channel.send(
-                        parser.OFPEchoRequest(member.channel.datapath, ECHO.pack(now_s))
-                    )
+            cluster.send_echoes(cluster.wiring.hosts_under_test, now_s)
             self._publish()
             if not cluster.started and cluster.may_start(now_s):
                 recall(cluster, now_s)
@@ -190,25 +172,13 @@ class DiscoveryApp(OSKenApp):
             wiring.changed = False
             self.cluster.topology_changed()
 
-    def _answered_s(self, host: str) -> float:
-        member = self.cluster.members.get(host)
-        return (
-            member.channel.answered_s if member is not None and member.channel is not None else -1e9
-        )
-
     def _send(self, probe: Probe, now_s: float) -> None:
-        member, port = self.cluster.port_of(probe.sender)
-        if member is None or port is None or member.channel is None:
-            return
         target_mac = None
         if probe.target is not None:
-            target_port = self.cluster.port_of(probe.target)[1]
-            if target_port is None:
+            target = self.cluster.port_of(probe.target)[1]
+            if target is None:
                 return
-            target_mac = target_port.mac
+            target_mac = target.mac
         kind = ProbeKind.FLOODED if target_mac is None else ProbeKind.RING
-        frame = self.cluster.probes.encode(
-            kind, port.mac, target_mac, member.dpid, port.number, now_s
-        )
-        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
-        self.cluster.counters.add("probes_sent")
+        if self.cluster.send_probe(kind, probe.sender, target_mac, now_s):
+            self.cluster.counters.add("probes_sent")

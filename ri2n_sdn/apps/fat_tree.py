@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.discovery.tree_liveness import TreeLiveness
+from ri2n_sdn.apps.probes import Probe
+from ri2n_sdn.discovery.tree_liveness import TreeLiveness, TreeProbe
+from ri2n_sdn.discovery.vlan_check import LearningTest
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, NicId, PairKey, Path, PathKey
 from ri2n_sdn.fabric.switches import switch_graph
@@ -24,7 +27,7 @@ from ri2n_sdn.vlan.trees import Trees
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
 
-__all__ = ["FatTree"]
+__all__ = ["FatTree", "RunningCheck"]
 
 _NicPair = tuple[NicId, NicId]
 _NAME: Callable[[NicId], str] = "{0[1]}".format
@@ -252,6 +255,35 @@ class FatTree:
         wanted = self.adaptive.table_vlan((sender, receiver))
         tree = self.trees.vlans.index(wanted) if wanted is not None and a != b else None
         return trees if tree is None or tree in trees else (*trees, tree)
+
+
+@dataclass
+class RunningCheck:
+    """The probes and learning frames that arrived. The discovery app adds them during the check.
+
+    `trees` is the tree of each VLAN ID that hosts put on frames, and `dpids` the host of each
+    datapath ID. `learned` holds (number of the test, number of the step) of the frames that arrived
+    where the test expects them.
+    """
+
+    trees: Mapping[int, int]
+    dpids: Mapping[int, str]
+    tests: Sequence[LearningTest] = ()
+    probes: set[TreeProbe] = field(default_factory=set)
+    learned: set[tuple[int, int]] = field(default_factory=set)
+
+    def heard(self, sender: NicId, receiver: NicId, vlan: int) -> None:
+        """Note a probe that `receiver` got in one VLAN."""
+        tree = self.trees.get(vlan)
+        if tree is not None:
+            self.probes.add(TreeProbe(sender, receiver, tree))
+
+    def arrived(self, dpid: int, port: int, probe: Probe) -> None:
+        """Note a frame of a learning test, if it arrived at the NIC that the test expects."""
+        test, place = probe.dpid, probe.port
+        steps = self.tests[test].steps if test < len(self.tests) else ()
+        if place < len(steps) and steps[place].expect == (self.dpids.get(dpid), port):
+            self.learned.add((test, place))
 
 
 def _profile(trees: Trees, config: ClusterConfig, numbers: Mapping[str, int]) -> dict[PairKey, int]:

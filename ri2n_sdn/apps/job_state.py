@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ri2n_sdn.apps.job_book import JobBook
-from ri2n_sdn.contract.problems import Problem
+from ri2n_sdn.contract.problems import MAX_SHOWN, Problem, at_most
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import Agreement
@@ -19,8 +19,6 @@ from ri2n_sdn.pipeline.job_plan import Channels
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
 
 __all__ = ["JobState"]
-
-_MAX_SHOWN = 20
 
 
 @dataclass
@@ -89,12 +87,12 @@ class JobState:
 
     def problems(self, now_s: float) -> Iterator[Problem]:
         """What is wrong with jobs, and whose fault it is. `now_s` is on the monotonic clock."""
-        hasty = self.nudges.too_often(now_s)
-        for host in hasty[:_MAX_SHOWN]:
-            yield Problem("jobs_change_too_often", {"host": host})
-        if len(hasty) > _MAX_SHOWN:
-            yield Problem("more_jobs_change_too_often", args={"count": len(hasty) - _MAX_SHOWN})
-        for key in sorted(self.wrong_lanes.keys() & self.assignment.jobs.keys())[:_MAX_SHOWN]:
+        yield from at_most(
+            self.nudges.too_often(now_s),
+            lambda host: Problem("jobs_change_too_often", {"host": host}),
+            "more_jobs_change_too_often",
+        )
+        for key in sorted(self.wrong_lanes.keys() & self.assignment.jobs.keys())[:MAX_SHOWN]:
             yield Problem("job_lanes_wrong", {"job": key}, {"why": self.wrong_lanes[key]})
         found = _in_turn(self._of_hosts())
         found += [
@@ -102,9 +100,7 @@ class JobState:
             for key, why in sorted(self.assignment.refused.items())
             if key in self.agreement.jobs
         ]
-        yield from found[:_MAX_SHOWN]
-        if len(found) > _MAX_SHOWN:
-            yield Problem("more_problems_of_jobs", args={"count": len(found) - _MAX_SHOWN})
+        yield from at_most(found, lambda problem: problem, "more_problems_of_jobs")
 
     def _of_hosts(self) -> Iterator[Problem]:
         """What is wrong with jobs at single hosts, those that cannot be read first."""

@@ -13,7 +13,6 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster
@@ -127,19 +126,12 @@ def _serve(
         web = WebChild(options.socket_path, options.web_listen, user, options.log_format)
         web.start()
     hung_up = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        cluster.wake.stop.set()
-
-    def hang_up(number: int, frame: FrameType | None) -> None:
-        hung_up.set()
-
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: cluster.wake.stop.set())
         # With a terminal, SIGHUP keeps its meaning: a terminal that closes ends the controller.
         if not os.isatty(0):
-            signal.signal(signal.SIGHUP, hang_up)
+            signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     notify("READY=1")
     # An untimed wait would keep the main thread from running signal handlers on some platforms.
     while not cluster.wake.stop.wait(1.0):

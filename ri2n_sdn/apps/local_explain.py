@@ -6,23 +6,30 @@ The answer has the sentences that the command prints.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+# Before Python 3.11 this is another class than the built-in TimeoutError.
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
 from ri2n_sdn.apps import explain_jobs
+from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
+from ri2n_sdn.apps.pairs import Pages
+from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
+from ri2n_sdn.contract.operations import Explained, ManagedPair, Placed
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.fabric.model import Fabric
-from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, Verdict, decider, pair_verdict
+from ri2n_sdn.fabric.model import Fabric, PathKey
+from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict
 from ri2n_sdn.pipeline.explain import explain as explain_flow
+from ri2n_sdn.pipeline.placement import Connection
 
 __all__ = ["explain"]
+
+_ANSWER_S = 2.0
 
 _KEYS = {"protocol", "sport", "dport", "src_ip", "dst_ip", "hash", "datapath"}
 
@@ -43,12 +50,8 @@ class _Question:
     datapath: str | None
 
 
-def explain(
-    cluster: Cluster,
-    request: dict[str, Any],
-    paths: Callable[[str, str, Fabric], list[dict[str, Any]]],
-) -> dict[str, Any]:
-    """The answer to a request about a pair, or about one of its flows. Its `why` is for people.
+def explain(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Explained:
+    """The paths of a pair with their shares, or the path of one of its flows, and why.
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
     `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
@@ -68,36 +71,60 @@ def explain(
             raise refusal("same_host", host=source)
         pair = explain_jobs.with_jobs(cluster, _pair(cluster, fabric, source, target), packets)
         verdict = pair_verdict(pair)
-        document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
-        document["sampled_s"] = cluster.measured.sampled_s
-        if verdict.kind == "managed":
-            names = {
-                path.key: [path.own.name, path.peer.name, path.route.vlan or None]
-                for path in pair.paths
-            }
+        managed = verdict.kind == "managed"
+        about: ManagedPair = {}
+        if managed:
             striped = fabric.striped(source, target)
-            document |= {
+            about = {
                 "striped": striped,
-                "by_flows": [asdict(traffic) for traffic in fabric.by_flows] if striped else [],
+                "by_flows": [
+                    {"proto": traffic.proto, "port": traffic.port, "dscp": traffic.dscp}
+                    for traffic in (fabric.by_flows if striped else ())
+                ],
                 "services": {
                     host: list(fabric.placement[host])
                     for host in (source, target)
                     if host in fabric.placement
                 },
-                "slots": [names[slot] for slot in pair.slots],
-                "paths": paths(source, target, fabric),
             }
+        pair_paths = paths(source, target, fabric) if managed else []
+        sampled_s = cluster.measured.sampled_s
     flow = None
-    if question is not None and verdict.kind == "managed":
+    if question is not None and managed:
         by = decider(fabric, source, target, question.protocol, question.sport, question.dport)
         if by is not Decider.HELPERS or pair.jobs.own_paths:
             flow, datapath = _flow(cluster, source, target, question)
             by_row = by is Decider.ROW and not pair.jobs.own_paths
-            row = deciding(cluster, source, target, flow) if by_row else None
+            row = _deciding(cluster, source, target, flow) if by_row else None
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=question.build)
             if by_row:
-                document["placed"] = _placed(pair, row)
-    return document | _told(verdict) | {"flow": None if flow is None else str(flow)}
+                about["placed"] = _placed(pair, row)
+    names: dict[PathKey, list[str | int | None]] = {
+        path.key: [path.own.name, path.peer.name, path.route.vlan or None]
+        for path in (pair.paths if managed else ())
+    }
+    path = verdict.path
+    return {
+        "src": source,
+        "dst": target,
+        "slots": [names[slot] for slot in pair.slots] if managed else [],
+        "paths": pair_paths,
+        "sampled_s": sampled_s,
+        **about,
+        "kind": verdict.kind,
+        "reason": verdict.reason,
+        "why": list(verdict.why),
+        "slot": verdict.slot,
+        "path": None
+        if path is None
+        else {
+            "own": path.own.name,
+            "peer": path.peer.name,
+            "vlan": path.route.vlan or None,
+            "network": path.network,
+        },
+        "flow": None if flow is None else str(flow),
+    }
 
 
 def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
@@ -138,25 +165,29 @@ def _flow(
     ), datapath
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
-    path = verdict.path
-    return {
-        "kind": verdict.kind,
-        "reason": verdict.reason,
-        "why": list(verdict.why),
-        "slot": verdict.slot,
-        "path": None
-        if path is None
-        else {
-            "own": path.own.name,
-            "peer": path.peer.name,
-            "vlan": path.route.vlan or None,
-            "network": path.network,
-        },
-    }
+def _deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:
+    """The row of `source` that decides for a TCP connection to `target`; None when there is none.
+
+    Raises NotAvailable when `source` does not answer, or when either host is gone.
+    """
+    with cluster.lock:
+        hosts = cluster.fabric().hosts
+        if not {source, target} <= hosts.keys():
+            raise refusal("host_has_left", hosts=[source, target])
+        connection = Connection(flow.src_ip, flow.sport, flow.dst_ip, flow.dport, hosts[target].mac)
+        channel = cluster.members[source].channel
+    if channel is None:
+        raise refusal("host_away_for_rows", host=source)
+    try:
+        parts = channel.request(deciding_request(channel, connection)).result(timeout=_ANSWER_S)
+        row = deciding_row(b"".join(raw.data for part in parts for raw in part.body))
+    except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
+        why = str(error) or type(error).__name__
+        raise refusal("host_rows_unread", host=source, why=str(why)) from None
+    return None if row is None else Row(*row)
 
 
-def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
+def _placed(pair: Pair, row: Row | None) -> Placed | None:
     """The row of a placed connection. NICs are None when the pair no longer has its path."""
     if row is None:
         return None

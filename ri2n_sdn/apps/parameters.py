@@ -6,12 +6,13 @@ A change lasts until the controller starts again. What shall last is in cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.contract import operations
+from ri2n_sdn.contract.operations import ParameterSet, Value
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.weights.loop import LoopSettings
@@ -23,115 +24,80 @@ __all__ = ["PARAMETERS", "Parameter", "list_parameters", "parameter_values", "se
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter with a number or one of `choices` as its value.
+    """A parameter with a number from `low` to `high` or one of `choices` as its value.
 
-    `where` is the object that holds it, and `field` its name there. A parameter that is not `live`
-    is changed in cluster.yaml alone. `kind` is the type of its value.
+    A parameter that is not `live` is changed in cluster.yaml alone. `kind` is the type of its
+    value.
     """
 
     name: str
     about: str
-    where: str = "loop"
-    field: str = ""
     unit: str = ""
-    kind: type = float
     low: float = 0.0
     high: float = 0.0
+    kind: type = float
     choices: tuple[str, ...] = ()
     live: bool = True
 
 
-_S = "s"
 PARAMETERS = {
     each.name: each
     for each in (
         Parameter(
-            *("strategy", "how weights are computed (docs/algorithms.md)"),
+            "strategy",
+            "how weights are computed (docs/algorithms.md)",
             kind=str,
             choices=tuple(STRATEGIES),
         ),
+        Parameter("slots", "slots per table", low=16, high=256, kind=int, live=False),
         Parameter(
-            *("slots", "slots per table", "loop", "slots"),
-            kind=int,
-            low=16,
-            high=256,
-            live=False,
+            "hbspan_min_s", "the shortest time between two readings of the counters", "s", 0.1, 60.0
         ),
         Parameter(
-            "hbspan_min_s",
-            "the shortest time between two readings of the counters",
-            *("loop", "hbspan_min_s", _S),
-            low=0.1,
-            high=60.0,
-        ),
-        Parameter(
-            "hbspan_max_s",
-            "the longest time between two readings of the counters",
-            *("loop", "hbspan_max_s", _S),
-            low=0.1,
-            high=60.0,
+            "hbspan_max_s", "the longest time between two readings of the counters", "s", 0.1, 60.0
         ),
         Parameter(
             "hbspan_idle_s",
             "the longest time between two readings while no pair is active",
-            *("loop", "hbspan_idle_s", _S),
-            low=0.1,
-            high=60.0,
+            *("s", 0.1, 60.0),
         ),
         Parameter(
             "active_bps",
             "a pair that sends at this rate or more has a slot table of its own",
-            *("loop", "active_bps", "bit/s"),
-            low=1e3,
-            high=1e12,
+            *("bit/s", 1e3, 1e12),
         ),
         Parameter(
             "inactive_after_s",
             "a pair keeps its own slot table for this long after its traffic ends",
-            *("loop", "inactive_after_s", _S),
-            low=1.0,
-            high=3600.0,
+            *("s", 1.0, 3600.0),
         ),
         Parameter(
             "hysteresis",
             "shares that differ by less from those in force are not followed",
-            *("loop", "hysteresis"),
-            low=0.0,
             high=0.5,
         ),
         Parameter(
             "settle_s",
             "after slots moved, the counters show the new shares only after this time",
-            *("loop", "settle_s", _S),
-            low=0.0,
-            high=60.0,
+            *("s", 0.0, 60.0),
         ),
         Parameter(
             "loss_min_part",
             "the smallest part of lost packets that is reported",
-            *("losses", "min_part"),
             low=0.001,
             high=1.0,
         ),
-        Parameter(
-            "loss_window_s",
-            "losses are judged over this time",
-            *("losses", "window_s", _S),
-            low=5.0,
-            high=3600.0,
-        ),
+        Parameter("loss_window_s", "losses are judged over this time", "s", 5.0, 3600.0),
         Parameter(
             "loss_min_packets",
             "a path is judged when so many packets were sent over it in that time",
-            *("losses", "min_packets"),
-            kind=int,
             low=10,
             high=1e9,
+            kind=int,
         ),
         Parameter(
             "loss_max_load",
             "paths over links that carry more than this part of their rate are not judged",
-            *("losses", "max_load"),
             low=0.1,
             high=1.0,
         ),
@@ -139,25 +105,36 @@ PARAMETERS = {
 }
 """All parameters by name, in the order in which they are shown."""
 
-_KINDS = {str: "choice", int: "integer", float: "number"}
+# What begins the names of parameters by which losses are judged.
+_OF_LOSSES = "loss_"
+_KINDS: dict[type, Literal["choice", "integer", "number"]] = {
+    str: "choice",
+    int: "integer",
+    float: "number",
+}
 
 
-def parameter_values(cluster: Cluster) -> dict[str, Any]:
+def parameter_values(cluster: Cluster) -> dict[str, Value]:
     """The value of each parameter (cluster.lock is held)."""
     return {name: _value(cluster, parameter) for name, parameter in PARAMETERS.items()}
 
 
-def list_parameters(cluster: Cluster) -> dict[str, Any]:
+def list_parameters(cluster: Cluster) -> operations.Parameters:
     """All parameters, with what a change needs to know."""
     with cluster.lock:
         values = parameter_values(cluster)
-    defaults = {"strategy": cluster.strategy, **_configured(cluster)}
+    config, losses = cluster.config, LossSettings()
+    loop = LoopSettings(
+        slots=config.slots, hbspan_min_s=config.hbspan_s.min, hbspan_max_s=config.hbspan_s.max
+    )
     return {
         "parameters": [
             {
                 "name": name,
                 "value": values[name],
-                "default": defaults[name],
+                "default": _field(parameter, loop, losses)
+                if not parameter.choices
+                else cluster.strategy,
                 "kind": _KINDS[parameter.kind],
                 "unit": parameter.unit,
                 "min": None if parameter.choices else parameter.kind(parameter.low),
@@ -171,7 +148,7 @@ def list_parameters(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT) -> dict[str, Any]:
+def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT) -> ParameterSet:
     """Change a parameter from the next round on, and tell operators who did it.
 
     `request` has `name` and `value`. Raises BadInput, and then changes nothing, when one of them is
@@ -217,50 +194,29 @@ def _checked(parameter: Parameter, value: object) -> Any:
 def _value(cluster: Cluster, parameter: Parameter) -> Any:
     if parameter.name == "strategy":
         return cluster.loop.strategy_name
-    return parameter.kind(getattr(_SETTINGS[parameter.where](cluster), parameter.field))
+    return _field(parameter, cluster.loop.settings, cluster.measured.losses.settings)
+
+
+def _field(parameter: Parameter, loop: LoopSettings, losses: LossSettings) -> Any:
+    """The value of a number in these settings: of losses where its name begins so."""
+    if parameter.name.startswith(_OF_LOSSES):
+        return parameter.kind(getattr(losses, parameter.name.removeprefix(_OF_LOSSES)))
+    return parameter.kind(getattr(loop, parameter.name))
 
 
 def _apply(cluster: Cluster, parameter: Parameter, value: Any) -> None:
-    if parameter.name == "strategy":
+    name, watch = parameter.name, cluster.measured.losses
+    if name == "strategy":
         cluster.loop.set_strategy(value)
         return
-    if parameter.where == "losses":
-        watch = cluster.measured.losses
-        watch.settings = replace(watch.settings, **{parameter.field: value})
+    if name.startswith(_OF_LOSSES):
+        watch.settings = replace(watch.settings, **{name.removeprefix(_OF_LOSSES): value})
         return
-    settings = replace(cluster.loop.settings, **{parameter.field: value})
-    if settings.hbspan_min_s > settings.hbspan_max_s:
-        raise refusal(
-            "parameter_span_crossed",
-            name=parameter.name,
-            low=settings.hbspan_min_s,
-            high=settings.hbspan_max_s,
-        )
+    settings = replace(cluster.loop.settings, **{name: value})
+    low, high = settings.hbspan_min_s, settings.hbspan_max_s
+    if low > high:
+        raise refusal("parameter_span_crossed", name=name, low=low, high=high)
     cluster.loop.configure(settings)
-
-
-_SETTINGS: dict[str, Callable[[Cluster], LoopSettings | LossSettings]] = {
-    "loop": lambda cluster: cluster.loop.settings,
-    "losses": lambda cluster: cluster.measured.losses.settings,
-}
-
-
-def _configured(cluster: Cluster) -> dict[str, Any]:
-    """The values that a start gives the parameters."""
-    config = cluster.config
-    of_file = {
-        "slots": config.slots,
-        "hbspan_min_s": config.hbspan_s.min,
-        "hbspan_max_s": config.hbspan_s.max,
-    }
-    made: dict[str, Any] = {"loop": LoopSettings(), "losses": LossSettings()}
-    return {
-        name: parameter.kind(
-            of_file[name] if name in of_file else getattr(made[parameter.where], parameter.field)
-        )
-        for name, parameter in PARAMETERS.items()
-        if parameter.field
-    }
 
 
 def _shown(value: object) -> str:

@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sized
+from collections.abc import Collection, Iterator
 from datetime import datetime, timezone
 
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member
 from ri2n_sdn.apps.patience import MUTE_S
-from ri2n_sdn.contract.problems import LOSSY_PLACES, Problem
+from ri2n_sdn.contract.problems import LOSSY_PLACES, MAX_SHOWN, Problem, at_most
 from ri2n_sdn.contract.said import worst_first
 from ri2n_sdn.contract.wording import Subject, fill
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 
 __all__ = ["problems_of"]
-
-# So many problems of one kind are shown; for the others, their number.
-_MAX_SHOWN = 20
 
 # A certificate is told of when it ends within this time, as by the alert RI2NHostCertificateEnds.
 _CERTIFICATE_LEFT_S = 14 * 86400.0
@@ -25,39 +22,28 @@ _CERTIFICATE_LEFT_S = 14 * 86400.0
 
 def problems_of(cluster: Cluster) -> list[Problem]:
     """All problems, the worst first. The caller holds `cluster.lock`."""
+    found = [*_of_controller(cluster), *_rivals(cluster), *_refusals(cluster)]
     if cluster.passive is not None:
         # The one in charge knows what is wrong with the hosts.
-        return worst_first([*_of_controller(cluster), *_rivals(cluster), *_refusals(cluster)])
+        return worst_first(found)
     fabric = cluster.fabric()
-    return worst_first(
-        [
-            *_of_controller(cluster),
-            *_rivals(cluster),
-            *_refusals(cluster),
-            *(
-                problem
-                for member in cluster.members.values()
-                for problem in _of_member(cluster, member)
-            ),
-            *_certificates(cluster),
-            *_missing(cluster),
-            *_not_back(cluster),
-            *_pairs_apart(fabric),
-            *_contradictions(cluster, fabric),
-            *_shared_macs(cluster),
-            *(
-                problem
-                for host in fabric.hosts.values()
-                if host.connected
-                for problem in _of_nics(host)
-            ),
-            *_losses(cluster),
-            *_lonely(fabric),
-            *_floods(cluster),
-            *_of_fat_tree(cluster, fabric),
-            *cluster.jobs.problems(time.monotonic()),
-        ]
-    )
+    for member in cluster.members.values():
+        found += _of_member(cluster, member)
+    found += _certificates(cluster)
+    found += _missing(cluster)
+    found += _not_back(cluster)
+    found += _pairs_apart(fabric)
+    found += _contradictions(cluster, fabric)
+    found += _shared_macs(cluster)
+    for host in fabric.hosts.values():
+        if host.connected:
+            found += _of_nics(host)
+    found += _losses(cluster)
+    found += _lonely(fabric)
+    found += _floods(cluster)
+    found += _of_fat_tree(cluster, fabric)
+    found += cluster.jobs.problems(time.monotonic())
+    return worst_first(found)
 
 
 def _of_controller(cluster: Cluster) -> Iterator[Problem]:
@@ -82,14 +68,9 @@ def _rivals(cluster: Cluster) -> Iterator[Problem]:
 def _refusals(cluster: Cluster) -> Iterator[Problem]:
     """Hosts that were refused and still try. Each text says why, and what to do."""
     found = cluster.refusals.problems()
-    yield from found[-_MAX_SHOWN:]
-    yield from _more("more_hosts_refused", found)
-
-
-def _more(code: str, found: Sized) -> Iterator[Problem]:
-    """How many there are that are not shown."""
-    if len(found) > _MAX_SHOWN:
-        yield Problem(code, args={"count": len(found) - _MAX_SHOWN})
+    yield from found[-MAX_SHOWN:]
+    if len(found) > MAX_SHOWN:
+        yield Problem("more_hosts_refused", args={"count": len(found) - MAX_SHOWN})
 
 
 def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
@@ -135,14 +116,17 @@ def _certificates(cluster: Cluster) -> Iterator[Problem]:
         if member.certificate_ends_s is not None
         and member.certificate_ends_s - now_s < _CERTIFICATE_LEFT_S
     )
-    for ends_s, name in ending[:_MAX_SHOWN]:
+
+    def problem(end: tuple[float, str]) -> Problem:
+        ends_s, name = end
         code = "certificate_ends"
         if ends_s <= now_s:
             away = cluster.members[name].channel is None
             code = "certificate_ended_away" if away else "certificate_ended"
         day = str(datetime.fromtimestamp(ends_s, timezone.utc).date())
-        yield Problem(code, {"host": name}, {"day": day})
-    yield from _more("more_certificates_end", ending)
+        return Problem(code, {"host": name}, {"day": day})
+
+    yield from at_most(ending, problem, "more_certificates_end")
 
 
 def _missing(cluster: Cluster) -> Iterator[Problem]:
@@ -154,10 +138,11 @@ def _missing(cluster: Cluster) -> Iterator[Problem]:
 
 def _not_back(cluster: Cluster) -> Iterator[Problem]:
     """Hosts that were connected when an earlier controller ended."""
-    names = sorted(_awaited(cluster))
-    for name in names[:_MAX_SHOWN]:
-        yield Problem("host_not_back", {"host": name})
-    yield from _more("more_hosts_not_back", names)
+    yield from at_most(
+        sorted(_awaited(cluster)),
+        lambda name: Problem("host_not_back", {"host": name}),
+        "more_hosts_not_back",
+    )
 
 
 def _awaited(cluster: Cluster) -> set[str]:
@@ -213,10 +198,11 @@ def _lossy(cluster: Cluster, link: str) -> tuple[str, Subject]:
 
 
 def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
-    apart = fabric.unconnected_pairs()
-    for a, b in apart[:_MAX_SHOWN]:
-        yield Problem("pair_apart", {"host": a}, {"other": b})
-    yield from _more("more_pairs_apart", apart)
+    yield from at_most(
+        fabric.unconnected_pairs(),
+        lambda pair: Problem("pair_apart", {"host": pair[0]}, {"other": pair[1]}),
+        "more_pairs_apart",
+    )
 
 
 def _lonely(fabric: Fabric) -> Iterator[Problem]:
@@ -243,34 +229,30 @@ def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
 
 def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     """MAC addresses that several hosts have: frames for one of them may arrive at another."""
-    if not _any_shared(cluster):
-        return
-    owners: dict[str, dict[str, list[str]]] = {}
+    hosts_of: dict[str, list[str]] = {}
     for name, member in cluster.members.items():
-        own = [
-            (member.mac, name),
-            *((port.mac, f"{name}:{port.name}") for port in member.ports.values()),
-        ]
-        behind = [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
-        for mac, label in own + [(mac, f"{name} (extra_macs)") for mac in behind]:
-            owners.setdefault(mac.lower(), {}).setdefault(name, []).append(label)
-    for mac, labels_by_host in owners.items():
-        if len(labels_by_host) > 1:
-            labels = [label for labels in labels_by_host.values() for label in labels]
-            args = {"mac": mac, "owners": labels, "hosts": list(labels_by_host)}
-            yield Problem("mac_shared", args=args)
+        for mac in dict.fromkeys(mac.lower() for mac, _ in _macs(cluster, member)):
+            hosts_of.setdefault(mac, []).append(name)
+    for mac, hosts in hosts_of.items():
+        if len(hosts) > 1:
+            owners = [
+                label
+                for name in hosts
+                for each, label in _macs(cluster, cluster.members[name])
+                if each.lower() == mac
+            ]
+            yield Problem("mac_shared", args={"mac": mac, "owners": owners, "hosts": hosts})
 
 
-def _any_shared(cluster: Cluster) -> bool:
-    """Whether any two hosts have one MAC address; nearly always none have."""
-    owner: dict[str, str] = {}
-    for name, member in cluster.members.items():
-        macs = [member.mac, *(port.mac for port in member.ports.values())]
-        macs += [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
-        for mac in macs:
-            if owner.setdefault(mac.lower(), name) != name:
-                return True
-    return False
+def _macs(cluster: Cluster, member: Member) -> list[tuple[str, str]]:
+    """(MAC address, label) of a host, its NICs, and what is behind it."""
+    name = member.name
+    behind = [*cluster.extra_macs(member), *(guest.mac for guest in member.guests)]
+    return [
+        (member.mac, name),
+        *((port.mac, f"{name}:{port.name}") for port in member.ports.values()),
+        *((mac, f"{name} (extra_macs)") for mac in behind),
+    ]
 
 
 def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
@@ -285,7 +267,7 @@ def _contradictions(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
     learned_of: dict[str, dict[str, list[Nic]]] = {}
     for network, nics in fabric.networks.items():
         for nic in nics:
-            declared = cluster.config.network(nic.host, nic.name)
+            declared = cluster.config.nic(nic.host, nic.name).network
             if declared is not None:
                 declared_of.setdefault(network, {}).setdefault(declared, []).append(nic)
                 learned_of.setdefault(declared, {}).setdefault(network, []).append(nic)

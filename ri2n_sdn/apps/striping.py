@@ -12,8 +12,8 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.openflow import OSKenApp, ofp
-from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
@@ -249,10 +249,9 @@ class StripingApp(OSKenApp):
     def _compose_for(
         self, fabric: Fabric, name: str, everything: bool, changed: set[PairKey], now_s: float
     ) -> None:
-        heard = self.cluster.measured.reports.get(name)
-        if heard is not None and heard.generation > max(
-            self._generation, self._min_generation(name)
-        ):
+        heard, known = self.cluster.measured.reports.get(name), self._frames_of.get(name)
+        newest = max(self._generation, known.min_generation if known is not None else 0)
+        if heard is not None and heard.generation > newest:
             # A controller whose clock was ahead of this one's told the helper its links, or this
             # one's clock was set back. The helper would refuse frames of the older generation.
             ahead_s = heard.generation - self._generation
@@ -275,9 +274,6 @@ class StripingApp(OSKenApp):
             peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]
         for peer in peers:
             self._tell_peer(frames, fabric, name, peer)
-
-    def _min_generation(self, name: str) -> int:
-        return self._frames_of[name].min_generation if name in self._frames_of else 0
 
     def _tell_host(self, frames: ControlFrames, fabric: Fabric, name: str) -> None:
         host, mode = fabric.hosts[name], Mode.of_strategy(self.cluster.loop.strategy_name)
@@ -356,7 +352,7 @@ def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None
         cluster.counters.add("dropped_report_malformed")
         return
     with cluster.lock:
-        member = next((member for member in cluster.members.values() if member.dpid == dpid), None)
+        member = cluster.member_of(dpid)
         if member is None or member.mac != report.mac:
             cluster.counters.add("dropped_report_of_stranger")
             return

@@ -41,11 +41,11 @@ class Lengths:
     """
 
     bounds_s: tuple[float, ...]
-    counts: list[int] = field(default_factory=list)
+    counts: list[int] = field(init=False)
     sum_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.counts = self.counts or [0] * (len(self.bounds_s) + 1)
+        self.counts = [0] * (len(self.bounds_s) + 1)
 
     def add(self, length_s: float) -> None:
         """Count one time of `length_s` seconds; a negative one counts as 0."""
@@ -62,6 +62,7 @@ class Lengths:
         }
 
 
+@dataclass(slots=True)
 class Activity:
     """What one host's slot tables did since the controller began, and how they are now.
 
@@ -70,11 +71,10 @@ class Activity:
     the slots that went to another path.
     """
 
-    __slots__ = ("moved", "pairs", "reweights", "slots")
-
-    def __init__(self) -> None:
-        self.pairs = self.reweights = self.moved = 0
-        self.slots: Counter[int] = Counter()
+    pairs: int = 0
+    reweights: int = 0
+    moved: int = 0
+    slots: Counter[int] = field(default_factory=Counter)
 
     def replace(self, before: tuple[PathKey, ...] | None, after: tuple[PathKey, ...]) -> None:
         """Take in the table of one pair: what it was before, and what it is now; none is empty."""
@@ -208,7 +208,7 @@ class Tallies:
         is that of these pairs, and of those that have no table any more.
         """
         for pair, moved in changed.items():
-            activity = self._of(pair[0])
+            activity = self.activity.setdefault(pair[0], Activity())
             activity.replace(before.get(pair), after[pair])
             if pair in before:
                 activity.reweights += 1
@@ -261,6 +261,3 @@ class Tallies:
             "cycle_cpu": self.cycles_cpu.described(),
             "outage": self.outages.lengths.described(),
         }
-
-    def _of(self, host: str) -> Activity:
-        return self.activity.setdefault(host, Activity())

@@ -6,11 +6,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.probes import ProbeKind
-from ri2n_sdn.apps.running_check import RunningCheck
+from ri2n_sdn.contract.documents import VlanCheck
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.discovery.tree_liveness import TreeProbe
 from ri2n_sdn.discovery.vlan_check import (
@@ -34,11 +33,12 @@ _SETTLE_S = 0.5
 _STEP_S = 0.1
 
 
-def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
-    """(what is wrong, number of probes sent). Each finding names the part that is wrong.
+def check_vlans(cluster: Cluster) -> VlanCheck:
+    """Check switches, cables and VLANs, and return what is wrong.
 
-    It takes a second or more: each probe is sent four times, 2,000 a second. Raises BadInput when
-    no links between switches are declared, and while another check runs.
+    Each finding names the part that is wrong. It takes a second or more: each probe is sent four
+    times, 2,000 a second. Raises BadInput when no links between switches are declared, and while
+    another check runs.
     """
     with cluster.lock:
         tree = cluster.fat_tree
@@ -74,7 +74,7 @@ def check_vlans(cluster: Cluster) -> tuple[list[str], int]:
     finally:
         with cluster.lock:
             cluster.vlan_check = None
-    return texts, len(probes) * _TIMES
+    return {"findings": texts, "probes": len(probes) * _TIMES}
 
 
 def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -> None:
@@ -84,15 +84,8 @@ def _send_probes(cluster: Cluster, tree: FatTree, probes: Sequence[TreeProbe]) -
                 for probe in probes[start : start + _BATCH]:
                     target = cluster.port_of(probe.target)[1]
                     if target is not None:
-                        _send(
-                            cluster,
-                            tree,
-                            ProbeKind.TREE,
-                            probe.sender,
-                            probe.tree,
-                            None,
-                            target.mac,
-                        )
+                        now_s, tag = time.monotonic(), tree.tag(probe.tree)
+                        cluster.send_probe(ProbeKind.TREE, probe.sender, target.mac, now_s, tag)
             cluster.wake.stop.wait(_BATCH / _PER_S)
 
 
@@ -107,47 +100,23 @@ def _learn(cluster: Cluster, tree: FatTree, tests: Sequence[LearningTest]) -> No
                 for number, test in enumerate(tests):
                     if place < len(test.steps):
                         step = test.steps[place]
-                        numbers = (number, place)
-                        _send(
-                            cluster,
-                            tree,
+                        cluster.send_probe(
                             ProbeKind.LEARNING,
                             step.sender,
-                            step.tree,
-                            step.source,
                             step.target,
-                            numbers,
+                            time.monotonic(),
+                            tree.tag(step.tree),
+                            step.source,
+                            (number, place),
                         )
             cluster.wake.stop.wait(_STEP_S)
     cluster.wake.stop.wait(_SETTLE_S)
-
-
-def _send(
-    cluster: Cluster,
-    tree: FatTree,
-    kind: ProbeKind,
-    sender: NicId,
-    number: int,
-    source_mac: str | None,
-    target_mac: str | None,
-    numbers: tuple[int, int] | None = None,
-) -> None:
-    member, port = cluster.port_of(sender)
-    if member is None or port is None or member.channel is None:
-        return
-    named = numbers or (member.dpid, port.number)
-    frame = cluster.probes.encode(
-        kind, source_mac or port.mac, target_mac, *named, time.monotonic(), tree.tag(number)
-    )
-    member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
 
 
 def _label(cluster: Cluster, nic: NicId) -> str:
     """A NIC and where it is plugged in: `leaf1 port 3 (n3:nic0)`."""
     member = cluster.members[nic[0]]
     name = member.ports[nic[1]].name
-    switch, port = (
-        cluster.config.switch(member.name, name),
-        cluster.config.switch_port(member.name, name),
-    )
-    return f"{switch} port {port if port is not None else '?'} ({member.name}:{name})"
+    about = cluster.config.nic(member.name, name)
+    port = about.port if about.port is not None else "?"
+    return f"{about.switch} port {port} ({member.name}:{name})"

@@ -13,9 +13,9 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import Cluster, guarded_loop
 from ri2n_sdn.apps.fat_tree import FatTree
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.probes import ProbeKind
-from ri2n_sdn.fabric.model import Fabric, NicId
+from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.layout import ANNOUNCED_TO
 from ri2n_sdn.vlan.priming import Use
 
@@ -23,8 +23,6 @@ __all__ = ["VlanApp"]
 
 _TICK_S = 0.025
 _USED_S = 0.5
-# The data of an echo request: when it was sent. apps.discovery takes in the answers.
-_ECHO = struct.Struct("!d")
 _ETH_OUI_EXTENDED = 0x88B7
 _PRIME = bytes.fromhex("02524e0001") + b"RI2N address announcement"
 """What follows the EtherType in an announcement.
@@ -74,14 +72,13 @@ class VlanApp(OSKenApp):
         }
         liveness.set_nics(tree.leaf_of(fabric), usable)
         liveness.lag_s = cluster.wiring.lag_s
-        for probe in liveness.tick(now_s, self._answered_s):
-            self._send_probe(tree, probe.sender, probe.target, probe.tree, now_s)
-        for name in liveness.hosts_under_test:
-            member = cluster.members.get(name)
-            if member is not None and member.channel is not None:
-                member.channel.send(
-                    parser.OFPEchoRequest(member.channel.datapath, _ECHO.pack(now_s))
-                )
+        for probe in liveness.tick(now_s, cluster.answered_s):
+            far, tag = cluster.port_of(probe.target)[1], tree.tag(probe.tree)
+            if far is not None and cluster.send_probe(
+                ProbeKind.TREE, probe.sender, far.mac, now_s, tag
+            ):
+                cluster.counters.add("probes_sent")
+        cluster.send_echoes(liveness.hosts_under_test, now_s)
         for event in liveness.events:
             cluster.note(event.code, event.subject, **event.args)
         liveness.events.clear()
@@ -114,38 +111,18 @@ class VlanApp(OSKenApp):
             tree.priming.due_at_once()
         for prime in tree.priming.tick(now_s, nics, self._in_use):
             member, port = self.cluster.port_of(prime.sender)
-            target = self.cluster.port_of(prime.target)[1] if prime.target is not None else None
             if member is None or port is None or member.channel is None:
                 continue
-            if prime.target is not None and target is None:
-                continue
-            target_mac = target.mac if target is not None else ANNOUNCED_TO
-            head = (
-                codec.mac_bytes(target_mac)
-                + codec.mac_bytes(port.mac)
-                + struct.pack("!H", _ETH_OUI_EXTENDED)
-            )
+            target_mac = ANNOUNCED_TO
+            if prime.target is not None:
+                target = self.cluster.port_of(prime.target)[1]
+                if target is None:
+                    continue
+                target_mac = target.mac
+            macs = codec.mac_bytes(target_mac) + codec.mac_bytes(port.mac)
+            head = macs + struct.pack("!H", _ETH_OUI_EXTENDED)
             frame = codec.tagged((head + _PRIME).ljust(60, b"\0"), tree.tag(prime.tree))
             member.channel.send_bytes(
                 codec.packet_out(port.number, frame, member.channel.next_xid())
             )
             cluster.counters.add("announcements_sent")
-
-    def _send_probe(
-        self, tree: FatTree, sender: NicId, target: NicId, number: int, now_s: float
-    ) -> None:
-        member, port = self.cluster.port_of(sender)
-        _, far = self.cluster.port_of(target)
-        if member is None or port is None or far is None or member.channel is None:
-            return
-        frame = self.cluster.probes.encode(
-            ProbeKind.TREE, port.mac, far.mac, member.dpid, port.number, now_s, tree.tag(number)
-        )
-        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
-        self.cluster.counters.add("probes_sent")
-
-    def _answered_s(self, host: str) -> float:
-        member = self.cluster.members.get(host)
-        return (
-            member.channel.answered_s if member is not None and member.channel is not None else -1e9
-        )

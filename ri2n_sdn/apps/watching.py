@@ -16,23 +16,22 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ri2n_sdn import __version__
-from ri2n_sdn.apps.asker import ROOT
-from ri2n_sdn.apps.cluster import Cluster, Member
-from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations, list_rights
+from ri2n_sdn.apps.local_policies import list_policies
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
+from ri2n_sdn.apps.parameters import parameter_values
 from ri2n_sdn.apps.problems import problems_of
-from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
 from ri2n_sdn.contract.counters import HANDLER, with_former
-from ri2n_sdn.contract.documents import Controller, Event, Kept, StoreState, TokenEntry
+from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState, TokenEntry
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -43,6 +42,8 @@ __all__ = ["MAX_WATCHERS", "Collector", "Watcher", "Watching", "counters_of", "p
 
 MAX_WATCHERS = 8
 """So many may watch at once."""
+
+Document = TypeVar("Document")
 
 _LOG = logging.getLogger("ri2n.watch")
 # Watchers hear of changes at most this often. After a turn, the thread does nothing for this many
@@ -57,6 +58,7 @@ _STALLED_S = 30.0
 _FAILED_S = 1.0
 _MAX_KEPT_S = 5.0
 _END_S = 1.0
+_SUMMED = ("usable", "striping", "sent", "received", "lost", "repeated")
 
 
 def pause_s(took_s: float, cpu_s: float) -> float:
@@ -79,13 +81,9 @@ class Collector:
         self,
         cluster: Cluster,
         tokens: Callable[[], dict[str, TokenEntry]] = lambda: {},
-        parameters: Callable[[], dict[str, Any]] = lambda: {},
     ) -> None:
-        """`tokens` and `parameters` return the documents of these; the latter is called under lock.
-
-        The documents of tokens are the same object while nothing has changed.
-        """
-        self._cluster, self._tokens, self._parameters = cluster, tokens, parameters
+        """`tokens` returns their documents, the same object while nothing has changed."""
+        self._cluster, self._tokens = cluster, tokens
         self._since_epoch_s = time.time() - time.monotonic()
         config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
         self._config_hash = hashlib.sha256(config.encode()).hexdigest()[:16]
@@ -100,15 +98,32 @@ class Collector:
         store = _store(cluster.memory)
         tokens = self._tokens()
         book = cluster.jobs.book
-        reservations = self._documents("reserve_list", "reservations", "id", (book.reservations,))
-        rights = self._documents("rights_list", "rights", "user", (book.rights,))
-        policies = self._documents("policy_list", "policies", "name", (book.policies,))
+        reservations = self._documents(
+            "reservations",
+            lambda: {each["id"]: each for each in list_reservations(cluster)["reservations"]},
+            (book.reservations,),
+        )
+        rights = self._documents(
+            "rights",
+            lambda: {each["user"]: each for each in list_rights(cluster)["rights"]},
+            (book.rights,),
+        )
+        policies = self._documents(
+            "policies",
+            lambda: {each["name"]: each for each in list_policies(cluster)["policies"]},
+            (book.policies,),
+        )
         helpers = self._of_helpers()
         with cluster.lock:
             now_s = time.monotonic()
             fabric = cluster.fabric()
             state, tree, tallies = cluster.jobs, cluster.fat_tree, cluster.measured.tallies
             reports = cluster.measured.reports
+            connected = {
+                name: member.ports.values()
+                for name, member in cluster.members.items()
+                if member.channel is not None
+            }
             basis = (
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
@@ -127,12 +142,14 @@ class Collector:
                 "openflow": message_counts(),
                 "helpers": helpers,
                 "counters": counters_of(cluster),
-                "jobs": self._documents("job_list", "jobs", "id", basis),
+                "jobs": self._documents(
+                    "jobs", lambda: {each["id"]: each for each in list_jobs(cluster)["jobs"]}, basis
+                ),
                 "reservations": reservations,
                 "rights": rights,
                 "policies": policies,
                 "tokens": tokens,
-                "events": _newest(cluster.events),
+                "events": list(cluster.events)[-MAX_EVENTS:],
             }
             return Facts(
                 kept,
@@ -148,14 +165,20 @@ class Collector:
                     for name, member in cluster.members.items()
                 },
                 rates={
-                    name: _rates(member)
-                    for name, member in cluster.members.items()
-                    if member.channel is not None
+                    name: {port.name: (port.tx_bps, port.rx_bps) for port in ports}
+                    for name, ports in connected.items()
                 },
+                # A counter that was not read yet is no 0, so it is left out.
                 byte_counts={
                     name: counts
-                    for name, member in cluster.members.items()
-                    if member.channel is not None and (counts := _bytes(member))
+                    for name, ports in connected.items()
+                    if (
+                        counts := {
+                            port.name: (port.tx_bytes, port.rx_bytes)
+                            for port in ports
+                            if port.counted_s
+                        }
+                    )
                 },
                 problems=problems_of(cluster),
                 switches=tuple(cluster.config.switches),
@@ -172,7 +195,7 @@ class Collector:
             "in_charge": cluster.passive is None,
             "settled": cluster.settled(),
             "strategy": cluster.loop.strategy_name,
-            "parameters": self._parameters(),
+            "parameters": parameter_values(cluster),
             "hbspan_s": cluster.measured.hbspan_s,
             "cycle_s": round(cluster.measured.cycle_s, 6),
             "started_s": round(self._since_epoch_s + cluster.started_s, 1),
@@ -211,13 +234,12 @@ class Collector:
         return {name: sums.document for name, (_, sums) in self._helpers.items()}
 
     def _documents(
-        self, operation: str, part: str, key: str, basis: tuple[Any, ...]
-    ) -> dict[str, Any]:
-        """The documents that an operation on jobs lists, by their `key`.
+        self, part: str, make: Callable[[], dict[str, Document]], basis: tuple[Any, ...]
+    ) -> dict[str, Document]:
+        """The documents of a part, as `make` makes them.
 
         They are the same object as before while `basis`, of which they are made, is equal; but not
-        for longer than _MAX_KEPT_S. So nothing is wrong for long, whatever else the operation may
-        look at.
+        for longer than _MAX_KEPT_S. So nothing is wrong for long, whatever else `make` may look at.
         """
         now_s = time.monotonic()
         made_s, before, documents = self._kept.get(part, (-math.inf, (), {}))
@@ -225,8 +247,7 @@ class Collector:
             one is other or one == other for one, other in zip(before, basis, strict=True)
         ):
             return documents
-        listed = job_operations(self._cluster, ROOT)[operation]({})[part]
-        documents = {str(document[key]): document for document in listed}
+        documents = make()
         self._kept[part] = (now_s, basis, documents)
         return documents
 
@@ -253,36 +274,12 @@ def _store(memory: Memory) -> StoreState:
     }
 
 
-def _rates(member: Member) -> dict[str, tuple[float, float]]:
-    return {port.name: (port.tx_bps, port.rx_bps) for port in member.ports.values()}
-
-
-def _bytes(member: Member) -> dict[str, tuple[int, int]]:
-    """What each NIC has carried. A counter that was not read yet is no 0, so it is left out."""
-    return {
-        port.name: (port.tx_bytes, port.rx_bytes)
-        for port in member.ports.values()
-        if port.counted_s
-    }
-
-
 def _together(entries: Sequence[ReportEntry]) -> dict[str, int]:
     """What the links of one helper add up to, as it has reported them last."""
     return {
         "links": len(entries),
-        "usable": sum(entry.usable for entry in entries),
-        "striping": sum(entry.striping for entry in entries),
-        "sent": sum(entry.sent for entry in entries),
-        "received": sum(entry.received for entry in entries),
-        "lost": sum(entry.lost for entry in entries),
-        "repeated": sum(entry.repeated for entry in entries),
+        **{key: sum(getattr(entry, key) for entry in entries) for key in _SUMMED},
     }
-
-
-def _newest(events: deque[Event]) -> list[Event]:
-    newest = list(islice(reversed(events), MAX_EVENTS))
-    newest.reverse()
-    return newest
 
 
 class Watcher:
@@ -390,10 +387,10 @@ class Watching:
             if len(self._watchers) >= MAX_WATCHERS:
                 # Nothing was sent to those that have gone, so nobody has noticed it yet.
                 for watcher in [each for each in self._watchers if each.gone]:
-                    self._forget(watcher)
+                    self.leave(watcher)
                     watcher.cut_off()
             if len(self._watchers) >= MAX_WATCHERS:
-                self._count("watchers_refused")
+                self._cluster.counters.add("watchers_refused")
                 raise refusal("watchers_full", most=MAX_WATCHERS)
             if not self._watchers or self._last is None:
                 self._renew()
@@ -403,23 +400,19 @@ class Watching:
             self._changed.notify_all()
         return watcher
 
-    def look(self) -> tuple[Facts, State]:
+    def look(self) -> tuple[Facts, Documents]:
         """The facts, and the state that a new watcher that is told of no tokens would get.
 
         The cluster's lock must not be held: a thread that collects waits for it.
         """
         with self._changed:
             facts = self._collector.collect()
-            return facts, _seen(snapshot(facts, self._last), False)
-
-    def leave(self, watcher: Watcher) -> None:
-        """Forget a watcher. To do it twice is no error."""
-        self._forget(watcher)
+            return facts, cast(Documents, _seen(snapshot(facts, self._last), False))
 
     def cut_off(self, watcher: Watcher) -> None:
         """End the stream of a watcher that does not read."""
-        if self._forget(watcher):
-            self._count("watchers_cut_off")
+        if self.leave(watcher):
+            self._cluster.counters.add("watchers_cut_off")
             watcher.cut_off()
 
     def close(self) -> None:
@@ -477,18 +470,21 @@ class Watching:
                 self.turn()
                 failing = False
             except Exception:
-                self._count("watch_errors")
+                self._cluster.counters.add("watch_errors")
                 if not failing:
                     _LOG.exception("watchers cannot be told what has changed; their streams end")
                 failing = fails = True
-                self._end_all()
+                with self._changed:
+                    self._last = None
+                    for watcher in self._watchers:
+                        watcher.end()
             took_s, cpu_s = time.monotonic() - began_s, time.thread_time() - began_cpu_s
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._closed, _FAILED_S if fails else pause_s(took_s, cpu_s)
                 )
 
-    def _forget(self, watcher: Watcher) -> bool:
+    def leave(self, watcher: Watcher) -> bool:
         """Forget a watcher, and return whether it was known."""
         with self._changed:
             known = watcher in self._watchers
@@ -498,15 +494,6 @@ class Watching:
                 self._last = None
             self._changed.notify_all()
         return known
-
-    def _end_all(self) -> None:
-        with self._changed:
-            self._last = None
-            for watcher in self._watchers:
-                watcher.end()
-
-    def _count(self, what: str) -> None:
-        self._cluster.counters.add(what)
 
 
 def _seen(state: State, tokens: bool) -> State:

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
 from ri2n_sdn.contract.said import Kind, Said
 
-__all__ = ["LOSSY_PLACES", "PROBLEMS", "Problem"]
+__all__ = ["LOSSY_PLACES", "MAX_SHOWN", "PROBLEMS", "Problem", "at_most"]
+
+MAX_SHOWN = 20
+"""So many problems of one kind are shown; for the others, their number."""
+
+_Found = TypeVar("_Found")
 
 _ASK_THE_HOST = "run host-status there: it says why"
 _CERTIFICATE = "put a new one there; where it is there already, run ri2n reload here"
@@ -230,3 +235,12 @@ class Problem(Said):
             for part in (*self.subject.values(), *apart)
         )
         return ":".join((self.code, *named))
+
+
+def at_most(
+    found: Sequence[_Found], problem_of: Callable[[_Found], Problem], code: str
+) -> Iterator[Problem]:
+    """The problems of the first MAX_SHOWN that were found; one of this code counts the others."""
+    yield from map(problem_of, found[:MAX_SHOWN])
+    if len(found) > MAX_SHOWN:
+        yield Problem(code, args={"count": len(found) - MAX_SHOWN})

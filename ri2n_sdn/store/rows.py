@@ -192,7 +192,7 @@ class HistoryRow:
 class TokenRow:
     """A token of the web process: the SHA-256 `hash` of its text in hexadecimal digits.
 
-    `role` is one of apps.web_socket.ROLES. `user` None: it is for no user in particular.
+    `role` is one of contract.choices.ROLES. `user` None: it is for no user in particular.
     `expires_s` None: it does not end by itself.
     """
 

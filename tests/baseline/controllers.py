@@ -14,8 +14,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.measured import PathRates, Reported
 from ri2n_sdn.jobs.assign import assign
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import agree

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
@@ -80,7 +80,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
     pairs = list(permutations(names[:3], 2))
     for table in ((FIRST, SECOND) * 32, (FIRST, FIRST, FIRST, SECOND) * 16):
         send_slots(cluster, {pair: PairDecision({}, None, table, 16) for pair in pairs})
-    collector = Collector(cluster, parameters=lambda: {"slots": 64})
+    collector = Collector(cluster)
     for report in (1, 2):
         _hear_helper(cluster, "h2", report)
         collector.collect()
@@ -91,6 +91,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
         **snapshot(collector.collect()),
         **_MORE,
     }
+    state["controller"]["parameters"] = {"slots": 64}  # one stands for all
     # A handler of another test may have failed in this process.
     counted = state["counters"].items()
     state["counters"] = {name: count for name, count in counted if not name.startswith(HANDLER)}

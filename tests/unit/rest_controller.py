@@ -12,7 +12,6 @@ from typing import Any
 
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.parameters import parameter_values
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.contract.refusals import error_of
@@ -28,10 +27,7 @@ class RealFeed(FakeFeed):
 
     def __init__(self, api: LocalApi) -> None:
         self.api = api
-        cluster = api._cluster
-        self._collector = Collector(
-            cluster, api._tokens.documents, lambda: parameter_values(cluster)
-        )
+        self._collector = Collector(api._cluster, api._tokens.documents)
         super().__init__(self._now())
 
     def _now(self) -> dict[str, Any]:

@@ -29,8 +29,8 @@ def test_declared_rates_and_networks_are_found(tmp_path: Path) -> None:
         "hosts: {A: {nics: {eth0: {rate_bps: 5, network: x}}}}\n",
     )
     assert (config.strategy, config.slots, config.hbspan_s.min) == ("ri2n_plus", 128, 0.5)
-    assert config.rate_bps("A", "eth0") == 5 and config.network("A", "eth0") == "x"
-    assert config.rate_bps("A", "eth1") is None and config.rate_bps("B", "eth0") is None
+    assert config.nic("A", "eth0").rate_bps == 5 and config.nic("A", "eth0").network == "x"
+    assert config.nic("A", "eth1").rate_bps is config.nic("B", "eth0").rate_bps is None
 
 
 def test_classes_of_traffic_are_read_in_order(tmp_path: Path) -> None:

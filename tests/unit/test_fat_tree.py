@@ -22,6 +22,7 @@ from ri2n_sdn.apps.config import ClusterConfig, load_cluster_config
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_vlans import Leases
+from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from ri2n_sdn.fabric.topology import load_topology
@@ -346,4 +347,4 @@ def test_without_declared_links_there_is_nothing_to_ask(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no links between switches"):
         local_vlans.set_table(plain, {"owner": "a", "pairs": []}, Leases())
     with pytest.raises(BadInput, match="no links between switches"):
-        local_vlans.check(plain)
+        check_vlans(plain)

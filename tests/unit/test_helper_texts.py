@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from ri2n_sdn.apps.config import load_cluster_config
-from ri2n_sdn.apps.reported import STALE_S, Reported
+from ri2n_sdn.apps.measured import STALE_S, Reported
 from ri2n_sdn.apps.striping import ControlFrames
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.helper_links import number_helper_links

@@ -11,7 +11,7 @@ import pytest
 from ri2n_sdn.apps import cluster as cluster_module
 from ri2n_sdn.apps import problems, striping
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.silence import SILENT_S, Silence
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT

@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from ri2n_sdn.apps import codec, striping
-from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.reported import Reported
+from ri2n_sdn.apps.measured import PathRates, Reported
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry

@@ -19,6 +19,8 @@ HASH = 64 * "a"
 class FakeStore:
     """A store that keeps tokens, and that may refuse."""
 
+    active = True
+
     def __init__(self) -> None:
         self.kept = State()
         self.refuses = False
@@ -47,6 +49,7 @@ def test_a_token_is_added_listed_and_removed(store: Any) -> None:
     tokens = Tokens(store())
     assert tokens.documents() == {} and tokens.list() == {"tokens": []}
     added = tokens.add(request(role="user", user="alice", days=2))["token"]
+    assert added["expires_s"] is not None
     assert added["expires_s"] - added["created_s"] == 2 * 86_400
     tokens.add(request(name="t0", role="admin", hash=64 * "b"))
     assert [each["name"] for each in tokens.list()["tokens"]] == ["t0", "t1"]
