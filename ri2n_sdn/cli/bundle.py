@@ -21,7 +21,7 @@ import typer
 from ri2n_sdn import __version__
 from ri2n_sdn.cli.common import LabOption, SocketOption
 from ri2n_sdn.cli.doctor_controller import examine_controller
-from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, http_get
+from ri2n_sdn.cli.examined import DEFAULT_WEB, HOST, OPTIONS, Examined, http_get
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
@@ -33,8 +33,6 @@ from ri2n_sdn.shipped import host_script
 __all__ = ["support_bundle"]
 
 CONFIG = Path("/etc/ri2n/cluster.yaml")
-OPTIONS = Path("/etc/ri2n/controller.conf")
-HOST = Path("/etc/ri2n/host.conf")
 WEB_OPTIONS = Path("/etc/ri2n/web.conf")
 UNIT, WEB_UNIT = "ri2n-controller", "ri2n-web"
 LOG_LINES = 2000
@@ -54,7 +52,6 @@ _ASKED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("policies.json", "policy_list", {}, "policies of jobs"),
     ("parameters.json", "parameters", {}, "the controller's parameters and their values"),
 )
-_NAMES = tuple(name for name, *_ in _ASKED)
 _PACKAGES = (
     *("os-ken", "ovs", "pydantic", "typer", "networkx", "scipy", "numpy", "PyYAML", "rich"),
     *("fastapi", "uvicorn", "nicegui", "prometheus_client"),
@@ -191,11 +188,13 @@ def support_bundle(
         where = controller_socket(socket, lab)
     except NotAvailable as error:
         where = DEFAULT_SOCKET
-        bundle.missing.update({name: str(error) for name in (*_NAMES, "state.json")})
+        bundle.missing.update(
+            dict.fromkeys([*(name for name, *_ in _ASKED), "state.json"], str(error))
+        )
     else:
         bundle.ask(where)
         bundle.watch(where)
-    seen = Examined.of(where, OPTIONS)
+    seen = Examined.of(where)
     about = "what ri2n doctor says of the controller's machine"
     bundle.document(
         "doctor-controller.json", about, [asdict(each) for each in examine_controller(seen)]

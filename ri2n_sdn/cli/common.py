@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,7 @@ __all__ = [
     "JsonOption",
     "LabOption",
     "SocketOption",
-    "check_number",
+    "check_choice",
     "console",
     "note",
     "number_option",
@@ -103,7 +103,7 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def check_number(value: float | None) -> float | None:
+def _check_number(value: float | None) -> float | None:
     """For options that are numbers, such as seconds: the value, if it is one that can be used.
 
     `nan` is no number between any limits, and what waits takes no number that is too large. Raises
@@ -116,7 +116,7 @@ def check_number(value: float | None) -> float | None:
 
 def number_option(help: str, least: float, metavar: str | None = "SECONDS") -> Any:
     """An option that is a number from `least` on, and no larger than can be used."""
-    return typer.Option(min=least, callback=check_number, metavar=metavar, help=help)
+    return typer.Option(min=least, callback=_check_number, metavar=metavar, help=help)
 
 
 def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False) -> tuple[str, int]:
@@ -124,17 +124,18 @@ def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False)
 
     With `any_port`, the port may be 0.
     """
-    host, colon, port = text.rpartition(":")
-    if (
-        not colon
-        or not host
-        or not port.isascii()
-        or not port.isdigit()
-        or not (0 if any_port else 1) <= int(port) <= 65535
-    ):
-        least = 0 if any_port else 1
+    host, _, port = text.rpartition(":")
+    least = 0 if any_port else 1
+    is_number = port.isascii() and port.isdigit()
+    if not (host and is_number and least <= int(port) <= 65535):
         raise BadInput(f"{option} {text}: must be HOST:PORT with a port from {least} to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def check_choice(value: str, allowed: Sequence[str], option: str) -> None:
+    """Raises BadInput, which begins with `option`, when a value is not in `allowed`."""
+    if value not in allowed:
+        raise BadInput(f"{option}: unknown {value!r}; choose from {', '.join(allowed)}")
 
 
 def split_list(text: str, allowed: list[str], option: str) -> list[str]:
@@ -146,8 +147,7 @@ def split_list(text: str, allowed: list[str], option: str) -> list[str]:
     if not items:
         raise BadInput(f"{option}: is empty; choose from {', '.join(allowed)}")
     for item in items:
-        if item not in allowed:
-            raise BadInput(f"{option}: unknown {item!r}; choose from {', '.join(allowed)}")
+        check_choice(item, allowed, option)
     return list(dict.fromkeys(items))
 
 

@@ -27,7 +27,7 @@ from ri2n_sdn.cli.doctor_machine import (
 )
 from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, Row, http_get, number_in, user_name
 from ri2n_sdn.cli.finding import Finding
-from ri2n_sdn.cli.machine import Process, last_option, listening, option_values
+from ri2n_sdn.cli.machine import Process, last_option, listening
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 
@@ -71,11 +71,8 @@ def _running(seen: Examined) -> Iterator[Row]:
         text = f"it reports {counts['bad']} bad problems and {counts['warning']} warnings"
         yield "bad" if counts["bad"] else "warning", text, "see ri2n status"
     if about["cycle_s"] > about["hbspan_s"]:
-        yield (
-            "warning",
-            f"a control cycle takes {about['cycle_s']:.2f} s, longer than the pause between two",
-            "give its machine more CPU time, or raise hbspan_s in cluster.yaml",
-        )
+        text = f"a control cycle takes {about['cycle_s']:.2f} s, longer than the pause between two"
+        yield "warning", text, "give its machine more CPU time, or raise hbspan_s in cluster.yaml"
 
 
 def _user(seen: Examined) -> Iterator[Row]:
@@ -84,11 +81,8 @@ def _user(seen: Examined) -> Iterator[Row]:
         return
     name = user_name(seen.running.uid)
     if seen.running.uid == 0:
-        yield (
-            "warning",
-            "the controller runs as root",
-            "it needs no privilege: run it as the service ri2n-controller",
-        )
+        advice = "it needs no privilege: run it as the service ri2n-controller"
+        yield "warning", "the controller runs as root", advice
     else:
         yield "ok", f"the controller runs as {name}", ""
     group = seen.option("--web-group")
@@ -189,9 +183,8 @@ def _port(seen: Examined) -> Iterator[Row]:
 def _tls(seen: Examined) -> Iterator[Row]:
     web = seen.web()
     argv = web.argv if web is not None else ()
-    web_key = last_option(argv, "--tls-key")
     pairs = [(seen.option("--tls-cert"), seen.option("--tls-key")), (seen.option("--tls-ca"), None)]
-    pairs += [(cert, web_key) for cert in option_values(argv, "--tls-cert")[-1:]]
+    pairs.append((last_option(argv, "--tls-cert"), last_option(argv, "--tls-key")))
     for cert, private in pairs:
         if cert is None:
             continue
@@ -230,10 +223,8 @@ def _hosts(seen: Examined) -> Iterator[Row]:
     text = f"{len(seen.hosts) - len(away)} of {len(seen.hosts)} hosts are connected"
     if away:
         named = ", ".join(away[:_MAX_NAMED]) + (", ..." if len(away) > _MAX_NAMED else "")
-        advice = (
-            "on each: host-doctor; systemctl status ri2n-host openvswitch-switch. "
-            "A host that is gone for good: ri2n host retire NAME"
-        )
+        advice = "on each: host-doctor; systemctl status ri2n-host openvswitch-switch. "
+        advice += "A host that is gone for good: ri2n host retire NAME"
         yield "bad", f"{text}; away: {named}", advice
     elif not seen.hosts:
         yield "warning", "no host has connected", "docs/operations.md, ten steps, 5 to 8"

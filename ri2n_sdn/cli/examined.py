@@ -25,6 +25,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 __all__ = [
     "ANSWER_S",
     "DEFAULT_WEB",
+    "HOST",
     "OPTIONS",
     "STATE_DIR",
     "Examined",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 OPTIONS = Path("/etc/ri2n/controller.conf")
+HOST = Path("/etc/ri2n/host.conf")
 STATE_DIR = Path("/var/lib/ri2n/controller")
 DEFAULT_WEB = "127.0.0.1:8420"
 ANSWER_S = 10.0

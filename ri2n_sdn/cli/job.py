@@ -27,7 +27,6 @@ from ri2n_sdn.contract.choices import KINDS, one_of
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.units import parse_rate, parse_time, table_rate, time_text
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.jobs.model import PathTable
 from ri2n_sdn.jobs.text import (
     parse_dscp_table,
     parse_hosts,
@@ -178,10 +177,11 @@ def move(
         options = (named, policy, paths, table, service, min_rate, max_rate)
         if any(value not in (None, []) for value in options):
             raise BadInput("--back: says which policy it is: omit the other options")
-        answer = call(jobs_socket(socket, lab), "job_move", id=name, back=True)["job"]
+        to: Json = {"back": True}
     else:
         wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
-        answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
+        to = {"job": wanted}
+    answer = call(jobs_socket(socket, lab), "job_move", id=name, **to)["job"]
     print_answer(answer, f"{name}: {_state(answer)}", as_json)
 
 
@@ -217,29 +217,31 @@ def show(
     if as_json:
         print_json(job)
         return
-    out = console()
-    out.print(f"{job['id']}: {_state(job)}", highlight=False)
-    out.print(
-        f"of {job['user']} (uid {job['uid']}), {policy_text(job)}, "
-        f"{'ordered' if job['source'] == 'order' else 'begun by its hosts'} at "
+    by = "ordered" if job["source"] == "order" else "begun by its hosts"
+    lines = [
+        f"{job['id']}: {_state(job)}",
+        f"of {job['user']} (uid {job['uid']}), {policy_text(job)}, {by} at "
         f"{time_text(job['begin_s'])}, ends at {time_text(job['end_s'])}",
-        highlight=False,
-    )
-    if job["moved"]:
-        declared = job["moved"]["declared"]
-        text = f"moved by {job['moved']['by']} at {time_text(job['moved']['at_s'])}; its hosts "
-        text += f"declare {policy_text(declared) if declared else 'nothing'} "
-        out.print(f"{text}(`ri2n job move {job['id']} --back`)", highlight=False)
+    ]
+    if moved := job["moved"]:
+        declared = policy_text(moved["declared"]) if moved["declared"] else "nothing"
+        lines.append(
+            f"moved by {moved['by']} at {time_text(moved['at_s'])}; its hosts declare {declared} "
+            f"(`ri2n job move {job['id']} --back`)"
+        )
     for host in sorted({*job["hosts"], *job["failed"]}):
         number = job["classes"].get(host)
-        text = f"class {number}" if number is not None else "has not begun it"
+        text = f"{host}: class {number}" if number is not None else f"{host}: has not begun it"
         if host in job["failed"]:
             text += f", and cannot carry out the order: {job['failed'][host]}"
-        out.print(f"{host}: {text}", highlight=False)
+        lines.append(text)
     if not job["routes"]:
-        out.print("its packets go as everybody's", highlight=False)
-        return
-    out.print(table(_ROUTES, job["routes"]))
+        lines.append("its packets go as everybody's")
+    out = console()
+    for line in lines:
+        out.print(line, highlight=False)
+    if job["routes"]:
+        out.print(table(_ROUTES, job["routes"]))
 
 
 @app.command()
@@ -295,10 +297,9 @@ def policy_of(
     max_rate: str | None,
 ) -> Json:
     """The keys of a policy for a request, from the options. Raises BadInput."""
-    one_of(kind, KINDS, "--policy")
-    by_dscp: list[PathTable] = [parse_dscp_table(text, "--table") for text in tables or ()]
+    by_dscp = [parse_dscp_table(text, "--table") for text in tables or ()]
     result: Json = {
-        "policy": kind,
+        "policy": one_of(kind, KINDS, "--policy"),
         "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
         "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
         "services": [service_text(parse_service(text, "--service")) for text in services or ()],

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ri2n_sdn.cli.common import check_choice
 from ri2n_sdn.cli.tables import Column, or_dash, yes_no
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.contract.printing import printable
@@ -72,8 +73,7 @@ class View:
 
 def check_view(view: View) -> None:
     """Raises BadInput when there is no such table, or it has no such column."""
-    if view.table not in TABLES:
-        raise BadInput(f"TABLE: unknown {view.table!r}; choose from {', '.join(TABLES)}")
+    check_choice(view.table, TABLES, "TABLE")
     names = [column.key for column in _COLUMNS[view.table]]
     if view.sort and view.sort not in names:
         raise BadInput(
