@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, print_json
+from ri2n_sdn.cli.common import JsonOption, print_answer
 from ri2n_sdn.cli.examined import STATE_DIR
 from ri2n_sdn.cli.host import DryRun, Yes, confirm
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -57,10 +57,7 @@ def show(
 ) -> None:
     """Say what is remembered: how many hosts, jobs, reservations, rights and tokens."""
     found = contents(file or state_dir / NAME)
-    if as_json:
-        print_json(found)
-    else:
-        print(_summary(found))
+    print_answer(found, _summary(found), as_json)
 
 
 @app.command("export")
@@ -100,7 +97,11 @@ def import_(
     memory; that is kept beside the new one. To import one file twice is no error.
     """
     target = state_dir / NAME
-    _make_folder(state_dir, dry_run)
+    if not dry_run:
+        try:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise NotAvailable(f"{state_dir}: {error.strerror}") from None
     with _folder(state_dir), _copy(file, state_dir if state_dir.is_dir() else None) as copy:
         try:
             prepare_file(copy)  # so that a file that cannot be used is refused here
@@ -189,15 +190,6 @@ def _summary(found: dict[str, list[str]]) -> str:
     )
 
 
-def _make_folder(folder: Path, dry_run: bool) -> None:
-    if folder.is_dir() or dry_run:
-        return
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise NotAvailable(f"{folder}: {error.strerror}") from None
-
-
 @contextlib.contextmanager
 def _folder(folder: Path) -> Iterator[None]:
     """Have the controller's folder, as a controller has it. Raises NotAvailable while one does."""
@@ -268,13 +260,9 @@ def take_name(copy: Path, target: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        _rename(copy, target)
-
-
-def _rename(copy: Path, target: Path) -> None:
-    # Python's own functions replace what has the name.
-    libc = ctypes.CDLL(None, use_errno=True)
-    names = os.fsencode(copy), os.fsencode(target)
-    if libc.renameat2(_HERE, names[0], _HERE, names[1], _NO_REPLACE) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(target))
+        # Python's own functions replace what has the name.
+        libc = ctypes.CDLL(None, use_errno=True)
+        names = os.fsencode(copy), os.fsencode(target)
+        if libc.renameat2(_HERE, names[0], _HERE, names[1], _NO_REPLACE) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(target)) from None

@@ -82,20 +82,17 @@ def top(
     if as_json:
         print_json(document(feed.looks(), view))
         return
-    out = console()
-    if once:
+    if not once and sys.stdin.isatty() and sys.stdout.isatty():
+        with _keys() as fd:
+            _show(feed, view, fd, interval, count)
+        return
+    out, screens = console(), 1 if once else count or sys.maxsize
+    for number in range(1, screens + 1):
         out.print(screen(feed.looks(), view, out.width, None))
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        for number in range(1, (count or sys.maxsize) + 1):
-            out.print(screen(feed.looks(), view, out.width, None))
-            if number < (count or sys.maxsize):
-                time.sleep(interval)
-                if table == "pairs":
-                    feed.want_pairs()
-        return
-    with _keys() as fd:
-        _show(feed, view, fd, interval, count)
+        if number < screens:
+            time.sleep(interval)
+            if table == "pairs":
+                feed.want_pairs()
 
 
 def _show(feed: Feed, view: View, fd: int, interval_s: float, count: int) -> None:
