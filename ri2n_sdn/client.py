@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, cast, overload
 
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
 from ri2n_sdn.contract.refusals import refusal
@@ -133,7 +134,7 @@ class Watch:
             raise
         self.seq = int(first["seq"])
         """The number of the newest change. Numbers grow, and some may be left out."""
-        self.state: dict[str, Any] = first["state"]
+        self.state: Documents = first["state"]
         """The newest state."""
         self._begins = True
 
@@ -155,7 +156,7 @@ class Watch:
     def __iter__(self) -> Watch:
         return self
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> Documents:
         """The state after the next change. Raises NotAvailable when the stream breaks off."""
         if self._begins:
             self._begins = False
@@ -171,7 +172,7 @@ class Watch:
             except (KeyError, TypeError, ValueError):
                 raise _stranger(self._path) from None
             if changed:
-                self.state = merge(self.state, changed)
+                self.state = cast(Documents, merge(self.state, changed))
                 return self.state
 
     def _line(self) -> bytes | None:
