@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
@@ -90,12 +92,12 @@ def print_answer(document: object, text: str, as_json: bool) -> None:
         print(text)
 
 
-def state_of(path: Path) -> dict[str, Any]:
+def state_of(path: Path) -> Documents:
     """The controller's state. Raises NotAvailable also when an earlier controller answers."""
-    state = call(path, "status", pairs=False).get("state")
-    if not isinstance(state, dict):
+    status = call(path, ops.STATUS, pairs=False)
+    if "state" not in status:
         raise NotAvailable("the controller's answer is of another version; start it anew")
-    return state
+    return status["state"]
 
 
 def note(text: str) -> None:

@@ -16,6 +16,7 @@ from ri2n_sdn.cli.common import LabOption, SocketOption, check_choice, parse_lis
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.web import DEFAULT_LISTEN, LogFormatOption, LogLevelOption
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.imports import imports_that_stay
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
@@ -159,12 +160,12 @@ def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
     """
     path = controller_socket(socket, lab)
     asked_s = time.monotonic()
-    call(path, "reload", timeout_s=RELOAD_S)
+    call(path, ops.RELOAD, timeout_s=RELOAD_S)
     while (since_s := time.monotonic() - asked_s) <= RELOAD_S:
         with contextlib.suppress(NotAvailable):
-            status = call(path, "status", pairs=False)
+            status = call(path, ops.STATUS, pairs=False)
             if status["uptime_s"] < since_s:
-                print(f"reloaded: strategy {status['strategy']}")
+                print(f"reloaded: strategy {status['state']['controller']['strategy']}")
                 return
         time.sleep(0.05)
     raise NotAvailable(f"the controller has not come back within {RELOAD_S:g} s; its log shows why")

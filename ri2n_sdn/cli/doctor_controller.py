@@ -58,15 +58,15 @@ def _running(seen: Examined) -> Iterator[Row]:
     if seen.state is None:
         yield "bad", seen.why, "systemctl start ri2n-controller; journalctl -u ri2n-controller"
         return
-    about = seen.about
+    about = seen.state["controller"]
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(about["started_s"]))
     yield "ok", f"process {about['pid']} runs since {since}, strategy {about['strategy']}", ""
-    if not about.get("in_charge", True):
+    if not about["in_charge"]:
         yield "ok", f"it stands by: {about.get('waits_because', '')}", ""
     if about["version"] != __version__:
         text = f"version {about['version']} runs, and {__version__} is installed"
         yield "warning", text, "systemctl restart ri2n-controller: hosts go on meanwhile"
-    counts = Counter(problem["severity"] for problem in (seen.state["problems"]).values())
+    counts = Counter(problem["severity"] for problem in seen.state["problems"].values())
     if counts:
         text = f"it reports {counts['bad']} bad problems and {counts['warning']} warnings"
         yield "bad" if counts["bad"] else "warning", text, "see ri2n status"
@@ -130,7 +130,7 @@ def _sockets(seen: Examined) -> Iterator[Row]:
 
 
 def _store(seen: Examined) -> Iterator[Row]:
-    store = seen.about.get("store")
+    store = seen.state["controller"]["store"] if seen.state is not None else None
     if store is not None:
         if store.get("problem"):
             yield "bad", str(store["problem"]), "docs/operations.md, the controller's memory"
@@ -311,7 +311,7 @@ CHECKS: dict[str, Callable[[Examined], Iterator[Row]]] = {
 
 def _no_process(seen: Examined) -> Iterator[Row]:
     if seen.state is not None:
-        text = f"process {seen.about['pid']} may not be looked at"
+        text = f"process {seen.state['controller']['pid']} may not be looked at"
         yield "warning", text, "run ri2n doctor as root"
 
 

@@ -7,7 +7,7 @@ import os
 import pwd
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,7 +23,9 @@ from ri2n_sdn.cli.common import (
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import KINDS, one_of
+from ri2n_sdn.contract.documents import Job, PolicyOf
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.units import parse_rate, parse_time, table_rate, time_text
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -55,7 +57,6 @@ __all__ = [
 
 app = typer.Typer(no_args_is_help=True, help="Users' jobs and the paths that they have.")
 
-Json = dict[str, Any]
 _POLL_S = 0.05
 
 _JOB = (Column("job", "id"), Column("user"), Column("hosts", written=", ".join))
@@ -134,12 +135,12 @@ def begin(
     their own, `job-begin` does the same (docs/jobs.md).
     """
     owner, uid = user_and_uid(user)
-    job: Json = {"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))}
-    job |= named_or_policy(named, policy, "shared", paths, table, service, min_rate, max_rate)
+    wanted = named_or_policy(named, policy, "shared", paths, table, service, min_rate, max_rate)
+    job = {"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts)), **wanted}
     if until is not None:
         job["end_s"] = parse_time(until, time.time(), "--until")
     path = jobs_socket(socket, lab)
-    answer = call(path, "job_begin", job=job)["job"]
+    answer = call(path, ops.JOB_BEGIN, job=job)["job"]
     if wait:
         answer = _await(path, name, wait)
     print_answer(answer, f"{name}: {_state(answer)}", as_json)
@@ -148,7 +149,7 @@ def begin(
 @app.command()
 def end(name: NameArgument, socket: SocketOption = None, lab: LabOption = None) -> None:
     """End a job that the controller has ordered."""
-    call(jobs_socket(socket, lab), "job_end", id=name)
+    call(jobs_socket(socket, lab), ops.JOB_END, id=name)
     print(f"{name}: ended")
 
 
@@ -177,11 +178,10 @@ def move(
         options = (named, policy, paths, table, service, min_rate, max_rate)
         if any(value not in (None, []) for value in options):
             raise BadInput("--back: says which policy it is: omit the other options")
-        to: Json = {"back": True}
+        answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, back=True)["job"]
     else:
         wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
-        to = {"job": wanted}
-    answer = call(jobs_socket(socket, lab), "job_move", id=name, **to)["job"]
+        answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, job=wanted)["job"]
     print_answer(answer, f"{name}: {_state(answer)}", as_json)
 
 
@@ -190,7 +190,7 @@ def list_jobs(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """Show all jobs, those with a problem first."""
-    jobs = call(jobs_socket(socket, lab), "job_list")["jobs"]
+    jobs = call(jobs_socket(socket, lab), ops.JOB_LIST)["jobs"]
     columns = (
         *(*_JOB, POLICY, RATES),
         Column("lanes", written=comma_list),
@@ -199,7 +199,7 @@ def list_jobs(
     )
     worst = {"refused": 0, "waiting": 1}
 
-    def order(job: Json) -> tuple[int, float]:
+    def order(job: Job) -> tuple[int, float]:
         return worst.get(job["state"], 2), job["begin_s"]
 
     print_list(jobs, columns, as_json, "no jobs", order)
@@ -213,7 +213,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one job: its state, its class on each host, and its paths."""
-    job = call(jobs_socket(socket, lab), "job_show", id=name)["job"]
+    job = call(jobs_socket(socket, lab), ops.JOB_SHOW, id=name)["job"]
     if as_json:
         print_json(job)
         return
@@ -253,7 +253,7 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show jobs that have ended, the newest first, and why they ended."""
-    jobs = call(jobs_socket(socket, lab), "job_history", user=user, limit=limit)["jobs"]
+    jobs = call(jobs_socket(socket, lab), ops.JOB_HISTORY, user=user, limit=limit)["jobs"]
     columns = (
         *(*_JOB, POLICY),
         Column("from", "begin_s", time_text),
@@ -272,7 +272,7 @@ def named_or_policy(
     services: list[str] | None = None,
     min_rate: str | None = None,
     max_rate: str | None = None,
-) -> Json:
+) -> dict[str, object]:
     """The keys of a request that say which policy: its name, or all of it with `default` as kind.
 
     Raises BadInput.
@@ -295,10 +295,10 @@ def policy_of(
     services: list[str] | None,
     min_rate: str | None,
     max_rate: str | None,
-) -> Json:
+) -> dict[str, object]:
     """The keys of a policy for a request, from the options. Raises BadInput."""
     by_dscp = [parse_dscp_table(text, "--table") for text in tables or ()]
-    result: Json = {
+    result: dict[str, object] = {
         "policy": one_of(kind, KINDS, "--policy"),
         "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
         "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
@@ -323,16 +323,16 @@ def user_and_uid(user: str | None) -> tuple[str, int]:
         raise BadInput(f"--user {user}: there is no such user here") from None
 
 
-def policy_text(job: Json) -> str:
+def policy_text(job: PolicyOf) -> str:
     """A policy's kind and its tables of paths, for people."""
-    parts = [str(job["policy"])]
+    parts: list[str] = [job["policy"]]
     if job["paths"]:
         parts.append(",".join(job["paths"]))
     parts += [f"DSCP {table['dscp']}: {','.join(table['paths'])}" for table in job["tables"]]
     return "; ".join(parts)
 
 
-def rates_text(job: Json) -> str:
+def rates_text(job: PolicyOf) -> str:
     """A policy's rates for people; `-` when it has none."""
     least, most = job["min_rate_bps"], job["max_rate_bps"]
     parts = [f"at least {table_rate(least)}"] if least is not None else []
@@ -340,11 +340,11 @@ def rates_text(job: Json) -> str:
     return ", ".join(parts) or "-"
 
 
-def _await(path: Path, name: str, wait_s: float) -> Json:
+def _await(path: Path, name: str, wait_s: float) -> Job:
     """The job once it is installed or refused. Raises NotAvailable when that takes too long."""
     deadline_s = time.monotonic() + wait_s
     while True:
-        job: Json = call(path, "job_show", id=name)["job"]
+        job = call(path, ops.JOB_SHOW, id=name)["job"]
         if job["state"] == "installed":
             return job
         if job["state"] == "refused":
@@ -354,8 +354,8 @@ def _await(path: Path, name: str, wait_s: float) -> Json:
         time.sleep(_POLL_S)
 
 
-def _state(job: Json) -> str:
-    return f"{job['state']}: {job['why']}" if job["why"] else str(job["state"])
+def _state(job: Job) -> str:
+    return f"{job['state']}: {job['why']}" if job["why"] else job["state"]
 
 
 POLICY, RATES = Column("policy", policy_text), Column("rates", rates_text)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ri2n_sdn.cli.common import LabOption, SocketOption, note, state_of
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, write_yaml
 
@@ -64,7 +64,7 @@ def topology(
         _replace(output, text)
 
 
-def _tree_of(state: Mapping[str, Any]) -> SlurmTree:
+def _tree_of(state: Documents) -> SlurmTree:
     """The tree of a controller's state.
 
     Raises NotAvailable when the controller does not know the networks yet.

@@ -12,10 +12,10 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.live import Live
@@ -31,6 +31,8 @@ from ri2n_sdn.cli.common import (
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 __all__ = ["Feed", "keys_of", "top"]
@@ -186,7 +188,7 @@ class Feed:
 
     def ask_pairs(self) -> None:
         """Ask for the busiest pairs, which are not in the stream. Raises what `call` raises."""
-        page = call(self._path, "pairs", active=True, sort="rate", limit=MAX_PAIRS)
+        page = call(self._path, ops.PAIRS, active=True, sort="rate", limit=MAX_PAIRS)
         with self._lock:
             self._known = replace(self._known, pairs=page["pairs"], pairs_total=int(page["total"]))
 
@@ -225,7 +227,7 @@ class Feed:
             time.sleep(pause_s)
             pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
-    def _note(self, state: Mapping[str, Any] | None, away: str | None) -> None:
+    def _note(self, state: Documents | None, away: str | None) -> None:
         with self._lock:
             if (away is None) != (self._known.away is None):
                 self._since_s = time.monotonic()

@@ -25,6 +25,7 @@ from ri2n_sdn.cli.common import (
 )
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["check", "record", "release", "use"]
@@ -44,7 +45,7 @@ def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOptio
 
     Exit code: 0 when all is as declared, else 1.
     """
-    answer = call(controller_socket(socket, lab), "vlan_check", timeout_s=CHECK_S)
+    answer = call(controller_socket(socket, lab), ops.VLAN_CHECK, timeout_s=CHECK_S)
     if as_json:
         print_json(answer)
     else:
@@ -73,7 +74,7 @@ def use(
     rows = _read(table)
     path = controller_socket(socket, lab)
     if not command:
-        call(path, "vlan_table", owner=owner, pairs=rows)
+        call(path, ops.VLAN_TABLE, owner=owner, pairs=rows)
         note(
             f"{len(rows)} pairs have the VLANs of {table}; `ri2n vlan release --owner {owner}` "
             "ends this"
@@ -87,7 +88,7 @@ def use(
 
 def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOption = None) -> None:
     """End a table: its pairs get back the VLANs that they had before."""
-    call(controller_socket(socket, lab), "vlan_table", owner=owner, pairs=[])
+    call(controller_socket(socket, lab), ops.VLAN_TABLE, owner=owner, pairs=[])
 
 
 def record(
@@ -109,7 +110,7 @@ def record(
     from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
 
     path = controller_socket(socket, lab)
-    before, began_s = call(path, "traffic"), time.monotonic()
+    before, began_s = call(path, ops.TRAFFIC), time.monotonic()
     code = 0
     if command:
         code = _run(command)
@@ -119,7 +120,9 @@ def record(
     # Wait until the last packets have been counted.
     time.sleep(before["hbspan_s"] + COUNTED_S)
     start = {(sender, receiver): count for sender, receiver, count in before["pairs"]}
-    rows = [(s, r, count - start.get((s, r), 0)) for s, r, count in call(path, "traffic")["pairs"]]
+    rows = [
+        (s, r, count - start.get((s, r), 0)) for s, r, count in call(path, ops.TRAFFIC)["pairs"]
+    ]
     sent = [row for row in rows if row[2] > 0]
     if not sent:
         raise NotAvailable("no pair of hosts sent anything")

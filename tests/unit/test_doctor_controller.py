@@ -35,7 +35,7 @@ from ri2n_sdn.errors import NotAvailable
 from tests.unit.commands import ri2n
 
 
-def state(**controller: Any) -> dict[str, Any]:
+def state(**controller: Any) -> Any:
     return {
         "controller": {
             **{"pid": os.getpid(), "started_s": 1.7e9, "strategy": "max_min", "in_charge": True},
