@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli.common import LabOption, SocketOption
+from ri2n_sdn.cli.common import LabOption, SocketOption, os_errors_of
 from ri2n_sdn.cli.doctor_controller import examine_controller
 from ri2n_sdn.cli.examined import DEFAULT_WEB, HOST, OPTIONS, Examined, http_get
 from ri2n_sdn.cli.labs import controller_socket
@@ -239,22 +239,18 @@ def _versions() -> str:
 
 def _write(path: Path, bundle: _Bundle) -> None:
     """Write the file whole or not at all. Raises BadInput when there is one meanwhile."""
-    try:
+    with os_errors_of(f"--output {path}"):
         # The file gets mode 0600.
         handle, name = tempfile.mkstemp(prefix=".ri2n-support-", dir=path.parent)
-    except OSError as error:
-        raise BadInput(f"--output {path}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for each, text in {"README": bundle.readme(), **bundle.files}.items():
-                data = text.encode(errors="replace")
-                member = tarfile.TarInfo(f"{FOLDER}/{each}")
-                member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
-                archive.addfile(member, io.BytesIO(data))
-        take_name(Path(name), path)
-    except FileExistsError:
-        raise BadInput(f"--output {path}: is there already") from None
-    except OSError as error:
-        raise BadInput(f"--output {path}: {error.strerror}") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
+        try:
+            with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as made:
+                for each, text in {"README": bundle.readme(), **bundle.files}.items():
+                    data = text.encode(errors="replace")
+                    member = tarfile.TarInfo(f"{FOLDER}/{each}")
+                    member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
+                    made.addfile(member, io.BytesIO(data))
+            take_name(Path(name), path)
+        except FileExistsError:
+            raise BadInput(f"--output {path}: is there already") from None
+        finally:
+            Path(name).unlink(missing_ok=True)

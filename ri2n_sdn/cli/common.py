@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,7 @@ __all__ = [
     "console",
     "note",
     "number_option",
+    "os_errors_of",
     "parse_listen",
     "print_answer",
     "print_json",
@@ -132,6 +134,15 @@ def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False)
     if not (host and is_number and least <= int(port) <= 65535):
         raise BadInput(f"{option} {text}: must be HOST:PORT with a port from {least} to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@contextmanager
+def os_errors_of(what: object, kind: type[Ri2nError] = BadInput) -> Iterator[None]:
+    """An OSError within this becomes an error for the user, which begins with `what`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from None
 
 
 def check_choice(value: str, allowed: Sequence[str], option: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, note, state_of
+from ri2n_sdn.cli.common import LabOption, SocketOption, note, os_errors_of, state_of
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -92,17 +92,14 @@ def _tree_of(state: Documents) -> SlurmTree:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file so that its readers see the old text or the new one, and nothing between."""
-    part: Path | None = None
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(None, "is a folder")
+    if path.is_dir():
+        raise BadInput(f"--output {path}: is a folder")
+    with os_errors_of(f"--output {path}"):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        part = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        part.replace(path)
-    except OSError as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
-        raise BadInput(f"--output {path}: {error.strerror or error}") from None
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                os.fchmod(file.fileno(), 0o644)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)

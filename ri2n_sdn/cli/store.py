@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, print_answer
+from ri2n_sdn.cli.common import JsonOption, os_errors_of, print_answer
 from ri2n_sdn.cli.examined import STATE_DIR
 from ri2n_sdn.cli.host import DryRun, Yes, confirm
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -98,10 +98,8 @@ def import_(
     """
     target = state_dir / NAME
     if not dry_run:
-        try:
+        with os_errors_of(state_dir, NotAvailable):
             state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise NotAvailable(f"{state_dir}: {error.strerror}") from None
     with _folder(state_dir), _copy(file, state_dir if state_dir.is_dir() else None) as copy:
         try:
             prepare_file(copy)  # so that a file that cannot be used is refused here
@@ -128,12 +126,10 @@ def import_(
         owner = state_dir.stat()
         if os.geteuid() == 0:
             os.chown(copy, owner.st_uid, owner.st_gid)
-        try:
+        with os_errors_of(target, NotAvailable):
             if kept is not None:
                 os.link(target, kept)
             _into_place(copy, target, replace=True)
-        except OSError as error:
-            raise NotAvailable(f"{target}: {error.strerror}") from None
 
 
 def contents(file: Path) -> dict[str, list[str]]:
@@ -211,18 +207,14 @@ def _folder(folder: Path) -> Iterator[None]:
 def _copy(source: Path, folder: Path | None) -> Iterator[Path]:
     """A copy of a store's file in `folder` (None: anywhere), without an incomplete last record."""
     check_file(source)
-    try:
+    with os_errors_of(folder, NotAvailable):
         # ovsdb-tool makes files beside it, which go with the folder.
         made = tempfile.TemporaryDirectory(prefix=".ri2n-store-", dir=folder)
-    except OSError as error:
-        raise NotAvailable(f"{folder}: {error.strerror}") from None
     with made:
         copy = Path(made.name) / NAME
-        try:
+        with os_errors_of(folder, NotAvailable):
             os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             shutil.copyfile(source, copy)
-        except OSError as error:
-            raise NotAvailable(f"{folder}: {error.strerror}") from None
         yield copy
 
 
@@ -236,12 +228,11 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
     if replace:
         copy.replace(target)
     else:
-        try:
-            take_name(copy, target)
-        except FileExistsError:
-            raise BadInput(f"{target}: is there already") from None
-        except OSError as error:
-            raise NotAvailable(f"{target}: {error.strerror}") from None
+        with os_errors_of(target, NotAvailable):
+            try:
+                take_name(copy, target)
+            except FileExistsError:
+                raise BadInput(f"{target}: is there already") from None
     handle = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

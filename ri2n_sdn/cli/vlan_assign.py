@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, check_choice, print_json
+from ri2n_sdn.cli.common import JsonOption, check_choice, os_errors_of, print_json
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 
@@ -73,10 +73,8 @@ def assign(
     rows = [f"{s},{r},{vlan}" for (s, r), vlan in zip(wanted.pairs, vlans, strict=True)]
     text = "\n".join(["sender,receiver,vlan", *rows]) + "\n"
     if output is not None:
-        try:
+        with os_errors_of(f"-o {output}"):
             output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"-o {output}: {error.strerror}") from None
     n_differ = int((answer.choice != by_rule.choice).sum())
     if as_json:
         document = {

@@ -21,6 +21,7 @@ from ri2n_sdn.cli.common import (
     SocketOption,
     note,
     number_option,
+    os_errors_of,
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
@@ -134,10 +135,8 @@ def record(
 
 def _run(command: list[str]) -> int:
     """Run a command and return its exit code, as a shell gives it. Raises BadInput."""
-    try:
+    with os_errors_of(command[0]):
         code = subprocess.run(command, check=False).returncode
-    except OSError as error:
-        raise BadInput(f"{command[0]}: {error.strerror}") from None
     return code if code >= 0 else 128 - code
 
 
@@ -172,14 +171,12 @@ def _lease(connection: Socket, path: Path, request: dict[str, Any]) -> None:
 
     Raises NotAvailable when no controller answers, and BadInput when it refuses.
     """
-    try:
+    with os_errors_of(path, NotAvailable):
         connection.settimeout(10.0)
         connection.connect(str(path))
         connection.sendall(json.dumps(request).encode() + b"\n")
         with connection.makefile("rb") as answers:
             line = answers.readline(1 << 22)
-    except OSError as error:
-        raise NotAvailable(f"{path}: {error.strerror or error}") from None
     answer: dict[str, Any] = {}
     with suppress(ValueError):
         answer = json.loads(line)
