@@ -27,6 +27,8 @@ from ri2n_sdn.cli.machine import Process, last_option
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
 from ri2n_sdn.cli.store import take_name
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch, call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.operations import Operation
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.shipped import host_script
 
@@ -41,16 +43,16 @@ MAX_FILE_BYTES = 16 << 20
 FOLDER = "ri2n-support"
 
 # The file, the operation, its arguments, and what the file says.
-_ASKED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
-    ("status.json", "status", {"pairs": False}, "hosts, NICs, networks, problems and counters"),
-    ("pairs.json", "pairs", {"limit": 500}, "the 500 busiest pairs of hosts, with their paths"),
-    ("events.json", "events", {}, "what happened last, as the controller saw it"),
-    ("jobs.json", "job_list", {}, "jobs that run or wait"),
-    ("jobs-ended.json", "job_history", {}, "jobs that have ended, the newest first"),
-    ("reservations.json", "reserve_list", {}, "reservations"),
-    ("rights.json", "rights_list", {}, "what users may ask for"),
-    ("policies.json", "policy_list", {}, "policies of jobs"),
-    ("parameters.json", "parameters", {}, "the controller's parameters and their values"),
+_ASKED: tuple[tuple[str, Operation[Any], dict[str, Any], str], ...] = (
+    ("status.json", ops.STATUS, {"pairs": False}, "hosts, NICs, networks, problems and counters"),
+    ("pairs.json", ops.PAIRS, {"limit": 500}, "the 500 busiest pairs of hosts, with their paths"),
+    ("events.json", ops.EVENTS, {}, "what happened last, as the controller saw it"),
+    ("jobs.json", ops.JOB_LIST, {}, "jobs that run or wait"),
+    ("jobs-ended.json", ops.JOB_HISTORY, {}, "jobs that have ended, the newest first"),
+    ("reservations.json", ops.RESERVE_LIST, {}, "reservations"),
+    ("rights.json", ops.RIGHTS_LIST, {}, "what users may ask for"),
+    ("policies.json", ops.POLICY_LIST, {}, "policies of jobs"),
+    ("parameters.json", ops.PARAMETERS, {}, "the controller's parameters and their values"),
 )
 _PACKAGES = (
     *("os-ken", "ovs", "pydantic", "typer", "networkx", "scipy", "numpy", "PyYAML", "rich"),
@@ -80,7 +82,7 @@ class _Bundle:
             except Ri2nError as error:
                 self.missing[name] = str(error)
                 continue
-            if op == "status":
+            if op is ops.STATUS:
                 self.macs = known_macs(answer.get("state"))
             self.document(name, about, answer)
 

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from socket import AF_UNIX
 from socket import socket as Socket
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,6 +25,8 @@ from ri2n_sdn.cli.common import (
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.protocol import answer_in, request_line
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["check", "record", "release", "use"]
@@ -82,7 +82,7 @@ def use(
         )
         return
     with Socket(AF_UNIX) as connection:
-        _lease(connection, path, {"op": "vlan_table", "owner": owner, "pairs": rows, "lease": True})
+        _lease(connection, path, owner, rows)
         code = _run(command)
     raise typer.Exit(code)
 
@@ -140,15 +140,14 @@ def _run(command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _read(path: Path) -> list[list[Any]]:
+def _read(path: Path) -> list[ops.Row]:
     """The rows of a table's file. Raises BadInput that names the file and the line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}"
-        ) from None
-    rows: list[list[Any]] = []
+    with os_errors_of(path):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise BadInput(f"{path}: is not UTF-8 text") from None
+    rows: list[ops.Row] = []
     lines = [
         (number, line)
         for number, line in enumerate(text.splitlines(), 1)
@@ -160,27 +159,26 @@ def _read(path: Path) -> list[list[Any]]:
         words = next(csv.reader([line]))
         if len(words) != 3 or not words[2].isascii() or not words[2].isdigit():
             raise BadInput(f"{path}:{number}: must be `sender,receiver,vlan`, is {line[:60]!r}")
-        rows.append([words[0], words[1], int(words[2])])
+        rows.append((words[0], words[1], int(words[2])))
     if not rows:
         raise BadInput(f"{path}: has no pairs")
     return rows
 
 
-def _lease(connection: Socket, path: Path, request: dict[str, Any]) -> None:
+def _lease(connection: Socket, path: Path, owner: str, rows: list[ops.Row]) -> None:
     """Set a table over a connection that stays open: the controller ends the table with it.
 
-    Raises NotAvailable when no controller answers, and BadInput when it refuses.
+    Raises NotAvailable when no controller answers, and the controller's own error when it refuses.
     """
+    wanted = {"owner": owner, "pairs": rows, "lease": True}
     with os_errors_of(path, NotAvailable):
         connection.settimeout(10.0)
         connection.connect(str(path))
-        connection.sendall(json.dumps(request).encode() + b"\n")
+        connection.sendall(request_line(ops.VLAN_TABLE.name, wanted, None))
         with connection.makefile("rb") as answers:
             line = answers.readline(1 << 22)
-    answer: dict[str, Any] = {}
-    with suppress(ValueError):
-        answer = json.loads(line)
-    if answer.get("ok") is not True:
-        raise BadInput(
-            str(answer.get("error", f"{path}: what listens there is not a RI2N controller"))
-        )
+    try:
+        answer_in(line)
+    except NotAvailable as error:
+        stranger = error.code == "answer_wrong"
+        raise (refusal("controller_stranger", path=str(path)) if stranger else error) from None
