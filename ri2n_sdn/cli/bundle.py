@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -74,26 +76,28 @@ class _Bundle:
         self.files[name] = redact_text(text, self.macs)[-MAX_FILE_BYTES:]
         self.about[name] = about
 
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Keep a file within this, or say why it is missing."""
+        try:
+            yield
+        except Ri2nError as error:
+            self.missing[name] = str(error)
+
     def ask(self, socket: Path) -> None:
         """Ask the controller for all that it may tell."""
         for name, op, arguments, about in _ASKED:
-            try:
+            with self.part(name):
                 answer = call(socket, op, **arguments)
-            except Ri2nError as error:
-                self.missing[name] = str(error)
-                continue
-            if op is ops.STATUS:
-                self.macs = known_macs(answer.get("state"))
-            self.document(name, about, answer)
+                if op is ops.STATUS:
+                    self.macs = known_macs(answer.get("state"))
+                self.document(name, about, answer)
 
     def watch(self, socket: Path) -> None:
         """Keep the state that watchers get: the web process shows nothing else."""
         about = "the whole state, as the web process gets it, with the newest events"
-        try:
-            with Watch(socket) as watch:
-                self.document("state.json", about, watch.state)
-        except Ri2nError as error:
-            self.missing["state.json"] = str(error)
+        with self.part("state.json"), Watch(socket) as watch:
+            self.document("state.json", about, watch.state)
 
     def document(self, name: str, about: str, document: object) -> None:
         """Keep a JSON document, whose texts are redacted one by one, so that it stays one."""
@@ -102,48 +106,39 @@ class _Bundle:
 
     def metrics(self, web: Process | None) -> None:
         """Keep what the web process says to Prometheus, if everybody on this machine may see it."""
-        name = "metrics.txt"
-        if web is None:
-            self.missing[name] = "there is no web process"
-            return
-        listen = last_option(web.argv, "--listen") or DEFAULT_WEB
-        secure = last_option(web.argv, "--tls-cert") is not None
-        try:
+        with self.part("metrics.txt"):
+            if web is None:
+                raise NotAvailable("there is no web process")
+            listen = last_option(web.argv, "--listen") or DEFAULT_WEB
+            secure = last_option(web.argv, "--tls-cert") is not None
             status, text = http_get(listen, "/metrics", secure, MAX_FILE_BYTES)
-        except NotAvailable as error:
-            self.missing[name] = str(error)
-            return
-        if status == 200:
-            self.add(name, f"what {listen} says to Prometheus", text)
-        else:
-            self.missing[name] = f"{listen} answers with HTTP status {status}; it may want a token"
+            if status != 200:
+                raise NotAvailable(
+                    f"{listen} answers with HTTP status {status}; it may want a token"
+                )
+            self.add("metrics.txt", f"what {listen} says to Prometheus", text)
 
     def read(self, name: str, about: str, path: Path) -> None:
         """Keep a configuration file."""
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES)
-        except OSError as error:
-            self.missing[name] = f"{path}: {error.strerror}"
-        else:
-            self.add(name, f"{about} ({path}), without secrets", data.decode(errors="replace"))
+        with self.part(name), os_errors_of(path), path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES).decode(errors="replace")
+            self.add(name, f"{about} ({path}), without secrets", text)
 
     def run(self, name: str, about: str, *command: str) -> None:
         """Keep what a command prints, whatever its exit code is."""
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=COMMAND_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            self.missing[name] = f"{command[0]}: has not ended within {COMMAND_S:g} s"
-        except OSError as error:
-            self.missing[name] = f"{command[0]}: {error.strerror}"
-        else:
+        with self.part(name), os_errors_of(command[0]):
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=COMMAND_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                why = f"{command[0]}: has not ended within {COMMAND_S:g} s"
+                raise NotAvailable(why) from None
             self.add(name, about, done.stdout.decode(errors="replace"))
 
     def readme(self) -> str:
@@ -215,15 +210,10 @@ def support_bundle(
         )
     for script in ("host-doctor", "host-status"):
         name = f"{script}.txt"
-        if not HOST.exists():
-            bundle.missing[name] = f"this machine is no managed host: there is no {HOST}"
-            continue
-        try:
-            command = str(host_script(script))
-        except NotAvailable as error:
-            bundle.missing[name] = str(error)
-        else:
-            bundle.run(name, f"what {script} says of this host", command)
+        with bundle.part(name):
+            if not HOST.exists():
+                raise NotAvailable(f"this machine is no managed host: there is no {HOST}")
+            bundle.run(name, f"what {script} says of this host", str(host_script(script)))
     _write(path, bundle)
     gone = f"; {len(bundle.missing)} files are missing, see its README" if bundle.missing else ""
     print(f"{path}: {len(bundle.files)} files{gone}")

@@ -48,7 +48,6 @@ __all__ = [
     "ServiceOption",
     "TableOption",
     "app",
-    "named_or_policy",
     "policy_of",
     "policy_text",
     "rates_text",
@@ -135,8 +134,10 @@ def begin(
     their own, `job-begin` does the same (docs/jobs.md).
     """
     owner, uid = user_and_uid(user)
-    wanted = named_or_policy(named, policy, "shared", paths, table, service, min_rate, max_rate)
-    job = {"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts)), **wanted}
+    job: dict[str, object] = {
+        **{"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))},
+        **policy_of(policy, paths, table, service, min_rate, max_rate, named=named),
+    }
     if until is not None:
         job["end_s"] = parse_time(until, time.time(), "--until")
     path = jobs_socket(socket, lab)
@@ -180,7 +181,9 @@ def move(
             raise BadInput("--back: says which policy it is: omit the other options")
         answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, back=True)["job"]
     else:
-        wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
+        wanted = policy_of(
+            policy, paths, table, service, min_rate, max_rate, named=named, default="paths"
+        )
         answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, job=wanted)["job"]
     print_answer(answer, f"{name}: {_state(answer)}", as_json)
 
@@ -263,50 +266,38 @@ def history(
     print_list(jobs, columns, as_json, "no job has ended yet")
 
 
-def named_or_policy(
-    named: str | None,
+def policy_of(
     kind: str | None,
-    default: str,
     paths: str | None,
     tables: list[str] | None = None,
     services: list[str] | None = None,
     min_rate: str | None = None,
     max_rate: str | None = None,
+    *,
+    named: str | None = None,
+    default: str = "shared",
 ) -> dict[str, object]:
     """The keys of a request that say which policy: its name, or all of it with `default` as kind.
 
     Raises BadInput.
     """
     if named is None:
-        kind = default if kind is None else kind
-        return policy_of(kind, paths, tables, services, min_rate, max_rate)
+        by_dscp = (parse_dscp_table(text, "--table") for text in tables or ())
+        result = {
+            "policy": one_of(default if kind is None else kind, KINDS, "--policy"),
+            "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
+            "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
+            "services": [service_text(parse_service(each, "--service")) for each in services or ()],
+            "min_rate_bps": parse_rate(min_rate, "--min-rate") if min_rate is not None else None,
+            "max_rate_bps": parse_rate(max_rate, "--max-rate") if max_rate is not None else None,
+        }
+        return {key: value for key, value in result.items() if value not in (None, [])}
     options = {"--policy": kind, "--paths": paths, "--table": tables, "--service": services}
     options |= {"--min-rate": min_rate, "--max-rate": max_rate}
     both = [option for option, value in options.items() if value not in (None, [])]
     if both:
         raise BadInput(f"--named: the named policy says what {', '.join(both)} would: omit one")
     return {"named": policy_name(named, "--named")}
-
-
-def policy_of(
-    kind: str,
-    paths: str | None,
-    tables: list[str] | None,
-    services: list[str] | None,
-    min_rate: str | None,
-    max_rate: str | None,
-) -> dict[str, object]:
-    """The keys of a policy for a request, from the options. Raises BadInput."""
-    by_dscp = [parse_dscp_table(text, "--table") for text in tables or ()]
-    result: dict[str, object] = {
-        "policy": one_of(kind, KINDS, "--policy"),
-        "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
-        "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
-        "services": [service_text(parse_service(text, "--service")) for text in services or ()],
-        "min_rate_bps": parse_rate(min_rate, "--min-rate") if min_rate is not None else None,
-        "max_rate_bps": parse_rate(max_rate, "--max-rate") if max_rate is not None else None,
-    }
-    return {key: value for key, value in result.items() if value not in (None, [])}
 
 
 def user_and_uid(user: str | None) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, print_answer
-from ri2n_sdn.cli.job import NamedOption, PathsOption, named_or_policy, user_and_uid
+from ri2n_sdn.cli.job import NamedOption, PathsOption, policy_of, user_and_uid
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
@@ -84,7 +84,7 @@ def add(
     wanted: dict[str, object] = {
         **{"id": name, "user": user_and_uid(user)[0], "hosts": list(parse_hosts(hosts))},
         **{"begin_s": begin_s, "end_s": end_s},
-        **named_or_policy(named, None, "exclusive", paths),
+        **policy_of(None, paths, named=named, default="exclusive"),
     }
     if rate is not None:
         wanted["rate_bps"] = parse_rate(rate, "--rate")

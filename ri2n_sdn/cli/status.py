@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
-from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
+from ri2n_sdn.cli.labs import controller_socket, installed_labs
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -94,7 +94,9 @@ def explain(
     if protocol is not None:
         # The controller knows its hosts by their addresses in the control network. A lab knows the
         # addresses that the hosts' traffic has.
-        addresses, lab_datapath = hosts_of_lab(path) or ({}, None)
+        installed = installed_labs()
+        of_lab = None if installed is None else installed.hosts_of(path)
+        addresses, lab_datapath = of_lab or ({}, None)
         ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
         flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
         flow["datapath"] = datapath or lab_datapath
