@@ -19,11 +19,7 @@ from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, wr
 
 __all__ = ["app", "topology"]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="What Slurm wants to know of the network.",
-)
+app = typer.Typer(no_args_is_help=True, help="What Slurm wants to know of the network.")
 
 
 class Format(str, Enum):

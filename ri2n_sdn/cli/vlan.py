@@ -33,9 +33,7 @@ SLOW_S = 2.0
 MAX_NAMES = 8
 
 app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Networks of many cheap switches: a spanning tree for each VLAN ID.",
+    no_args_is_help=True, help="Networks of many cheap switches: a spanning tree for each VLAN ID."
 )
 
 for command in (assign, use, release, record, check):
