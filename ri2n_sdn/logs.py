@@ -50,7 +50,7 @@ class _Budget:
     """How much one template may still say, and how many of its records were left out."""
 
     def __init__(self, record: logging.LogRecord) -> None:
-        self.name, self.level = record.name, record.levelname
+        self.name, self.levelname = record.name, record.levelname
         self.bucket = TokenBucket(REFILL_PER_S, MAX_BURST)
         self.left_out = 0
         self.example = ""
@@ -73,8 +73,6 @@ class LogLines(logging.Handler):
     ) -> None:
         """`style` is one of LOG_FORMATS. `stream` None stands for stderr, as it is at each line."""
         super().__init__()
-        if style not in LOG_FORMATS:
-            raise ValueError(style)
         self._style, self._stream, self._clock = style, stream, clock
         self._budgets: OrderedDict[_Key, _Budget] = OrderedDict()
         self._of_place: Counter[_Place] = Counter()
@@ -98,18 +96,20 @@ class LogLines(logging.Handler):
 
     def tell(self) -> None:
         """Say how many records were left out, of each template."""
-        with self._locked():
-            self._timer = None
-            for budget in self._budgets.values():
-                self._tell(budget)
+        self.acquire()
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            with contextlib.suppress(ValueError, OSError):  # the stream may be closed
+                for budget in self._budgets.values():
+                    self._tell(budget)
+        finally:
+            self.release()
 
     def close(self) -> None:
         """Say what was left out. The handler may be used no longer."""
-        with self._locked():
-            if self._timer is not None:
-                self._timer.cancel()
-        with contextlib.suppress(ValueError, OSError):  # the stream may be closed
-            self.tell()
+        self.tell()
         super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -117,14 +117,6 @@ class LogLines(logging.Handler):
 
         `logging` would print a trace, which is more than one line, to the same stream.
         """
-
-    @contextlib.contextmanager
-    def _locked(self) -> Any:
-        self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
 
     def _budget(self, record: logging.LogRecord) -> _Budget:
         """The budget of a record's `kind`, or else of its template at its place in the code.
@@ -157,8 +149,7 @@ class LogLines(logging.Handler):
             return
         count, budget.left_out = budget.left_out, 0
         text = f"{count} more like this: {budget.example}"
-        fields = {"left_out": count}
-        self._write(self._compose(time.time(), budget.level, budget.name, text, fields, []))
+        self._write(self._compose(budget, time.time(), text, {"left_out": count}, []))
 
     def _tell_later(self) -> None:
         """Have a thread tell what was left out, in case nobody says anything more."""
@@ -190,16 +181,13 @@ class LogLines(logging.Handler):
         if isinstance(given, dict):
             for name, value in list(given.items())[:_MAX_FIELDS]:
                 fields.setdefault(str(name), _printable(str(value)))
-        return self._compose(
-            *(record.created, record.levelname, record.name),
-            *(_printable(_message(record)), fields, trace),
-        )
+        message = _printable(_message(record))
+        return self._compose(record, record.created, message, fields, trace)
 
     def _compose(
         self,
+        of: logging.LogRecord | _Budget,
         time_s: float,
-        level: str,
-        name: str,
         message: str,
         fields: dict[str, Any],
         trace: list[str],
@@ -207,14 +195,14 @@ class LogLines(logging.Handler):
         milliseconds = int(time_s * 1000) % 1000
         if self._style == "text":
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
-            line = f"{stamp},{milliseconds:03d} {level:<7} {name}: {message}"
+            line = f"{stamp},{milliseconds:03d} {of.levelname:<7} {of.name}: {message}"
             # No line of a trace looks like an event, whatever a peer has put into it.
             return "\n".join([line, *(f"    | {each}" for each in trace)])
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))
         document: dict[str, Any] = {
             "time": f"{stamp}.{milliseconds:03d}Z",
-            "level": level.lower(),
-            "logger": name,
+            "level": of.levelname.lower(),
+            "logger": of.name,
             "message": message,
             **fields,
         }
@@ -261,8 +249,7 @@ def log_lines(level: str, style: str, others: str = "debug") -> Iterator[LogLine
 
 def end_log(handler: LogLines) -> None:
     """Say what the rate limit has left out, before the process ends or is replaced."""
-    with contextlib.suppress(ValueError, OSError):
-        handler.tell()
+    handler.tell()
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,22 +21,22 @@ from typing import Annotated, Any
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli.common import LabOption, SocketOption
+from ri2n_sdn.cli.common import LabOption, SocketOption, os_errors_of
 from ri2n_sdn.cli.doctor_controller import examine_controller
-from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, http_get
+from ri2n_sdn.cli.examined import DEFAULT_WEB, HOST, OPTIONS, Examined, http_get
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
 from ri2n_sdn.cli.store import take_name
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch, call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.operations import Operation
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.shipped import host_script
 
 __all__ = ["support_bundle"]
 
 CONFIG = Path("/etc/ri2n/cluster.yaml")
-OPTIONS = Path("/etc/ri2n/controller.conf")
-HOST = Path("/etc/ri2n/host.conf")
 WEB_OPTIONS = Path("/etc/ri2n/web.conf")
 UNIT, WEB_UNIT = "ri2n-controller", "ri2n-web"
 LOG_LINES = 2000
@@ -43,18 +45,17 @@ MAX_FILE_BYTES = 16 << 20
 FOLDER = "ri2n-support"
 
 # The file, the operation, its arguments, and what the file says.
-_ASKED: tuple[tuple[str, str, dict[str, Any], str], ...] = (
-    ("status.json", "status", {"pairs": False}, "hosts, NICs, networks, problems and counters"),
-    ("pairs.json", "pairs", {"limit": 500}, "the 500 busiest pairs of hosts, with their paths"),
-    ("events.json", "events", {}, "what happened last, as the controller saw it"),
-    ("jobs.json", "job_list", {}, "jobs that run or wait"),
-    ("jobs-ended.json", "job_history", {}, "jobs that have ended, the newest first"),
-    ("reservations.json", "reserve_list", {}, "reservations"),
-    ("rights.json", "rights_list", {}, "what users may ask for"),
-    ("policies.json", "policy_list", {}, "policies of jobs"),
-    ("parameters.json", "parameters", {}, "the controller's parameters and their values"),
+_ASKED: tuple[tuple[str, Operation[Any], dict[str, Any], str], ...] = (
+    ("status.json", ops.STATUS, {"pairs": False}, "hosts, NICs, networks, problems and counters"),
+    ("pairs.json", ops.PAIRS, {"limit": 500}, "the 500 busiest pairs of hosts, with their paths"),
+    ("events.json", ops.EVENTS, {}, "what happened last, as the controller saw it"),
+    ("jobs.json", ops.JOB_LIST, {}, "jobs that run or wait"),
+    ("jobs-ended.json", ops.JOB_HISTORY, {}, "jobs that have ended, the newest first"),
+    ("reservations.json", ops.RESERVE_LIST, {}, "reservations"),
+    ("rights.json", ops.RIGHTS_LIST, {}, "what users may ask for"),
+    ("policies.json", ops.POLICY_LIST, {}, "policies of jobs"),
+    ("parameters.json", ops.PARAMETERS, {}, "the controller's parameters and their values"),
 )
-_NAMES = tuple(name for name, *_ in _ASKED)
 _PACKAGES = (
     *("os-ken", "ovs", "pydantic", "typer", "networkx", "scipy", "numpy", "PyYAML", "rich"),
     *("fastapi", "uvicorn", "nicegui", "prometheus_client"),
@@ -75,26 +76,28 @@ class _Bundle:
         self.files[name] = redact_text(text, self.macs)[-MAX_FILE_BYTES:]
         self.about[name] = about
 
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Keep a file within this, or say why it is missing."""
+        try:
+            yield
+        except Ri2nError as error:
+            self.missing[name] = str(error)
+
     def ask(self, socket: Path) -> None:
         """Ask the controller for all that it may tell."""
         for name, op, arguments, about in _ASKED:
-            try:
+            with self.part(name):
                 answer = call(socket, op, **arguments)
-            except Ri2nError as error:
-                self.missing[name] = str(error)
-                continue
-            if op == "status":
-                self.macs = known_macs(answer.get("state"))
-            self.document(name, about, answer)
+                if op is ops.STATUS:
+                    self.macs = known_macs(answer.get("state"))
+                self.document(name, about, answer)
 
     def watch(self, socket: Path) -> None:
         """Keep the state that watchers get: the web process shows nothing else."""
         about = "the whole state, as the web process gets it, with the newest events"
-        try:
-            with Watch(socket) as watch:
-                self.document("state.json", about, watch.state)
-        except Ri2nError as error:
-            self.missing["state.json"] = str(error)
+        with self.part("state.json"), Watch(socket) as watch:
+            self.document("state.json", about, watch.state)
 
     def document(self, name: str, about: str, document: object) -> None:
         """Keep a JSON document, whose texts are redacted one by one, so that it stays one."""
@@ -103,48 +106,39 @@ class _Bundle:
 
     def metrics(self, web: Process | None) -> None:
         """Keep what the web process says to Prometheus, if everybody on this machine may see it."""
-        name = "metrics.txt"
-        if web is None:
-            self.missing[name] = "there is no web process"
-            return
-        listen = last_option(web.argv, "--listen") or DEFAULT_WEB
-        secure = last_option(web.argv, "--tls-cert") is not None
-        try:
+        with self.part("metrics.txt"):
+            if web is None:
+                raise NotAvailable("there is no web process")
+            listen = last_option(web.argv, "--listen") or DEFAULT_WEB
+            secure = last_option(web.argv, "--tls-cert") is not None
             status, text = http_get(listen, "/metrics", secure, MAX_FILE_BYTES)
-        except NotAvailable as error:
-            self.missing[name] = str(error)
-            return
-        if status == 200:
-            self.add(name, f"what {listen} says to Prometheus", text)
-        else:
-            self.missing[name] = f"{listen} answers with HTTP status {status}; it may want a token"
+            if status != 200:
+                raise NotAvailable(
+                    f"{listen} answers with HTTP status {status}; it may want a token"
+                )
+            self.add("metrics.txt", f"what {listen} says to Prometheus", text)
 
     def read(self, name: str, about: str, path: Path) -> None:
         """Keep a configuration file."""
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES)
-        except OSError as error:
-            self.missing[name] = f"{path}: {error.strerror}"
-        else:
-            self.add(name, f"{about} ({path}), without secrets", data.decode(errors="replace"))
+        with self.part(name), os_errors_of(path), path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES).decode(errors="replace")
+            self.add(name, f"{about} ({path}), without secrets", text)
 
     def run(self, name: str, about: str, *command: str) -> None:
         """Keep what a command prints, whatever its exit code is."""
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=COMMAND_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            self.missing[name] = f"{command[0]}: has not ended within {COMMAND_S:g} s"
-        except OSError as error:
-            self.missing[name] = f"{command[0]}: {error.strerror}"
-        else:
+        with self.part(name), os_errors_of(command[0]):
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=COMMAND_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                why = f"{command[0]}: has not ended within {COMMAND_S:g} s"
+                raise NotAvailable(why) from None
             self.add(name, about, done.stdout.decode(errors="replace"))
 
     def readme(self) -> str:
@@ -191,11 +185,13 @@ def support_bundle(
         where = controller_socket(socket, lab)
     except NotAvailable as error:
         where = DEFAULT_SOCKET
-        bundle.missing.update({name: str(error) for name in (*_NAMES, "state.json")})
+        bundle.missing.update(
+            dict.fromkeys([*(name for name, *_ in _ASKED), "state.json"], str(error))
+        )
     else:
         bundle.ask(where)
         bundle.watch(where)
-    seen = Examined.of(where, OPTIONS)
+    seen = Examined.of(where)
     about = "what ri2n doctor says of the controller's machine"
     bundle.document(
         "doctor-controller.json", about, [asdict(each) for each in examine_controller(seen)]
@@ -214,15 +210,10 @@ def support_bundle(
         )
     for script in ("host-doctor", "host-status"):
         name = f"{script}.txt"
-        if not HOST.exists():
-            bundle.missing[name] = f"this machine is no managed host: there is no {HOST}"
-            continue
-        try:
-            command = str(host_script(script))
-        except NotAvailable as error:
-            bundle.missing[name] = str(error)
-        else:
-            bundle.run(name, f"what {script} says of this host", command)
+        with bundle.part(name):
+            if not HOST.exists():
+                raise NotAvailable(f"this machine is no managed host: there is no {HOST}")
+            bundle.run(name, f"what {script} says of this host", str(host_script(script)))
     _write(path, bundle)
     gone = f"; {len(bundle.missing)} files are missing, see its README" if bundle.missing else ""
     print(f"{path}: {len(bundle.files)} files{gone}")
@@ -240,22 +231,18 @@ def _versions() -> str:
 
 def _write(path: Path, bundle: _Bundle) -> None:
     """Write the file whole or not at all. Raises BadInput when there is one meanwhile."""
-    try:
+    with os_errors_of(f"--output {path}"):
         # The file gets mode 0600.
         handle, name = tempfile.mkstemp(prefix=".ri2n-support-", dir=path.parent)
-    except OSError as error:
-        raise BadInput(f"--output {path}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for each, text in {"README": bundle.readme(), **bundle.files}.items():
-                data = text.encode(errors="replace")
-                member = tarfile.TarInfo(f"{FOLDER}/{each}")
-                member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
-                archive.addfile(member, io.BytesIO(data))
-        take_name(Path(name), path)
-    except FileExistsError:
-        raise BadInput(f"--output {path}: is there already") from None
-    except OSError as error:
-        raise BadInput(f"--output {path}: {error.strerror}") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
+        try:
+            with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as made:
+                for each, text in {"README": bundle.readme(), **bundle.files}.items():
+                    data = text.encode(errors="replace")
+                    member = tarfile.TarInfo(f"{FOLDER}/{each}")
+                    member.size, member.mode, member.mtime = len(data), 0o600, int(time.time())
+                    made.addfile(member, io.BytesIO(data))
+            take_name(Path(name), path)
+        except FileExistsError:
+            raise BadInput(f"--output {path}: is there already") from None
+        finally:
+            Path(name).unlink(missing_ok=True)

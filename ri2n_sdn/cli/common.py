@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
@@ -24,10 +27,11 @@ __all__ = [
     "JsonOption",
     "LabOption",
     "SocketOption",
-    "check_number",
+    "check_choice",
     "console",
     "note",
     "number_option",
+    "os_errors_of",
     "parse_listen",
     "print_answer",
     "print_json",
@@ -90,12 +94,12 @@ def print_answer(document: object, text: str, as_json: bool) -> None:
         print(text)
 
 
-def state_of(path: Path) -> dict[str, Any]:
+def state_of(path: Path) -> Documents:
     """The controller's state. Raises NotAvailable also when an earlier controller answers."""
-    state = call(path, "status", pairs=False).get("state")
-    if not isinstance(state, dict):
+    status = call(path, ops.STATUS, pairs=False)
+    if "state" not in status:
         raise NotAvailable("the controller's answer is of another version; start it anew")
-    return state
+    return status["state"]
 
 
 def note(text: str) -> None:
@@ -103,7 +107,7 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def check_number(value: float | None) -> float | None:
+def _check_number(value: float | None) -> float | None:
     """For options that are numbers, such as seconds: the value, if it is one that can be used.
 
     `nan` is no number between any limits, and what waits takes no number that is too large. Raises
@@ -116,7 +120,7 @@ def check_number(value: float | None) -> float | None:
 
 def number_option(help: str, least: float, metavar: str | None = "SECONDS") -> Any:
     """An option that is a number from `least` on, and no larger than can be used."""
-    return typer.Option(min=least, callback=check_number, metavar=metavar, help=help)
+    return typer.Option(min=least, callback=_check_number, metavar=metavar, help=help)
 
 
 def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False) -> tuple[str, int]:
@@ -124,17 +128,27 @@ def parse_listen(text: str, option: str = "--listen", *, any_port: bool = False)
 
     With `any_port`, the port may be 0.
     """
-    host, colon, port = text.rpartition(":")
-    if (
-        not colon
-        or not host
-        or not port.isascii()
-        or not port.isdigit()
-        or not (0 if any_port else 1) <= int(port) <= 65535
-    ):
-        least = 0 if any_port else 1
+    host, _, port = text.rpartition(":")
+    least = 0 if any_port else 1
+    is_number = port.isascii() and port.isdigit()
+    if not (host and is_number and least <= int(port) <= 65535):
         raise BadInput(f"{option} {text}: must be HOST:PORT with a port from {least} to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@contextmanager
+def os_errors_of(what: object, kind: type[Ri2nError] = BadInput) -> Iterator[None]:
+    """An OSError within this becomes an error for the user, which begins with `what`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from None
+
+
+def check_choice(value: str, allowed: Sequence[str], option: str) -> None:
+    """Raises BadInput, which begins with `option`, when a value is not in `allowed`."""
+    if value not in allowed:
+        raise BadInput(f"{option}: unknown {value!r}; choose from {', '.join(allowed)}")
 
 
 def split_list(text: str, allowed: list[str], option: str) -> list[str]:
@@ -146,8 +160,7 @@ def split_list(text: str, allowed: list[str], option: str) -> list[str]:
     if not items:
         raise BadInput(f"{option}: is empty; choose from {', '.join(allowed)}")
     for item in items:
-        if item not in allowed:
-            raise BadInput(f"{option}: unknown {item!r}; choose from {', '.join(allowed)}")
+        check_choice(item, allowed, option)
     return list(dict.fromkeys(items))
 
 

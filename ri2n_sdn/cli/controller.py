@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Annotated
 import typer
 
 from ri2n_sdn.addresses import is_loopback
-from ri2n_sdn.cli.common import LabOption, SocketOption, parse_listen
+from ri2n_sdn.cli.common import LabOption, SocketOption, check_choice, parse_listen
 from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.cli.web import DEFAULT_LISTEN
+from ri2n_sdn.cli.web import DEFAULT_LISTEN, LogFormatOption, LogLevelOption
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.imports import imports_that_stay
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
@@ -61,10 +63,8 @@ def controller(
             "ssl:ADDRESS:PORT; or `none`.",
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "info",
-    log_format: Annotated[
-        str, typer.Option(help="text, or json: each line is a JSON object.")
-    ] = "text",
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
     tls_key: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Private key; hosts use ssl:. For ssl: stores, too."),
@@ -102,14 +102,10 @@ def controller(
     `ri2n reload`.
     """
     host, port = parse_listen(listen)
-    if strategy is not None and strategy not in STRATEGIES:
-        raise BadInput(f"--strategy: unknown {strategy!r}; choose from {', '.join(STRATEGIES)}")
-    if log_level not in LOG_LEVELS:
-        raise BadInput(f"--log-level: unknown {log_level!r}; choose from {', '.join(LOG_LEVELS)}")
-    if log_format not in LOG_FORMATS:
-        raise BadInput(
-            f"--log-format: unknown {log_format!r}; choose from {', '.join(LOG_FORMATS)}"
-        )
+    if strategy is not None:
+        check_choice(strategy, STRATEGIES, "--strategy")
+    check_choice(log_level, LOG_LEVELS, "--log-level")
+    check_choice(log_format, LOG_FORMATS, "--log-format")
     tls_files = {"--tls-key": tls_key, "--tls-cert": tls_cert, "--tls-ca": tls_ca}
     missing = [name for name, path in tls_files.items() if path is None]
     if 0 < len(missing) < len(tls_files):
@@ -164,18 +160,12 @@ def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
     """
     path = controller_socket(socket, lab)
     asked_s = time.monotonic()
-    call(path, "reload", timeout_s=RELOAD_S)
-    while True:
-        since_s = time.monotonic() - asked_s
-        try:
-            status = call(path, "status", pairs=False)
-        except NotAvailable:
-            status = {}
-        if status and status["uptime_s"] < since_s:
-            break
-        if since_s > RELOAD_S:
-            raise NotAvailable(
-                f"the controller has not come back within {RELOAD_S:g} s; its log shows why"
-            )
+    call(path, ops.RELOAD, timeout_s=RELOAD_S)
+    while (since_s := time.monotonic() - asked_s) <= RELOAD_S:
+        with contextlib.suppress(NotAvailable):
+            status = call(path, ops.STATUS, pairs=False)
+            if status["uptime_s"] < since_s:
+                print(f"reloaded: strategy {status['state']['controller']['strategy']}")
+                return
         time.sleep(0.05)
-    print(f"reloaded: strategy {status['strategy']}")
+    raise NotAvailable(f"the controller has not come back within {RELOAD_S:g} s; its log shows why")

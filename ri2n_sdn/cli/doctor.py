@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ri2n_sdn.cli.common import JsonOption, console, print_json
 from ri2n_sdn.cli.doctor_controller import examine_controller
-from ri2n_sdn.cli.examined import OPTIONS, Examined
+from ri2n_sdn.cli.examined import HOST, OPTIONS, Examined
 from ri2n_sdn.cli.finding import Finding, problems_in
 from ri2n_sdn.cli.labs import labs
 from ri2n_sdn.cli.tables import Column, table
@@ -32,7 +32,6 @@ from ri2n_sdn.shipped import host_script
 __all__ = ["doctor", "findings_in"]
 
 LIMIT_S = 60.0
-HOST = Path("/etc/ri2n/host.conf")
 _FINDINGS = (
     Column("host"),
     Column("check"),

@@ -27,7 +27,7 @@ from ri2n_sdn.cli.doctor_machine import (
 )
 from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, Row, http_get, number_in, user_name
 from ri2n_sdn.cli.finding import Finding
-from ri2n_sdn.cli.machine import Process, last_option, listening, option_values
+from ri2n_sdn.cli.machine import Process, last_option, listening
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 
@@ -58,24 +58,21 @@ def _running(seen: Examined) -> Iterator[Row]:
     if seen.state is None:
         yield "bad", seen.why, "systemctl start ri2n-controller; journalctl -u ri2n-controller"
         return
-    about = seen.about
+    about = seen.state["controller"]
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(about["started_s"]))
     yield "ok", f"process {about['pid']} runs since {since}, strategy {about['strategy']}", ""
-    if not about.get("in_charge", True):
+    if not about["in_charge"]:
         yield "ok", f"it stands by: {about.get('waits_because', '')}", ""
     if about["version"] != __version__:
         text = f"version {about['version']} runs, and {__version__} is installed"
         yield "warning", text, "systemctl restart ri2n-controller: hosts go on meanwhile"
-    counts = Counter(problem["severity"] for problem in (seen.state["problems"]).values())
+    counts = Counter(problem["severity"] for problem in seen.state["problems"].values())
     if counts:
         text = f"it reports {counts['bad']} bad problems and {counts['warning']} warnings"
         yield "bad" if counts["bad"] else "warning", text, "see ri2n status"
     if about["cycle_s"] > about["hbspan_s"]:
-        yield (
-            "warning",
-            f"a control cycle takes {about['cycle_s']:.2f} s, longer than the pause between two",
-            "give its machine more CPU time, or raise hbspan_s in cluster.yaml",
-        )
+        text = f"a control cycle takes {about['cycle_s']:.2f} s, longer than the pause between two"
+        yield "warning", text, "give its machine more CPU time, or raise hbspan_s in cluster.yaml"
 
 
 def _user(seen: Examined) -> Iterator[Row]:
@@ -84,11 +81,8 @@ def _user(seen: Examined) -> Iterator[Row]:
         return
     name = user_name(seen.running.uid)
     if seen.running.uid == 0:
-        yield (
-            "warning",
-            "the controller runs as root",
-            "it needs no privilege: run it as the service ri2n-controller",
-        )
+        advice = "it needs no privilege: run it as the service ri2n-controller"
+        yield "warning", "the controller runs as root", advice
     else:
         yield "ok", f"the controller runs as {name}", ""
     group = seen.option("--web-group")
@@ -136,7 +130,7 @@ def _sockets(seen: Examined) -> Iterator[Row]:
 
 
 def _store(seen: Examined) -> Iterator[Row]:
-    store = seen.about.get("store")
+    store = seen.state["controller"]["store"] if seen.state is not None else None
     if store is not None:
         if store.get("problem"):
             yield "bad", str(store["problem"]), "docs/operations.md, the controller's memory"
@@ -189,9 +183,8 @@ def _port(seen: Examined) -> Iterator[Row]:
 def _tls(seen: Examined) -> Iterator[Row]:
     web = seen.web()
     argv = web.argv if web is not None else ()
-    web_key = last_option(argv, "--tls-key")
     pairs = [(seen.option("--tls-cert"), seen.option("--tls-key")), (seen.option("--tls-ca"), None)]
-    pairs += [(cert, web_key) for cert in option_values(argv, "--tls-cert")[-1:]]
+    pairs.append((last_option(argv, "--tls-cert"), last_option(argv, "--tls-key")))
     for cert, private in pairs:
         if cert is None:
             continue
@@ -230,10 +223,8 @@ def _hosts(seen: Examined) -> Iterator[Row]:
     text = f"{len(seen.hosts) - len(away)} of {len(seen.hosts)} hosts are connected"
     if away:
         named = ", ".join(away[:_MAX_NAMED]) + (", ..." if len(away) > _MAX_NAMED else "")
-        advice = (
-            "on each: host-doctor; systemctl status ri2n-host openvswitch-switch. "
-            "A host that is gone for good: ri2n host retire NAME"
-        )
+        advice = "on each: host-doctor; systemctl status ri2n-host openvswitch-switch. "
+        advice += "A host that is gone for good: ri2n host retire NAME"
         yield "bad", f"{text}; away: {named}", advice
     elif not seen.hosts:
         yield "warning", "no host has connected", "docs/operations.md, ten steps, 5 to 8"
@@ -320,7 +311,7 @@ CHECKS: dict[str, Callable[[Examined], Iterator[Row]]] = {
 
 def _no_process(seen: Examined) -> Iterator[Row]:
     if seen.state is not None:
-        text = f"process {seen.about['pid']} may not be looked at"
+        text = f"process {seen.state['controller']['pid']} may not be looked at"
         yield "warning", text, "run ri2n doctor as root"
 
 

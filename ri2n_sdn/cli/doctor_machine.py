@@ -64,11 +64,8 @@ def clock(seen: Examined) -> Iterator[Row]:
     """Whether the time is right."""
     synchronised = clock_is_synchronised()
     if seen.now.year < 2024:
-        yield (
-            "bad",
-            f"the clock says {seen.now:%Y-%m-%d}",
-            "set it; certificates and epochs need it",
-        )
+        text = f"the clock says {seen.now:%Y-%m-%d}"
+        yield "bad", text, "set it; certificates and epochs need it"
     elif synchronised is False:
         yield (
             "warning",
@@ -118,24 +115,19 @@ def kernel(seen: Examined) -> Iterator[Row]:
     hosts = len(seen.hosts)
     backlog = setting("net/core/somaxconn")
     neighbours = setting("net/ipv4/neigh/default/gc_thresh3")
-    tracked, may = (
-        setting("net/netfilter/nf_conntrack_count"),
-        setting("net/netfilter/nf_conntrack_max"),
-    )
-    wrong = False
+    tracked = setting("net/netfilter/nf_conntrack_count")
+    may = setting("net/netfilter/nf_conntrack_max")
+    wrong: list[tuple[str, str]] = []
     if backlog is not None and backlog < min(hosts, 1024):
-        wrong = True
-        advice = "sysctl -w net.core.somaxconn=4096"
-        yield "warning", f"net.core.somaxconn is {backlog}: hosts connect late", advice
+        text = f"net.core.somaxconn is {backlog}: hosts connect late"
+        wrong.append((text, "sysctl -w net.core.somaxconn=4096"))
     if neighbours is not None and neighbours < 2 * hosts:
-        wrong = True
-        advice = f"sysctl -w net.ipv4.neigh.default.gc_thresh3={8 * hosts}"
         text = f"net.ipv4.neigh.default.gc_thresh3 is {neighbours}, too few for {hosts} hosts"
-        yield "warning", text, advice
+        wrong.append((text, f"sysctl -w net.ipv4.neigh.default.gc_thresh3={8 * hosts}"))
     if tracked is not None and may and tracked > FULL * may:
-        wrong = True
         text = f"{tracked} of {may} connections are tracked by the firewall"
-        yield "warning", text, "sysctl -w net.netfilter.nf_conntrack_max: raise it"
+        wrong.append((text, "sysctl -w net.netfilter.nf_conntrack_max: raise it"))
+    yield from (("warning", text, advice) for text, advice in wrong)
     if not wrong:
         yield "ok", f"{platform.release()}, its limits are wide enough for {hosts} hosts", ""
 

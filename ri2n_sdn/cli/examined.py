@@ -10,22 +10,22 @@ import os
 import pwd
 import re
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from ri2n_sdn.cli.common import parse_listen
 from ri2n_sdn.cli.finding import Verdict
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option, process, processes
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch
+from ri2n_sdn.contract.documents import Documents, HostEntry
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = [
     "ANSWER_S",
     "DEFAULT_WEB",
+    "HOST",
     "OPTIONS",
     "STATE_DIR",
     "Examined",
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 OPTIONS = Path("/etc/ri2n/controller.conf")
+HOST = Path("/etc/ri2n/host.conf")
 STATE_DIR = Path("/var/lib/ri2n/controller")
 DEFAULT_WEB = "127.0.0.1:8420"
 ANSWER_S = 10.0
@@ -52,7 +53,7 @@ class Examined:
     """What the checks look at. `state` is None when no controller answers; `why` says why."""
 
     socket: Path
-    state: Mapping[str, Any] | None = None
+    state: Documents | None = None
     why: str = ""
     running: Process | None = None
     argv: tuple[str, ...] = ()
@@ -86,12 +87,7 @@ class Examined:
         return last_option(self.argv, name)
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What the controller says of itself."""
-        return self.state["controller"] if self.state is not None else {}
-
-    @property
-    def hosts(self) -> dict[str, Any]:
+    def hosts(self) -> dict[str, HostEntry]:
         """The hosts that the controller knows."""
         return self.state["hosts"] if self.state is not None else {}
 

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,6 +25,8 @@ from ri2n_sdn.cli.common import (
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.tables import Column, comma_list, table
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.operations import KnownHost
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
@@ -37,7 +39,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Force = Annotated[bool, typer.Option("--force", help="Also when jobs need it.")]
 
-Json = dict[str, Any]
 RETIRE_S = 30.0
 _LOOK_S = 0.25
 
@@ -55,7 +56,7 @@ def confirm(question: str, yes: bool) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def host_named(hosts: list[Json], name: str) -> Json:
+def host_named(hosts: list[KnownHost], name: str) -> KnownHost:
     """The host with this name of the answer to `host_list`. Raises BadInput when there is none."""
     for host in hosts:
         if host["name"] == name:
@@ -68,7 +69,7 @@ def list_hosts(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """List all hosts, those that are away first, with the jobs and reservations that need them."""
-    answer = call(controller_socket(socket, lab), "host_list")
+    answer = call(controller_socket(socket, lab), ops.HOST_LIST)
     if as_json:
         print_json(answer)
         return
@@ -82,7 +83,7 @@ def list_hosts(
     )
     hosts = sorted(answer["hosts"], key=lambda each: (each["connected"], each["name"]))
 
-    def style(host: Json) -> str:
+    def style(host: KnownHost) -> str:
         return "" if host["connected"] else "bold red"
 
     console().print(table(columns, hosts, overflow="fold", row_style=style))
@@ -104,7 +105,7 @@ def retire(
     while jobs or reservations need it. To do it twice is no error.
     """
     path = controller_socket(socket, lab)
-    plan = call(path, "host_retire", name=name, force=force, dry_run=True)
+    plan = call(path, ops.HOST_RETIRE, name=name, force=force, dry_run=True)
     needs = [*plan["jobs"], *plan["reservations"]]
     if not plan["known"]:
         said = f"{name}: the controller knows no such host; there is nothing to do"
@@ -117,7 +118,7 @@ def retire(
         print_answer(plan, f"would be forgotten: {text}", as_json)
         return
     confirm(f"Forget {text}?", yes)
-    answer = call(path, "host_retire", timeout_s=RETIRE_S, name=name, force=force)
+    answer = call(path, ops.HOST_RETIRE, timeout_s=RETIRE_S, name=name, force=force)
     print_answer(answer, f"{name} is retired", as_json)
     if not answer["stored"]:
         note(
@@ -141,7 +142,7 @@ def replace(
     settled. It is refused while the host is connected and, without `--force`, while jobs need it.
     """
     path = controller_socket(socket, lab)
-    host = host_named(call(path, "host_list")["hosts"], name)
+    host = host_named(call(path, ops.HOST_LIST)["hosts"], name)
     if host["connected"]:
         raise BadInput(f"{name}: is connected; run host-down on it first, or turn it off")
     needs = [*host["jobs"], *host["reservations"]]
@@ -173,7 +174,7 @@ def replace(
         )
 
 
-def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> Json:
+def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> KnownHost:
     """The host of `host_list` when another machine is connected as `name`, and all is settled.
 
     It asks again and again: where nothing else happens, a stream of changes says nothing for hours.
@@ -182,11 +183,11 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> Json:
     until_s = time.monotonic() + limit_s
     while True:
         with contextlib.suppress(NotAvailable):  # the controller may start anew meanwhile
-            for host in call(path, "host_list")["hosts"]:
+            for host in call(path, ops.HOST_LIST)["hosts"]:
                 other = dpid is None or host["dpid"] != dpid or not host["nics"]
                 there = host["name"] == name and host["connected"] and other
                 if there and state_of(path)["controller"]["settled"]:
-                    return dict(host)
+                    return host
         left_s = until_s - time.monotonic()
         if left_s <= 0:
             raise NotAvailable(
@@ -196,7 +197,7 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> Json:
         time.sleep(min(_LOOK_S, left_s))
 
 
-def _state(host: Json) -> str:
+def _state(host: KnownHost) -> str:
     if host["connected"]:
         return f"connected, {host['address']}"
     if not host["seen"]:
@@ -206,7 +207,7 @@ def _state(host: Json) -> str:
     return f"away since {time.strftime('%Y-%m-%d %H:%M', time.localtime(host['away_since_s']))}"
 
 
-def _place(host: Json) -> str:
+def _place(host: KnownHost) -> str:
     places = (
         f"{nic}: {switch}" + (f"/{port}" if port is not None else "")
         for nic, (switch, port) in host["places"].items()

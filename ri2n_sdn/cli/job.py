@@ -7,7 +7,7 @@ import os
 import pwd
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,11 +23,12 @@ from ri2n_sdn.cli.common import (
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import KINDS, one_of
+from ri2n_sdn.contract.documents import Job, PolicyOf
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.units import parse_rate, parse_time, table_rate, time_text
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.jobs.model import PathTable
 from ri2n_sdn.jobs.text import (
     parse_dscp_table,
     parse_hosts,
@@ -47,7 +48,6 @@ __all__ = [
     "ServiceOption",
     "TableOption",
     "app",
-    "named_or_policy",
     "policy_of",
     "policy_text",
     "rates_text",
@@ -56,7 +56,6 @@ __all__ = [
 
 app = typer.Typer(no_args_is_help=True, help="Users' jobs and the paths that they have.")
 
-Json = dict[str, Any]
 _POLL_S = 0.05
 
 _JOB = (Column("job", "id"), Column("user"), Column("hosts", written=", ".join))
@@ -135,12 +134,14 @@ def begin(
     their own, `job-begin` does the same (docs/jobs.md).
     """
     owner, uid = user_and_uid(user)
-    job: Json = {"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))}
-    job |= named_or_policy(named, policy, "shared", paths, table, service, min_rate, max_rate)
+    job: dict[str, object] = {
+        **{"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))},
+        **policy_of(policy, paths, table, service, min_rate, max_rate, named=named),
+    }
     if until is not None:
         job["end_s"] = parse_time(until, time.time(), "--until")
     path = jobs_socket(socket, lab)
-    answer = call(path, "job_begin", job=job)["job"]
+    answer = call(path, ops.JOB_BEGIN, job=job)["job"]
     if wait:
         answer = _await(path, name, wait)
     print_answer(answer, f"{name}: {_state(answer)}", as_json)
@@ -149,7 +150,7 @@ def begin(
 @app.command()
 def end(name: NameArgument, socket: SocketOption = None, lab: LabOption = None) -> None:
     """End a job that the controller has ordered."""
-    call(jobs_socket(socket, lab), "job_end", id=name)
+    call(jobs_socket(socket, lab), ops.JOB_END, id=name)
     print(f"{name}: ended")
 
 
@@ -178,10 +179,12 @@ def move(
         options = (named, policy, paths, table, service, min_rate, max_rate)
         if any(value not in (None, []) for value in options):
             raise BadInput("--back: says which policy it is: omit the other options")
-        answer = call(jobs_socket(socket, lab), "job_move", id=name, back=True)["job"]
+        answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, back=True)["job"]
     else:
-        wanted = named_or_policy(named, policy, "paths", paths, table, service, min_rate, max_rate)
-        answer = call(jobs_socket(socket, lab), "job_move", id=name, job=wanted)["job"]
+        wanted = policy_of(
+            policy, paths, table, service, min_rate, max_rate, named=named, default="paths"
+        )
+        answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, job=wanted)["job"]
     print_answer(answer, f"{name}: {_state(answer)}", as_json)
 
 
@@ -190,7 +193,7 @@ def list_jobs(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """Show all jobs, those with a problem first."""
-    jobs = call(jobs_socket(socket, lab), "job_list")["jobs"]
+    jobs = call(jobs_socket(socket, lab), ops.JOB_LIST)["jobs"]
     columns = (
         *(*_JOB, POLICY, RATES),
         Column("lanes", written=comma_list),
@@ -199,7 +202,7 @@ def list_jobs(
     )
     worst = {"refused": 0, "waiting": 1}
 
-    def order(job: Json) -> tuple[int, float]:
+    def order(job: Job) -> tuple[int, float]:
         return worst.get(job["state"], 2), job["begin_s"]
 
     print_list(jobs, columns, as_json, "no jobs", order)
@@ -213,33 +216,35 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one job: its state, its class on each host, and its paths."""
-    job = call(jobs_socket(socket, lab), "job_show", id=name)["job"]
+    job = call(jobs_socket(socket, lab), ops.JOB_SHOW, id=name)["job"]
     if as_json:
         print_json(job)
         return
-    out = console()
-    out.print(f"{job['id']}: {_state(job)}", highlight=False)
-    out.print(
-        f"of {job['user']} (uid {job['uid']}), {policy_text(job)}, "
-        f"{'ordered' if job['source'] == 'order' else 'begun by its hosts'} at "
+    by = "ordered" if job["source"] == "order" else "begun by its hosts"
+    lines = [
+        f"{job['id']}: {_state(job)}",
+        f"of {job['user']} (uid {job['uid']}), {policy_text(job)}, {by} at "
         f"{time_text(job['begin_s'])}, ends at {time_text(job['end_s'])}",
-        highlight=False,
-    )
-    if job["moved"]:
-        declared = job["moved"]["declared"]
-        text = f"moved by {job['moved']['by']} at {time_text(job['moved']['at_s'])}; its hosts "
-        text += f"declare {policy_text(declared) if declared else 'nothing'} "
-        out.print(f"{text}(`ri2n job move {job['id']} --back`)", highlight=False)
+    ]
+    if moved := job["moved"]:
+        declared = policy_text(moved["declared"]) if moved["declared"] else "nothing"
+        lines.append(
+            f"moved by {moved['by']} at {time_text(moved['at_s'])}; its hosts declare {declared} "
+            f"(`ri2n job move {job['id']} --back`)"
+        )
     for host in sorted({*job["hosts"], *job["failed"]}):
         number = job["classes"].get(host)
-        text = f"class {number}" if number is not None else "has not begun it"
+        text = f"{host}: class {number}" if number is not None else f"{host}: has not begun it"
         if host in job["failed"]:
             text += f", and cannot carry out the order: {job['failed'][host]}"
-        out.print(f"{host}: {text}", highlight=False)
+        lines.append(text)
     if not job["routes"]:
-        out.print("its packets go as everybody's", highlight=False)
-        return
-    out.print(table(_ROUTES, job["routes"]))
+        lines.append("its packets go as everybody's")
+    out = console()
+    for line in lines:
+        out.print(line, highlight=False)
+    if job["routes"]:
+        out.print(table(_ROUTES, job["routes"]))
 
 
 @app.command()
@@ -251,7 +256,7 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show jobs that have ended, the newest first, and why they ended."""
-    jobs = call(jobs_socket(socket, lab), "job_history", user=user, limit=limit)["jobs"]
+    jobs = call(jobs_socket(socket, lab), ops.JOB_HISTORY, user=user, limit=limit)["jobs"]
     columns = (
         *(*_JOB, POLICY),
         Column("from", "begin_s", time_text),
@@ -261,51 +266,38 @@ def history(
     print_list(jobs, columns, as_json, "no job has ended yet")
 
 
-def named_or_policy(
-    named: str | None,
+def policy_of(
     kind: str | None,
-    default: str,
     paths: str | None,
     tables: list[str] | None = None,
     services: list[str] | None = None,
     min_rate: str | None = None,
     max_rate: str | None = None,
-) -> Json:
+    *,
+    named: str | None = None,
+    default: str = "shared",
+) -> dict[str, object]:
     """The keys of a request that say which policy: its name, or all of it with `default` as kind.
 
     Raises BadInput.
     """
     if named is None:
-        kind = default if kind is None else kind
-        return policy_of(kind, paths, tables, services, min_rate, max_rate)
+        by_dscp = (parse_dscp_table(text, "--table") for text in tables or ())
+        result = {
+            "policy": one_of(default if kind is None else kind, KINDS, "--policy"),
+            "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
+            "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
+            "services": [service_text(parse_service(each, "--service")) for each in services or ()],
+            "min_rate_bps": parse_rate(min_rate, "--min-rate") if min_rate is not None else None,
+            "max_rate_bps": parse_rate(max_rate, "--max-rate") if max_rate is not None else None,
+        }
+        return {key: value for key, value in result.items() if value not in (None, [])}
     options = {"--policy": kind, "--paths": paths, "--table": tables, "--service": services}
     options |= {"--min-rate": min_rate, "--max-rate": max_rate}
     both = [option for option, value in options.items() if value not in (None, [])]
     if both:
         raise BadInput(f"--named: the named policy says what {', '.join(both)} would: omit one")
     return {"named": policy_name(named, "--named")}
-
-
-def policy_of(
-    kind: str,
-    paths: str | None,
-    tables: list[str] | None,
-    services: list[str] | None,
-    min_rate: str | None,
-    max_rate: str | None,
-) -> Json:
-    """The keys of a policy for a request, from the options. Raises BadInput."""
-    one_of(kind, KINDS, "--policy")
-    by_dscp: list[PathTable] = [parse_dscp_table(text, "--table") for text in tables or ()]
-    result: Json = {
-        "policy": kind,
-        "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
-        "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
-        "services": [service_text(parse_service(text, "--service")) for text in services or ()],
-        "min_rate_bps": parse_rate(min_rate, "--min-rate") if min_rate is not None else None,
-        "max_rate_bps": parse_rate(max_rate, "--max-rate") if max_rate is not None else None,
-    }
-    return {key: value for key, value in result.items() if value not in (None, [])}
 
 
 def user_and_uid(user: str | None) -> tuple[str, int]:
@@ -322,16 +314,16 @@ def user_and_uid(user: str | None) -> tuple[str, int]:
         raise BadInput(f"--user {user}: there is no such user here") from None
 
 
-def policy_text(job: Json) -> str:
+def policy_text(job: PolicyOf) -> str:
     """A policy's kind and its tables of paths, for people."""
-    parts = [str(job["policy"])]
+    parts: list[str] = [job["policy"]]
     if job["paths"]:
         parts.append(",".join(job["paths"]))
     parts += [f"DSCP {table['dscp']}: {','.join(table['paths'])}" for table in job["tables"]]
     return "; ".join(parts)
 
 
-def rates_text(job: Json) -> str:
+def rates_text(job: PolicyOf) -> str:
     """A policy's rates for people; `-` when it has none."""
     least, most = job["min_rate_bps"], job["max_rate_bps"]
     parts = [f"at least {table_rate(least)}"] if least is not None else []
@@ -339,11 +331,11 @@ def rates_text(job: Json) -> str:
     return ", ".join(parts) or "-"
 
 
-def _await(path: Path, name: str, wait_s: float) -> Json:
+def _await(path: Path, name: str, wait_s: float) -> Job:
     """The job once it is installed or refused. Raises NotAvailable when that takes too long."""
     deadline_s = time.monotonic() + wait_s
     while True:
-        job: Json = call(path, "job_show", id=name)["job"]
+        job = call(path, ops.JOB_SHOW, id=name)["job"]
         if job["state"] == "installed":
             return job
         if job["state"] == "refused":
@@ -353,8 +345,8 @@ def _await(path: Path, name: str, wait_s: float) -> Json:
         time.sleep(_POLL_S)
 
 
-def _state(job: Json) -> str:
-    return f"{job['state']}: {job['why']}" if job["why"] else str(job["state"])
+def _state(job: Job) -> str:
+    return f"{job['state']}: {job['why']}" if job["why"] else job["state"]
 
 
 POLICY, RATES = Column("policy", policy_text), Column("rates", rates_text)

@@ -15,7 +15,7 @@ from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.client import DEFAULT_SOCKET, jobs_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["Labs", "controller_socket", "hosts_of_lab", "jobs_socket", "labs"]
+__all__ = ["Labs", "controller_socket", "installed_labs", "jobs_socket", "labs"]
 
 
 class Labs(Protocol):
@@ -57,7 +57,7 @@ def labs(option: str) -> Labs:
 
     Raises NotAvailable when it is not installed.
     """
-    installed = _installed()
+    installed = installed_labs()
     if installed is None:
         raise NotAvailable(f"{option}: labs are not installed here: pip install ri2n-lab")
     return installed
@@ -78,7 +78,7 @@ def controller_socket(given: Path | None, lab: str | None) -> Path:
         return given
     if DEFAULT_SOCKET.exists():
         return DEFAULT_SOCKET
-    installed = _installed()
+    installed = installed_labs()
     socket = None if installed is None else installed.only_socket()
     if socket is None:
         raise NotAvailable(
@@ -98,16 +98,8 @@ def jobs_socket(given: Path | None, lab: str | None) -> Path:
     return jobs_socket_of(socket)
 
 
-def hosts_of_lab(socket: Path) -> tuple[dict[str, str], str | None] | None:
-    """(address of each host, datapath) of the lab whose controller has this socket.
-
-    None when the socket belongs to no lab.
-    """
-    installed = _installed()
-    return None if installed is None else installed.hosts_of(socket)
-
-
-def _installed() -> Labs | None:
+def installed_labs() -> Labs | None:
+    """The package of labs; None when it is not installed."""
     # The import takes longer than most commands, which know their socket.
     from importlib.metadata import entry_points
 

@@ -15,7 +15,6 @@ __all__ = [
     "last_option",
     "listening",
     "meminfo",
-    "option_values",
     "process",
     "processes",
 ]
@@ -90,21 +89,15 @@ def processes(proc: Path = Path("/proc")) -> Iterator[Process]:
             yield found
 
 
-def option_values(argv: tuple[str, ...], option: str) -> list[str]:
-    """The values of an option of a command line, as `--option VALUE` or `--option=VALUE`."""
-    found = []
+def last_option(argv: tuple[str, ...], option: str) -> str | None:
+    """The last value of an option, `--option VALUE` or `--option=VALUE`; None when it has none."""
+    found = None
     for at, word in enumerate(argv):
         if word == option and at + 1 < len(argv):
-            found.append(argv[at + 1])
+            found = argv[at + 1]
         elif word.startswith(f"{option}="):
-            found.append(word.partition("=")[2])
+            found = word.partition("=")[2]
     return found
-
-
-def last_option(argv: tuple[str, ...], option: str) -> str | None:
-    """The last value of an option; None when it is not there."""
-    values = option_values(argv, option)
-    return values[-1] if values else None
 
 
 def listening(port: int, proc: Path = Path("/proc")) -> dict[int, bool]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,13 +24,13 @@ from ri2n_sdn.cli.job import (
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.cli.tables import Column, comma_list, print_list
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.documents import PolicyOf
 from ri2n_sdn.contract.names import policy_name
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Policies with names, for jobs and reservations.")
-
-Json = dict[str, Any]
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The policy's name.")]
 
@@ -51,7 +51,7 @@ def add(
     """Give a policy a name, for `ri2n job begin --named` and `reserve add --named`. Root only."""
     policy_name(name, "NAME")
     wanted = policy_of(policy, paths, table, service, min_rate, max_rate)
-    answer = call(jobs_socket(socket, lab), "policy_add", name=name, policy=wanted)["policy"]
+    answer = call(jobs_socket(socket, lab), ops.POLICY_ADD, name=name, policy=wanted)["policy"]
     print_answer(answer, f"{name}: {_summary(answer)}", as_json)
 
 
@@ -60,7 +60,7 @@ def list_policies(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """Show all named policies."""
-    kept = call(jobs_socket(socket, lab), "policy_list")["policies"]
+    kept = call(jobs_socket(socket, lab), ops.POLICY_LIST)["policies"]
     columns = (Column("name"), POLICY, RATES, Column("services", written=comma_list))
     print_list(kept, columns, as_json, "no named policies")
 
@@ -73,7 +73,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one named policy."""
-    policy = call(jobs_socket(socket, lab), "policy_show", name=name)["policy"]
+    policy = call(jobs_socket(socket, lab), ops.POLICY_SHOW, name=name)["policy"]
     services = [f"service {service}" for service in policy["services"]]
     said = [f"{policy['name']}: {_summary(policy)}", *services]
     print_answer(policy, "\n".join(said), as_json)
@@ -82,10 +82,10 @@ def show(
 @app.command()
 def rm(name: NameArgument, socket: SocketOption = None, lab: LabOption = None) -> None:
     """Remove a named policy. Jobs and reservations that came from it keep what they have."""
-    call(jobs_socket(socket, lab), "policy_remove", name=name)
+    call(jobs_socket(socket, lab), ops.POLICY_REMOVE, name=name)
     print(f"{name}: removed")
 
 
-def _summary(policy: Json) -> str:
+def _summary(policy: PolicyOf) -> str:
     rates = rates_text(policy)
     return policy_text(policy) if rates == "-" else f"{policy_text(policy)}; {rates}"

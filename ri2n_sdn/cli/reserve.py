@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, print_answer
-from ri2n_sdn.cli.job import NamedOption, PathsOption, named_or_policy, user_and_uid
+from ri2n_sdn.cli.job import NamedOption, PathsOption, policy_of, user_and_uid
 from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import KINDS
 from ri2n_sdn.contract.units import (
     parse_duration,
@@ -29,8 +30,6 @@ __all__ = ["reservations", "rights"]
 
 reservations = typer.Typer(no_args_is_help=True, help="Paths that users have reserved.")
 rights = typer.Typer(no_args_is_help=True, help="What users may ask for.")
-
-Json = dict[str, Any]
 
 _RESERVATIONS = (
     Column("reservation", "id"),
@@ -82,12 +81,14 @@ def add(
         end_s = parse_time(end, now_s, "--end")
     else:
         end_s = begin_s + parse_duration(str(length), "--for")
-    wanted: Json = {"id": name, "user": user_and_uid(user)[0], "hosts": list(parse_hosts(hosts))}
-    wanted |= {"begin_s": begin_s, "end_s": end_s}
-    wanted |= named_or_policy(named, None, "exclusive", paths)
+    wanted: dict[str, object] = {
+        **{"id": name, "user": user_and_uid(user)[0], "hosts": list(parse_hosts(hosts))},
+        **{"begin_s": begin_s, "end_s": end_s},
+        **policy_of(None, paths, named=named, default="exclusive"),
+    }
     if rate is not None:
         wanted["rate_bps"] = parse_rate(rate, "--rate")
-    answer = call(jobs_socket(socket, lab), "reserve_add", reservation=wanted)["reservation"]
+    answer = call(jobs_socket(socket, lab), ops.RESERVE_ADD, reservation=wanted)["reservation"]
     said = f"{name}: reserved from {time_text(begin_s)} to {time_text(end_s)}"
     print_answer(answer, said, as_json)
 
@@ -97,7 +98,7 @@ def list_reservations(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """Show all reservations in the order of their beginnings."""
-    kept = call(jobs_socket(socket, lab), "reserve_list")["reservations"]
+    kept = call(jobs_socket(socket, lab), ops.RESERVE_LIST)["reservations"]
     print_list(kept, _RESERVATIONS, as_json, "no reservations")
 
 
@@ -108,7 +109,7 @@ def rm(
     lab: LabOption = None,
 ) -> None:
     """Remove a reservation. A job that uses it goes on by the common paths."""
-    call(jobs_socket(socket, lab), "reserve_remove", id=name)
+    call(jobs_socket(socket, lab), ops.RESERVE_REMOVE, id=name)
     print(f"{name}: removed")
 
 
@@ -126,9 +127,9 @@ def set_right(
 ) -> None:
     """Say what a user may ask for. Only root may do so."""
     kinds = parse_policies(policies)
-    right: Json = {"user": user, "policies": kinds, "max_hosts": max_hosts, "reserve": reserve}
+    right = {"user": user, "policies": kinds, "max_hosts": max_hosts, "reserve": reserve}
     right["max_rate_bps"] = parse_rate(max_rate, "--max-rate") if max_rate is not None else None
-    call(jobs_socket(socket, lab), "rights_set", right=right)
+    call(jobs_socket(socket, lab), ops.RIGHTS_SET, right=right)
     print(f"{user}: {', '.join(kinds)}")
 
 
@@ -137,7 +138,7 @@ def list_rights(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """Show what users may ask for."""
-    kept = call(jobs_socket(socket, lab), "rights_list")["rights"]
+    kept = call(jobs_socket(socket, lab), ops.RIGHTS_LIST)["rights"]
     print_list(kept, _RIGHTS, as_json, "no entries")
 
 
@@ -148,5 +149,5 @@ def remove_right(
     lab: LabOption = None,
 ) -> None:
     """Remove a user's entry."""
-    call(jobs_socket(socket, lab), "rights_remove", user=user)
+    call(jobs_socket(socket, lab), ops.RIGHTS_REMOVE, user=user)
     print(f"{user}: removed")

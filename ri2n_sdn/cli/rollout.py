@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,11 +20,11 @@ from ri2n_sdn.cli.common import LabOption, SocketOption, number_option, state_of
 from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.operations import KnownHost
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["app", "batches", "rollout"]
-
-Json = dict[str, Any]
 
 _LOOK_S = 0.25
 _MAX_OUTPUT_LINES, _MAX_OUTPUT_BYTES = 20, 1 << 16
@@ -61,7 +61,7 @@ def rollout(
     ri2n host rollout -- ssh root@{address} 'apt-get install -y ri2n-host'
     """
     path = controller_socket(socket, lab)
-    hosts = call(path, "host_list")["hosts"]
+    hosts = call(path, ops.HOST_LIST)["hosts"]
     chosen = _chosen(hosts, only, skip)
     groups = batches([host["name"] for host in chosen], batch)
     busy = [host for host in chosen if host["jobs"]]
@@ -104,7 +104,7 @@ def batches(names: Sequence[str], size: str) -> list[list[str]]:
     return [list(names[at : at + count]) for at in range(0, len(names), count)]
 
 
-def _chosen(hosts: list[Json], only: str, skip: str) -> list[Json]:
+def _chosen(hosts: list[KnownHost], only: str, skip: str) -> list[KnownHost]:
     """The hosts of the options, in order of names. Raises BadInput when one cannot be reached."""
     wanted = [name for name in only.split(",") if name]
     left_out = {name for name in skip.split(",") if name}
@@ -112,7 +112,7 @@ def _chosen(hosts: list[Json], only: str, skip: str) -> list[Json]:
         host_named(hosts, name)
     chosen = [
         host
-        for host in sorted(hosts, key=lambda each: str(each["name"]))
+        for host in sorted(hosts, key=lambda each: each["name"])
         if (not wanted or host["name"] in wanted) and host["name"] not in left_out
     ]
     if not chosen:
@@ -127,14 +127,14 @@ def _run_for(
     path: Path, group: Sequence[str], command: Sequence[str], limit_s: float, force: bool
 ) -> None:
     """Run the command for the hosts of a group at once. Raises NotAvailable when it fails."""
-    hosts = call(path, "host_list")["hosts"]
+    hosts = call(path, ops.HOST_LIST)["hosts"]
     for name in group:
         host = host_named(hosts, name)
         if host["jobs"] and not force:  # they have begun meanwhile
             raise BadInput(f"{name}: {', '.join(host['jobs'])} use it now")
 
     def run(name: str) -> str | None:
-        address = str(host_named(hosts, name)["address"] or name)
+        address = host_named(hosts, name)["address"] or name
         words = [each.replace("{host}", name).replace("{address}", address) for each in command]
         try:
             code, said = _run_command(words, limit_s)

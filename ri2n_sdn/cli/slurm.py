@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, note, state_of
+from ri2n_sdn.cli.common import LabOption, SocketOption, note, os_errors_of, state_of
 from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, write_yaml
 
 __all__ = ["app", "topology"]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="What Slurm wants to know of the network.",
-)
+app = typer.Typer(no_args_is_help=True, help="What Slurm wants to know of the network.")
 
 
 class Format(str, Enum):
@@ -64,7 +60,7 @@ def topology(
         _replace(output, text)
 
 
-def _tree_of(state: Mapping[str, Any]) -> SlurmTree:
+def _tree_of(state: Documents) -> SlurmTree:
     """The tree of a controller's state.
 
     Raises NotAvailable when the controller does not know the networks yet.
@@ -92,17 +88,14 @@ def _tree_of(state: Mapping[str, Any]) -> SlurmTree:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file so that its readers see the old text or the new one, and nothing between."""
-    part: Path | None = None
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(None, "is a folder")
+    if path.is_dir():
+        raise BadInput(f"--output {path}: is a folder")
+    with os_errors_of(f"--output {path}"):
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        part = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        part.replace(path)
-    except OSError as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
-        raise BadInput(f"--output {path}: {error.strerror or error}") from None
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                os.fchmod(file.fileno(), 0o644)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
-from ri2n_sdn.cli.labs import controller_socket, hosts_of_lab
+from ri2n_sdn.cli.labs import controller_socket, installed_labs
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, one_of
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.said import Line, exit_code
@@ -26,16 +27,20 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
     Exit code, for monitoring: 0 when nothing is wrong, 1 for warnings, 2 when something is bad or
     no controller answers.
     """
-    answer = call(controller_socket(socket, lab), "status")
+    answer = call(controller_socket(socket, lab), ops.STATUS)
     if as_json:
         print_json(answer)
     else:
-        console().print(_render(answer))
+        try:
+            shown = status_view(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotAvailable(
+                f"the controller's answer is of another version (key {error}); use --json"
+            ) from None
+        console().print(shown)
     # An old controller's answer has no state, and perhaps no problems.
-    state = answer.get("state")
-    return exit_code(
-        map(Line.of, state["problems"].values() if state else answer.get("problems", ()))
-    )
+    problems = answer["state"]["problems"].values() if "state" in answer else answer.get("problems")
+    return exit_code(map(Line.of, problems or ()))
 
 
 def explain(
@@ -85,17 +90,19 @@ def explain(
     if protocol is None and (sport or dport or src_ip or dst_ip):
         raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")
     path = controller_socket(socket, lab)
-    flow: dict[str, Any] | None = None
+    flow: dict[str, object] | None = None
     if protocol is not None:
         # The controller knows its hosts by their addresses in the control network. A lab knows the
         # addresses that the hosts' traffic has.
-        addresses, lab_datapath = hosts_of_lab(path) or ({}, None)
+        installed = installed_labs()
+        of_lab = None if installed is None else installed.hosts_of(path)
+        addresses, lab_datapath = of_lab or ({}, None)
         ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
         flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
         flow["datapath"] = datapath or lab_datapath
     if dscp is not None and job is None:
         raise BadInput("--dscp: only with --job, whose path tables it chooses among")
-    answer = call(path, "explain", src=src, dst=dst, flow=flow, job=job, dscp=dscp)
+    answer = call(path, ops.EXPLAIN, src=src, dst=dst, flow=flow, job=job, dscp=dscp)
     if as_json:
         print_json(answer)
         return
@@ -119,12 +126,3 @@ def _protocol(text: str | None) -> int | None:
     raise BadInput(
         f"--proto: unknown {text!r}; choose from {', '.join(PROTOCOLS)} or give a number up to 255"
     )
-
-
-def _render(answer: dict[str, Any]) -> Any:
-    try:
-        return status_view(answer)
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotAvailable(
-            f"the controller's answer is of another version (key {error}); use --json"
-        ) from None

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, print_json
+from ri2n_sdn.cli.common import JsonOption, os_errors_of, print_answer
 from ri2n_sdn.cli.examined import STATE_DIR
 from ri2n_sdn.cli.host import DryRun, Yes, confirm
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -57,10 +57,7 @@ def show(
 ) -> None:
     """Say what is remembered: how many hosts, jobs, reservations, rights and tokens."""
     found = contents(file or state_dir / NAME)
-    if as_json:
-        print_json(found)
-    else:
-        print(_summary(found))
+    print_answer(found, _summary(found), as_json)
 
 
 @app.command("export")
@@ -100,7 +97,9 @@ def import_(
     memory; that is kept beside the new one. To import one file twice is no error.
     """
     target = state_dir / NAME
-    _make_folder(state_dir, dry_run)
+    if not dry_run:
+        with os_errors_of(state_dir, NotAvailable):
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _folder(state_dir), _copy(file, state_dir if state_dir.is_dir() else None) as copy:
         try:
             prepare_file(copy)  # so that a file that cannot be used is refused here
@@ -127,12 +126,10 @@ def import_(
         owner = state_dir.stat()
         if os.geteuid() == 0:
             os.chown(copy, owner.st_uid, owner.st_gid)
-        try:
+        with os_errors_of(target, NotAvailable):
             if kept is not None:
                 os.link(target, kept)
             _into_place(copy, target, replace=True)
-        except OSError as error:
-            raise NotAvailable(f"{target}: {error.strerror}") from None
 
 
 def contents(file: Path) -> dict[str, list[str]]:
@@ -189,15 +186,6 @@ def _summary(found: dict[str, list[str]]) -> str:
     )
 
 
-def _make_folder(folder: Path, dry_run: bool) -> None:
-    if folder.is_dir() or dry_run:
-        return
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise NotAvailable(f"{folder}: {error.strerror}") from None
-
-
 @contextlib.contextmanager
 def _folder(folder: Path) -> Iterator[None]:
     """Have the controller's folder, as a controller has it. Raises NotAvailable while one does."""
@@ -219,18 +207,14 @@ def _folder(folder: Path) -> Iterator[None]:
 def _copy(source: Path, folder: Path | None) -> Iterator[Path]:
     """A copy of a store's file in `folder` (None: anywhere), without an incomplete last record."""
     check_file(source)
-    try:
+    with os_errors_of(folder, NotAvailable):
         # ovsdb-tool makes files beside it, which go with the folder.
         made = tempfile.TemporaryDirectory(prefix=".ri2n-store-", dir=folder)
-    except OSError as error:
-        raise NotAvailable(f"{folder}: {error.strerror}") from None
     with made:
         copy = Path(made.name) / NAME
-        try:
+        with os_errors_of(folder, NotAvailable):
             os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             shutil.copyfile(source, copy)
-        except OSError as error:
-            raise NotAvailable(f"{folder}: {error.strerror}") from None
         yield copy
 
 
@@ -244,12 +228,11 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
     if replace:
         copy.replace(target)
     else:
-        try:
-            take_name(copy, target)
-        except FileExistsError:
-            raise BadInput(f"{target}: is there already") from None
-        except OSError as error:
-            raise NotAvailable(f"{target}: {error.strerror}") from None
+        with os_errors_of(target, NotAvailable):
+            try:
+                take_name(copy, target)
+            except FileExistsError:
+                raise BadInput(f"{target}: is there already") from None
     handle = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -268,13 +251,9 @@ def take_name(copy: Path, target: Path) -> None:
     except FileExistsError:
         raise
     except OSError:
-        _rename(copy, target)
-
-
-def _rename(copy: Path, target: Path) -> None:
-    # Python's own functions replace what has the name.
-    libc = ctypes.CDLL(None, use_errno=True)
-    names = os.fsencode(copy), os.fsencode(target)
-    if libc.renameat2(_HERE, names[0], _HERE, names[1], _NO_REPLACE) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(target))
+        # Python's own functions replace what has the name.
+        libc = ctypes.CDLL(None, use_errno=True)
+        names = os.fsencode(copy), os.fsencode(target)
+        if libc.renameat2(_HERE, names[0], _HERE, names[1], _NO_REPLACE) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(target)) from None

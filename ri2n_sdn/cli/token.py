@@ -13,6 +13,7 @@ from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import ROLES, one_of
 from ri2n_sdn.contract.units import time_text
 from ri2n_sdn.errors import BadInput
@@ -60,7 +61,7 @@ def add(
     token = secrets.token_urlsafe(TOKEN_BYTES)
     answer = call(
         controller_socket(socket, lab),
-        "token_add",
+        ops.TOKEN_ADD,
         name=name,
         role=role,
         hash=hashlib.sha256(token.encode()).hexdigest(),
@@ -78,7 +79,7 @@ def list_tokens(
     socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
 ) -> None:
     """Show all tokens: their names and roles, never their text."""
-    tokens = call(controller_socket(socket, lab), "token_list")["tokens"]
+    tokens = call(controller_socket(socket, lab), ops.TOKEN_LIST)["tokens"]
     print_list(tokens, _COLUMNS, as_json, "no tokens")
 
 
@@ -89,5 +90,5 @@ def rm(
     lab: LabOption = None,
 ) -> None:
     """Remove a token. Whoever has it can do nothing with it from now on."""
-    call(controller_socket(socket, lab), "token_remove", name=name)
+    call(controller_socket(socket, lab), ops.TOKEN_REMOVE, name=name)
     print(f"{name}: removed")

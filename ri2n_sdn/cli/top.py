@@ -12,10 +12,10 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.live import Live
@@ -31,6 +31,8 @@ from ri2n_sdn.cli.common import (
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 __all__ = ["Feed", "keys_of", "top"]
@@ -82,20 +84,17 @@ def top(
     if as_json:
         print_json(document(feed.looks(), view))
         return
-    out = console()
-    if once:
+    if not once and sys.stdin.isatty() and sys.stdout.isatty():
+        with _keys() as fd:
+            _show(feed, view, fd, interval, count)
+        return
+    out, screens = console(), 1 if once else count or sys.maxsize
+    for number in range(1, screens + 1):
         out.print(screen(feed.looks(), view, out.width, None))
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        for number in range(1, (count or sys.maxsize) + 1):
-            out.print(screen(feed.looks(), view, out.width, None))
-            if number < (count or sys.maxsize):
-                time.sleep(interval)
-                if table == "pairs":
-                    feed.want_pairs()
-        return
-    with _keys() as fd:
-        _show(feed, view, fd, interval, count)
+        if number < screens:
+            time.sleep(interval)
+            if table == "pairs":
+                feed.want_pairs()
 
 
 def _show(feed: Feed, view: View, fd: int, interval_s: float, count: int) -> None:
@@ -189,7 +188,7 @@ class Feed:
 
     def ask_pairs(self) -> None:
         """Ask for the busiest pairs, which are not in the stream. Raises what `call` raises."""
-        page = call(self._path, "pairs", active=True, sort="rate", limit=MAX_PAIRS)
+        page = call(self._path, ops.PAIRS, active=True, sort="rate", limit=MAX_PAIRS)
         with self._lock:
             self._known = replace(self._known, pairs=page["pairs"], pairs_total=int(page["total"]))
 
@@ -228,7 +227,7 @@ class Feed:
             time.sleep(pause_s)
             pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
 
-    def _note(self, state: Mapping[str, Any] | None, away: str | None) -> None:
+    def _note(self, state: Documents | None, away: str | None) -> None:
         with self._lock:
             if (away is None) != (self._known.away is None):
                 self._since_s = time.monotonic()

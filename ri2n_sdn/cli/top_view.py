@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ri2n_sdn.cli.common import check_choice
 from ri2n_sdn.cli.tables import Column, or_dash, yes_no
 from ri2n_sdn.cli.views import STYLES
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Pair
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import short_rate
@@ -20,7 +23,7 @@ from ri2n_sdn.errors import BadInput
 
 __all__ = ["TABLES", "Looks", "View", "check_view", "document", "press", "problems_of", "screen"]
 
-Json = dict[str, Any]
+_Row = dict[str, Any]
 
 TABLES = ("hosts", "nics", "pairs", "jobs")
 _KEYS = {"h": "hosts", "n": "nics", "p": "pairs", "j": "jobs"}
@@ -46,8 +49,8 @@ class Looks:
     `away` says why the controller does not answer now; None when it does.
     """
 
-    state: Mapping[str, Any]
-    pairs: Sequence[Json] = ()
+    state: Documents
+    pairs: Sequence[Pair] = ()
     pairs_total: int = 0
     away: str | None = None
     away_s: float = 0.0
@@ -72,8 +75,7 @@ class View:
 
 def check_view(view: View) -> None:
     """Raises BadInput when there is no such table, or it has no such column."""
-    if view.table not in TABLES:
-        raise BadInput(f"TABLE: unknown {view.table!r}; choose from {', '.join(TABLES)}")
+    check_choice(view.table, TABLES, "TABLE")
     names = [column.key for column in _COLUMNS[view.table]]
     if view.sort and view.sort not in names:
         raise BadInput(
@@ -114,7 +116,7 @@ def press(view: View, key: str) -> View | None:
     return changes[key]() if key in changes else view
 
 
-def problems_of(state: Mapping[str, Any]) -> list[Line]:
+def problems_of(state: Documents) -> list[Line]:
     """The problems of a state, the worst first."""
     listed = sorted(state.get("problems", {}).values(), key=lambda each: each.get("rank", 0))
     return worst_first(
@@ -122,7 +124,7 @@ def problems_of(state: Mapping[str, Any]) -> list[Line]:
     )
 
 
-def document(looks: Looks, view: View) -> Json:
+def document(looks: Looks, view: View) -> _Row:
     """What `--json` prints: the controller, the problems, and the rows under the table's name."""
     return {
         "controller": dict(looks.state.get("controller", {})),
@@ -169,7 +171,7 @@ def screen(looks: Looks, view: View, width: int, height: int | None) -> Renderab
 # ---- rows
 
 
-def _hosts(looks: Looks) -> list[Json]:
+def _hosts(looks: Looks) -> list[_Row]:
     rows = []
     rates = looks.state.get("rates", {})
     jobs = _jobs_by_host(looks.state)
@@ -201,7 +203,7 @@ def _hosts(looks: Looks) -> list[Json]:
     return rows
 
 
-def _nics(looks: Looks) -> list[Json]:
+def _nics(looks: Looks) -> list[_Row]:
     rows = []
     for name, host in looks.state.get("hosts", {}).items():
         rates = looks.state.get("rates", {}).get(name, {})
@@ -228,7 +230,7 @@ def _nics(looks: Looks) -> list[Json]:
     return rows
 
 
-def _pairs(looks: Looks) -> list[Json]:
+def _pairs(looks: Looks) -> list[_Row]:
     rows = []
     for pair in looks.pairs:
         paths = pair["paths"]
@@ -248,7 +250,7 @@ def _pairs(looks: Looks) -> list[Json]:
     return rows
 
 
-def _jobs(looks: Looks) -> list[Json]:
+def _jobs(looks: Looks) -> list[_Row]:
     rows = []
     for key, job in looks.state.get("jobs", {}).items():
         rank = _WARNING if job["state"] == "waiting" else _FINE
@@ -265,7 +267,7 @@ def _jobs(looks: Looks) -> list[Json]:
     return rows
 
 
-def _jobs_by_host(state: Mapping[str, Any]) -> dict[str, int]:
+def _jobs_by_host(state: Documents) -> dict[str, int]:
     counts: dict[str, int] = {}
     for job in state.get("jobs", {}).values():
         for host in job["hosts"]:
@@ -273,7 +275,7 @@ def _jobs_by_host(state: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-_ROWS: dict[str, Callable[[Looks], list[Json]]] = {
+_ROWS: dict[str, Callable[[Looks], list[_Row]]] = {
     **{"hosts": _hosts, "nics": _nics, "pairs": _pairs, "jobs": _jobs}
 }
 
@@ -328,7 +330,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 _WIDE_COLUMNS = 100
 
 
-def _chosen(looks: Looks, view: View) -> list[Json]:
+def _chosen(looks: Looks, view: View) -> list[_Row]:
     """The rows that fit the filter, in the order that is asked for."""
     wanted = (view.wanted if view.typing is None else view.typing).casefold()
     rows = [
@@ -376,7 +378,7 @@ def _headline(looks: Looks, width: int) -> Text:
     return _line(text, "bold" if good else "bold yellow", width)
 
 
-def _table(rows: Sequence[Json], view: View, width: int) -> Table:
+def _table(rows: Sequence[_Row], view: View, width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold reverse")
     columns = [
         column for column in _COLUMNS[view.table] if not column.wide or width >= _WIDE_COLUMNS

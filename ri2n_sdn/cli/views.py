@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.tables import Column, mark, or_dash, table
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Explained, Pair, Path, Status
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import table_rate
 
@@ -18,30 +20,32 @@ __all__ = ["STYLES", "helper_table", "path_table", "status_view"]
 
 STYLES = {"ok": "green", "warning": "yellow", "bad": "bold red"}
 
-Json = dict[str, Any]
+_Row = dict[str, Any]
 
 
-def status_view(status: Json) -> RenderableType:
+def status_view(status: Status) -> RenderableType:
     """The whole output of `ri2n status`, from the controller's answer.
 
     It has the problems, a headline, the hosts with their NICs, the active pairs with their shares,
     and the helper links.
     """
+    state = status["state"]
+    problems = worst_first(map(Line.of, state["problems"].values()))
     parts: list[RenderableType] = [
-        *_problems(status["state"]),
+        *(Text(str(problem), style=STYLES[problem.severity]) for problem in problems),
         _headline(status),
-        _host_table(status["state"]),
-        _pair_table(status),
+        _host_table(state),
+        _pair_table(status["pairs"]),
     ]
     helpers = helper_table(
-        [pair for pair in status["pairs"] if pair["active"] and pair.get("striped")]
+        pair for pair in status["pairs"] if pair["active"] and pair.get("striped")
     )
     if helpers is not None:
         parts.append(helpers)
     return Group(*parts)
 
 
-def path_table(paths: list[Json]) -> Table:
+def path_table(paths: list[Path]) -> Table:
     """A table of the paths of one pair: their NICs, shares and rates."""
     columns = (
         Column("own NIC", "own"),
@@ -52,13 +56,13 @@ def path_table(paths: list[Json]) -> Table:
     return table(columns, paths)
 
 
-def helper_table(pairs: list[Json]) -> Table | None:
+def helper_table(pairs: Iterable[Pair | Explained]) -> Table | None:
     """A table of the helper links that helpers report; None when they report none."""
-    rows = [{**path, **path["helper"]} for path in _paths(pairs) if path.get("helper") is not None]
+    rows = [{**path, **path["helper"]} for path in _paths(pairs) if path.get("helper")]
     return table(_HELPERS, rows, once=1, title="striped", title_justify="left") if rows else None
 
 
-def _headline(status: Json) -> Text:
+def _headline(status: Status) -> Text:
     state = status["state"]
     about, hosts = state["controller"], state["hosts"]
     connected = sum(bool(host["connected"]) for host in hosts.values())
@@ -70,17 +74,16 @@ def _headline(status: Json) -> Text:
         f"{about['strategy']}, {does}; {connected} of {len(hosts)} hosts connected; "
         f"HBSPAN {about['hbspan_s']:g} s; {moved} slots moved; up {status['uptime_s']:.0f} s"
     )
-    jobs = status.get("jobs")
-    if jobs:
+    if jobs := status["jobs"]:
         text += f"; jobs: {', '.join(f'{count} {state}' for state, count in sorted(jobs.items()))}"
     return Text(
         text, style="bold" if about["settled"] and connected == len(hosts) else "bold yellow"
     )
 
 
-def _host_table(state: Json) -> Table:
+def _host_table(state: Documents) -> Table:
     no_nic = dict.fromkeys(("name", "speed_bps", "up", "alive", "tx_bps", "rx_bps"))
-    rows = []
+    rows: list[_Row] = []
     for name, host in sorted(state["hosts"].items()):
         rates = state["rates"].get(name, {})
         of_host = {"host": {**host, "name": name}}
@@ -92,9 +95,9 @@ def _host_table(state: Json) -> Table:
     return table(_NICS, rows, once=3)
 
 
-def _pair_table(status: Json) -> RenderableType:
-    active = [pair for pair in status["pairs"] if pair["active"]]
-    idle = len(status["pairs"]) - len(active)
+def _pair_table(pairs: list[Pair]) -> RenderableType:
+    active = [pair for pair in pairs if pair["active"]]
+    idle = len(pairs) - len(active)
     if not active:
         return Text(f"no pair carries traffic ({idle} idle)")
     columns = (
@@ -106,7 +109,7 @@ def _pair_table(status: Json) -> RenderableType:
     return table(columns, _paths(active), once=1, caption=caption, caption_justify="left")
 
 
-def _paths(pairs: list[Json]) -> Iterator[Json]:
+def _paths(pairs: Iterable[Pair | Explained]) -> Iterator[_Row]:
     """The paths of pairs, each with its pair's name."""
     for pair in pairs:
         of_pair = {"pair": f"{pair['src']} -> {pair['dst']}", "striped": pair.get("striped")}
@@ -117,11 +120,11 @@ def _ms(time_s: float) -> str:
     return f"{time_s * 1000:.2f} ms"
 
 
-def _way(path: Json) -> str:
+def _way(path: _Row) -> str:
     return f"{path['own']} -> {path['peer']}"
 
 
-def _host(row: Json) -> Text:
+def _host(row: _Row) -> Text:
     """The host of a NIC, and what is wrong with it or special."""
     host = row["host"]
     if not host["connected"]:
@@ -129,11 +132,6 @@ def _host(row: Json) -> Text:
     if not host.get("helper"):
         return Text(host["name"])
     return Text(f"{host['name']} ({'helper' if host['helper']['running'] else 'helper down'})")
-
-
-def _problems(state: Json) -> list[Text]:
-    problems = worst_first(map(Line.of, state["problems"].values()))
-    return [Text(str(problem), style=STYLES[problem.severity]) for problem in problems]
 
 
 _NICS = (

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,12 +21,11 @@ from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.shipped import find_topology_file
 
 if TYPE_CHECKING:
-    from ri2n_sdn.fabric.switches import VlanSpec
     from ri2n_sdn.fabric.topology import Topology
     from ri2n_sdn.vlan.large import Generated
     from ri2n_sdn.vlan.plan import NetworkPlan, Plan
 
-__all__ = ["app", "load_plannable", "plan"]
+__all__ = ["app", "plan"]
 
 # A command that takes longer says what it is doing.
 SLOW_S = 2.0
@@ -36,9 +33,7 @@ SLOW_S = 2.0
 MAX_NAMES = 8
 
 app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Networks of many cheap switches: a spanning tree for each VLAN ID.",
+    no_args_is_help=True, help="Networks of many cheap switches: a spanning tree for each VLAN ID."
 )
 
 for command in (assign, use, release, record, check):
@@ -76,8 +71,10 @@ def plan(
 
     It shows how evenly the trees use the cables, and how many addresses switches must remember.
     """
+    from ri2n_sdn.vlan.plan import make_plan
+
     path = find_topology_file(topology)
-    source = load_plannable(path)
+    source = _load_plannable(path)
     given = {
         "limit": limit,
         "mac_table": mac_table,
@@ -87,17 +84,24 @@ def plan(
     spec = source.vlans.model_copy(
         update={key: value for key, value in given.items() if value is not None}
     )
-    with _saying(
-        f"planning {path.stem}: {len(source.graph.names)} switches, {len(source.graph.ends)} cables"
-    ):
-        made = _plan(path, source, spec)
+    graph = source.graph
+    said = f"planning {path.stem}: {len(graph.names)} switches, {len(graph.ends)} cables"
+    slow = threading.Timer(SLOW_S, note, [said])
+    slow.daemon = True
+    slow.start()
+    try:
+        made = make_plan(source, spec)
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
+    finally:
+        slow.cancel()
     if as_json:
         print_json(made.to_json())
-        return
-    _show(made)
+    else:
+        _show(made)
 
 
-def load_plannable(path: Path) -> Topology | Generated:
+def _load_plannable(path: Path) -> Topology | Generated:
     """Read a topology, or generate what a file with `generate:` describes. Raises BadInput."""
     import yaml
 
@@ -114,35 +118,15 @@ def load_plannable(path: Path) -> Topology | Generated:
     return load_topology(path)
 
 
-def _plan(path: Path, source: Topology | Generated, spec: VlanSpec) -> Plan:
-    from ri2n_sdn.vlan.plan import make_plan
-
-    try:
-        return make_plan(source, spec)
-    except ValueError as error:
-        raise BadInput(f"{path}: {error}") from None
-
-
-@contextmanager
-def _saying(text: str) -> Iterator[None]:
-    """Print `text` on stderr when the block takes longer than SLOW_S."""
-    timer = threading.Timer(SLOW_S, note, [text])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _show(made: Plan) -> None:
     screen = console()
-    ids = f"{made.vlans[0]} to {made.vlans[-1]}" if len(made.vlans) > 1 else str(made.vlans[0])
-    if len(made.vlans) > 1 and made.vlans != tuple(range(made.vlans[0], made.vlans[-1] + 1)):
-        ids = ", ".join(map(str, made.vlans))
+    first, last = made.vlans[0], made.vlans[-1]
+    ids = ", ".join(map(str, made.vlans))
+    if len(made.vlans) > 1 and made.vlans == tuple(range(first, last + 1)):
+        ids = f"{first} to {last}"
     screen.print(
         f"{made.name}: VLAN IDs: {len(made.vlans)} of at most {made.limit} ({ids}),"
-        f" untagged at hosts: {made.vlans[0]}; table {made.table}, VLANs a pair uses: "
+        f" untagged at hosts: {first}; table {made.table}, VLANs a pair uses: "
         f"{made.per_pair}"
     )
     rows = [_row(network, made) for network in made.networks]

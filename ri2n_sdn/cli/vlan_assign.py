@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, print_json
+from ri2n_sdn.cli.common import JsonOption, check_choice, os_errors_of, print_json
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 
@@ -53,8 +53,7 @@ def assign(
     from ri2n_sdn.vlan.build import topology_trees
     from ri2n_sdn.vlan.matrix import read_pairs
 
-    if table not in TABLES:
-        raise BadInput(f"--table: unknown {table!r}; choose from {', '.join(TABLES)}")
+    check_choice(table, TABLES, "--table")
     wired = find_topology(topology)
     wanted = read_pairs(pairs, wired.hosts)
     try:
@@ -74,13 +73,11 @@ def assign(
     rows = [f"{s},{r},{vlan}" for (s, r), vlan in zip(wanted.pairs, vlans, strict=True)]
     text = "\n".join(["sender,receiver,vlan", *rows]) + "\n"
     if output is not None:
-        try:
+        with os_errors_of(f"-o {output}"):
             output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"-o {output}: {error.strerror}") from None
     n_differ = int((answer.choice != by_rule.choice).sum())
     if as_json:
-        document: dict[str, Any] = {
+        document = {
             "topology": wired.name,
             "table": table,
             "relative": wanted.relative,
@@ -191,12 +188,8 @@ def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
     capacity = np.array(rates, dtype=np.float64)
     nic_links = np.stack([nic_a, nic_b], axis=1)
     if wanted.relative:
-        load = (
-            np.bincount(
-                nic_links.reshape(-1), np.repeat(wanted.rate_bps, 2), minlength=len(capacity)
-            )
-            / capacity
-        )
+        sent = np.repeat(wanted.rate_bps, 2)
+        load = np.bincount(nic_links.reshape(-1), sent, minlength=len(capacity)) / capacity
         # All pairs are scaled alike, as fast as the fullest NIC allows.
         demand = wanted.rate_bps / (load.max(initial=0.0) or 1.0)
     else:

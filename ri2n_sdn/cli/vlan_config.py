@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ri2n_sdn.cli.common import os_errors_of
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 from ri2n_sdn.vlan.configs import VENDORS, file_name, vendor_named, write
@@ -73,10 +74,8 @@ def write_files(
         for switch in switches
     }
     changed = {path: _differs(path, text, force) for path, text in texts.items()}
-    try:
+    with os_errors_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder}: {error.strerror or error}") from None
     for path, text in texts.items():
         if changed[path]:
             _replace(path, text, script)
@@ -88,12 +87,11 @@ def _differs(path: Path, text: str, force: bool) -> bool:
 
     Raises BadInput when another file is there that may not be overwritten.
     """
-    try:
-        present = path.read_bytes()
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}") from None
+    with os_errors_of(path):
+        try:
+            present = path.read_bytes()
+        except FileNotFoundError:
+            return True
     if present == text.encode():
         return False
     if not force:
@@ -104,13 +102,13 @@ def _differs(path: Path, text: str, force: bool) -> bool:
 def _replace(path: Path, text: str, script: bool) -> None:
     """Write a file in one step, so that readers see the whole old text or the whole new one."""
     draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        if script:
-            mode = draft.stat().st_mode
-            # Everybody who may read it may run it.
-            draft.chmod(mode | (mode & 0o444) >> 2)
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise BadInput(f"{path}: {error.strerror or error}") from None
+    with os_errors_of(path):
+        try:
+            draft.write_text(text, encoding="utf-8")
+            if script:
+                mode = draft.stat().st_mode
+                # Everybody who may read it may run it.
+                draft.chmod(mode | (mode & 0o444) >> 2)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from socket import AF_UNIX
 from socket import socket as Socket
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,10 +19,14 @@ from ri2n_sdn.cli.common import (
     SocketOption,
     note,
     number_option,
+    os_errors_of,
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
+from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.protocol import answer_in, request_line
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["check", "record", "release", "use"]
@@ -44,7 +46,7 @@ def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOptio
 
     Exit code: 0 when all is as declared, else 1.
     """
-    answer = call(controller_socket(socket, lab), "vlan_check", timeout_s=CHECK_S)
+    answer = call(controller_socket(socket, lab), ops.VLAN_CHECK, timeout_s=CHECK_S)
     if as_json:
         print_json(answer)
     else:
@@ -73,21 +75,21 @@ def use(
     rows = _read(table)
     path = controller_socket(socket, lab)
     if not command:
-        call(path, "vlan_table", owner=owner, pairs=rows)
+        call(path, ops.VLAN_TABLE, owner=owner, pairs=rows)
         note(
             f"{len(rows)} pairs have the VLANs of {table}; `ri2n vlan release --owner {owner}` "
             "ends this"
         )
         return
     with Socket(AF_UNIX) as connection:
-        _lease(connection, path, {"op": "vlan_table", "owner": owner, "pairs": rows, "lease": True})
+        _lease(connection, path, owner, rows)
         code = _run(command)
     raise typer.Exit(code)
 
 
 def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOption = None) -> None:
     """End a table: its pairs get back the VLANs that they had before."""
-    call(controller_socket(socket, lab), "vlan_table", owner=owner, pairs=[])
+    call(controller_socket(socket, lab), ops.VLAN_TABLE, owner=owner, pairs=[])
 
 
 def record(
@@ -109,7 +111,7 @@ def record(
     from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
 
     path = controller_socket(socket, lab)
-    before, began_s = call(path, "traffic"), time.monotonic()
+    before, began_s = call(path, ops.TRAFFIC), time.monotonic()
     code = 0
     if command:
         code = _run(command)
@@ -119,7 +121,9 @@ def record(
     # Wait until the last packets have been counted.
     time.sleep(before["hbspan_s"] + COUNTED_S)
     start = {(sender, receiver): count for sender, receiver, count in before["pairs"]}
-    rows = [(s, r, count - start.get((s, r), 0)) for s, r, count in call(path, "traffic")["pairs"]]
+    rows = [
+        (s, r, count - start.get((s, r), 0)) for s, r, count in call(path, ops.TRAFFIC)["pairs"]
+    ]
     sent = [row for row in rows if row[2] > 0]
     if not sent:
         raise NotAvailable("no pair of hosts sent anything")
@@ -131,22 +135,19 @@ def record(
 
 def _run(command: list[str]) -> int:
     """Run a command and return its exit code, as a shell gives it. Raises BadInput."""
-    try:
+    with os_errors_of(command[0]):
         code = subprocess.run(command, check=False).returncode
-    except OSError as error:
-        raise BadInput(f"{command[0]}: {error.strerror}") from None
     return code if code >= 0 else 128 - code
 
 
-def _read(path: Path) -> list[list[Any]]:
+def _read(path: Path) -> list[ops.Row]:
     """The rows of a table's file. Raises BadInput that names the file and the line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}"
-        ) from None
-    rows: list[list[Any]] = []
+    with os_errors_of(path):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise BadInput(f"{path}: is not UTF-8 text") from None
+    rows: list[ops.Row] = []
     lines = [
         (number, line)
         for number, line in enumerate(text.splitlines(), 1)
@@ -158,29 +159,26 @@ def _read(path: Path) -> list[list[Any]]:
         words = next(csv.reader([line]))
         if len(words) != 3 or not words[2].isascii() or not words[2].isdigit():
             raise BadInput(f"{path}:{number}: must be `sender,receiver,vlan`, is {line[:60]!r}")
-        rows.append([words[0], words[1], int(words[2])])
+        rows.append((words[0], words[1], int(words[2])))
     if not rows:
         raise BadInput(f"{path}: has no pairs")
     return rows
 
 
-def _lease(connection: Socket, path: Path, request: dict[str, Any]) -> None:
+def _lease(connection: Socket, path: Path, owner: str, rows: list[ops.Row]) -> None:
     """Set a table over a connection that stays open: the controller ends the table with it.
 
-    Raises NotAvailable when no controller answers, and BadInput when it refuses.
+    Raises NotAvailable when no controller answers, and the controller's own error when it refuses.
     """
-    try:
+    wanted = {"owner": owner, "pairs": rows, "lease": True}
+    with os_errors_of(path, NotAvailable):
         connection.settimeout(10.0)
         connection.connect(str(path))
-        connection.sendall(json.dumps(request).encode() + b"\n")
+        connection.sendall(request_line(ops.VLAN_TABLE.name, wanted, None))
         with connection.makefile("rb") as answers:
             line = answers.readline(1 << 22)
-    except OSError as error:
-        raise NotAvailable(f"{path}: {error.strerror or error}") from None
-    answer: dict[str, Any] = {}
-    with suppress(ValueError):
-        answer = json.loads(line)
-    if answer.get("ok") is not True:
-        raise BadInput(
-            str(answer.get("error", f"{path}: what listens there is not a RI2N controller"))
-        )
+    try:
+        answer_in(line)
+    except NotAvailable as error:
+        stranger = error.code == "answer_wrong"
+        raise (refusal("controller_stranger", path=str(path)) if stranger else error) from None

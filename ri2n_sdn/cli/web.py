@@ -10,15 +10,25 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, note, number_option, parse_listen
+from ri2n_sdn.cli.common import (
+    LabOption,
+    SocketOption,
+    check_choice,
+    note,
+    number_option,
+    parse_listen,
+)
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import DEFAULT_SOCKET
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS, log_lines
 
-__all__ = ["DEFAULT_LISTEN", "web"]
+__all__ = ["DEFAULT_LISTEN", "LogFormatOption", "LogLevelOption", "web"]
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
+
+LogLevelOption = Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")]
+LogFormatOption = Annotated[str, typer.Option(help="text, or json: each line is a JSON object.")]
 
 
 def web(
@@ -57,10 +67,8 @@ def web(
             help="Keep sessions of the GUI here. Default: they end with this process.",
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(LOG_LEVELS)}.")] = "warning",
-    log_format: Annotated[
-        str, typer.Option(help="text, or json: each line is a JSON object.")
-    ] = "text",
+    log_level: LogLevelOption = "warning",
+    log_format: LogFormatOption = "text",
     requests_per_s: Annotated[
         float,
         number_option("A token, or an address without one, may ask REST so often.", 0.1, "N"),
@@ -88,12 +96,8 @@ def web(
         if lab is not None:
             raise
         path = DEFAULT_SOCKET
-    if log_level not in LOG_LEVELS:
-        raise BadInput(f"--log-level: unknown {log_level!r}; choose from {', '.join(LOG_LEVELS)}")
-    if log_format not in LOG_FORMATS:
-        raise BadInput(
-            f"--log-format: unknown {log_format!r}; choose from {', '.join(LOG_FORMATS)}"
-        )
+    check_choice(log_level, LOG_LEVELS, "--log-level")
+    check_choice(log_format, LOG_FORMATS, "--log-format")
     log = contextlib.ExitStack()
 
     def begins() -> None:

@@ -25,9 +25,9 @@ from ri2n_sdn.cli.examined import Examined, http_get
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.cli.machine import (
     Process,
+    last_option,
     listening,
     meminfo,
-    option_values,
     process,
 )
 from ri2n_sdn.client import DEFAULT_SOCKET
@@ -35,7 +35,7 @@ from ri2n_sdn.errors import NotAvailable
 from tests.unit.commands import ri2n
 
 
-def state(**controller: Any) -> dict[str, Any]:
+def state(**controller: Any) -> Any:
     return {
         "controller": {
             **{"pid": os.getpid(), "started_s": 1.7e9, "strategy": "max_min", "in_charge": True},
@@ -301,7 +301,7 @@ def test_processes_and_their_options() -> None:
     assert own.files and own.threads >= 1 and process(2**22 + 1) is None
     assert meminfo()["MemTotal"] > 1 << 20
     argv = ("x", "--a", "1", "--b=2", "--a=3", "--a")
-    assert option_values(argv, "--a") == ["1", "3"] and option_values(argv, "--c") == []
+    assert last_option(argv, "--a") == "3" and last_option(argv, "--c") is None
     assert isinstance(own, Process)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.cli import job, policy, reserve, status, token
+from ri2n_sdn.contract.operations import Operation
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.gui.commands import command_of, copyable
 from tests.unit.commands import ri2n
@@ -63,8 +64,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """What the commands ask the controller for. It answers none of it."""
     found: list[tuple[str, dict[str, Any]]] = []
 
-    def call(path: object, op: str, **arguments: Any) -> Any:
-        found.append((op, arguments))
+    def call(path: object, op: Operation[Any], **arguments: Any) -> Any:
+        found.append((op.name, arguments))
         raise NotAvailable("noted")
 
     for module in (job, policy, reserve, status, token):

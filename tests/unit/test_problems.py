@@ -232,7 +232,7 @@ def test_status_shows_what_is_wrong_first(tmp_path: Path) -> None:
     assert row.index("5.0 Mbit/s") < row.index("3.0 Mbit/s"), "sending, then receiving"
 
 
-def answer_of(cluster: Cluster, folder: Path) -> dict[str, Any]:
+def answer_of(cluster: Cluster, folder: Path) -> Any:
     cluster.socket_path = folder / "controller.sock"
     api = LocalApi(cluster)
     try:
@@ -241,7 +241,7 @@ def answer_of(cluster: Cluster, folder: Path) -> dict[str, Any]:
         api.close()
 
 
-def shown(answer: dict[str, Any]) -> str:
+def shown(answer: Any) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(status_view(answer))
     return console.export_text()

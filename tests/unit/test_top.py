@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -54,7 +54,7 @@ def host(number: int, **other: Any) -> dict[str, Any]:
     }
 
 
-def state(count: int = 4) -> dict[str, Any]:
+def state(count: int = 4) -> Any:
     """A cluster in which node2 is away, a NIC of node3 is dead, and node1 sends most."""
     hosts = {f"node{number}": host(number) for number in range(1, count + 1)}
     hosts["node2"] |= {"connected": False, "address": None}
@@ -88,7 +88,7 @@ def state(count: int = 4) -> dict[str, Any]:
     }
 
 
-PAIRS = [
+PAIRS: list[Any] = [
     {
         **{"src": src, "dst": dst, "striped": False},
         "paths": [
@@ -250,7 +250,7 @@ def test_a_controller_that_is_away_is_said_first() -> None:
 
 def test_an_empty_cluster_and_a_new_controller() -> None:
     for table in TABLES:
-        lines = text_of(Looks({}), View(table))
+        lines = text_of(Looks(cast(Any, {})), View(table))
         assert lines[-1].startswith(f"no {table}")
 
 
