@@ -213,7 +213,7 @@ def _lossy(cluster: Cluster, link: str) -> tuple[str, Subject]:
 
 
 def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
-    apart = fabric.unconnected_pairs()
+    apart = fabric.unconnected_pairs
     for a, b in apart[:_MAX_SHOWN]:
         yield Problem("pair_apart", {"host": a}, {"other": b})
     yield from _more("more_pairs_apart", apart)
