@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
+from ri2n_sdn.contract.choices import Kind
 from ri2n_sdn.jobs.history import Record
 from ri2n_sdn.jobs.model import PathTable, Reservation, Service
 from ri2n_sdn.jobs.moves import Move
@@ -86,6 +87,7 @@ def _services(column: Mapping[int, str]) -> tuple[Service, ...]:
 
 _CODECS: Mapping[Any, _Codec] = {
     frozenset[str]: (sorted, frozenset),
+    frozenset[Kind]: (sorted, frozenset),
     tuple[str, ...]: (_ordered, _in_order),
     tuple[PathTable, ...]: (_tables_column, _tables),
     tuple[Service, ...]: (_services_column, _services),
@@ -97,13 +99,13 @@ def _fields(kind: Any) -> Mapping[str, Any]:
     """The fields of a class that are kept: each one's codec, or its class if it has fields."""
     hints = get_type_hints(kind)
     kept = {each.name: hints[each.name] for each in fields(kind) if each.name not in _NOT_KEPT}
-    optional = (_optional, _or_none)
-    return {
-        name: hint
-        if is_dataclass(hint)
-        else _CODECS.get(hint, optional if type(None) in get_args(hint) else (_same, _same))
-        for name, hint in kept.items()
-    }
+    return {name: hint if is_dataclass(hint) else _codec(hint) for name, hint in kept.items()}
+
+
+def _codec(hint: Any) -> _Codec:
+    if get_origin(hint) in (frozenset, tuple):
+        return _CODECS[hint]
+    return (_optional, _or_none) if type(None) in get_args(hint) else (_same, _same)
 
 
 def _names(kind: Any) -> Iterator[str]:
