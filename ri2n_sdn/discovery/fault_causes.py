@@ -8,6 +8,7 @@ some of the VLANs of a cable.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -62,9 +63,9 @@ def find_causes(
     others. `leaves` are the switches with NICs that work.
     """
     graph = trees.graph
-    by_link: dict[int, set[int]] = {}
+    dead_trees: dict[int, set[int]] = defaultdict(set)
     for tree, link in dead:
-        by_link.setdefault(link, set()).add(tree)
+        dead_trees[link].add(tree)
     crossed: dict[int, set[int]] = {}
 
     def known_trees(cable: int) -> set[int]:
@@ -74,15 +75,11 @@ def find_causes(
             crossed[cable] = {tree for tree in users if cable in spanned(tree)}
         return crossed[cable]
 
-    def dead_trees(link: int) -> set[int]:
-        return by_link.get(link, set())
-
-    cables_left = sorted({link // 2 for link in by_link})
+    cables_left = sorted({link // 2 for link in dead_trees})
     whole = {
         cable
         for cable in cables_left
-        if dead_trees(2 * cable) >= known_trees(cable)
-        and dead_trees(2 * cable + 1) >= known_trees(cable)
+        if dead_trees[2 * cable] & dead_trees[2 * cable + 1] >= known_trees(cable)
     }
     causes = []
     touched = sorted({int(end) for cable in whole for end in graph.ends[cable]})
@@ -102,7 +99,7 @@ def find_causes(
                 Cause(switch, None, all_trees, certain=len(cables) > 2 and switch not in leaves)
             )
     for cable in cables_left:
-        forth, back = dead_trees(2 * cable), dead_trees(2 * cable + 1)
+        forth, back = dead_trees[2 * cable], dead_trees[2 * cable + 1]
         a, b = graph.ends[cable].tolist()
         # The cable is named from its lower end: people call it an uplink of that switch.
         below = a if trees.cable[min(forth | back), a] == cable else b

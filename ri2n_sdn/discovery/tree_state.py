@@ -124,12 +124,10 @@ class TreeState:
 
     def explained(self, probe: TreeProbe) -> bool:
         """Whether something that is known to be dead explains that the probe was lost."""
+        if any((nic, probe.tree, direction) in self._dead_ports for nic, direction in probe.ends):
+            return True
         a, b = self.leaf_of[probe.sender], self.leaf_of[probe.target]
-        sends, receives = (
-            self.port_alive(probe.sender, probe.tree)[0],
-            self.port_alive(probe.target, probe.tree)[1],
-        )
-        return not (sends and receives and (a == b or self.path_alive(probe.tree, a, b)))
+        return a != b and not self.path_alive(probe.tree, a, b)
 
     def ends(self, tree: int, leaf: int, direction: Direction) -> list[NicId]:
         """The NICs of a leaf that may send ("tx") or receive ("rx") in the tree."""
