@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -66,14 +67,12 @@ def find_causes(
     dead_trees: dict[int, set[int]] = defaultdict(set)
     for tree, link in dead:
         dead_trees[link].add(tree)
-    crossed: dict[int, set[int]] = {}
 
+    @cache
     def known_trees(cable: int) -> set[int]:
         """The trees in which something is known of the cable."""
-        if cable not in crossed:
-            users = np.nonzero((trees.cable == cable).any(axis=1))[0].tolist()
-            crossed[cable] = {tree for tree in users if cable in spanned(tree)}
-        return crossed[cable]
+        users = np.nonzero((trees.cable == cable).any(axis=1))[0].tolist()
+        return {tree for tree in users if cable in spanned(tree)}
 
     cables_left = sorted({link // 2 for link in dead_trees})
     whole = {

@@ -255,12 +255,12 @@ def _no_constant(text: str) -> NoReturn:
     raise refusal("not_a_number", value=text)
 
 
-def _parsed(note: bytes) -> object:
-    """The JSON of a note without its padding. Raises BadInput."""
+def _validated(model: type[ModelT], note: bytes) -> ModelT:
+    """What a note without its padding says. Raises BadInput."""
     if len(note) > MAX_NOTE_BYTES:
         raise refusal("note_too_long", size=len(note), most=MAX_NOTE_BYTES)
     try:
-        return json.loads(
+        document = json.loads(
             note.rstrip(b"\0").decode(), object_pairs_hook=_unique, parse_constant=_no_constant
         )
     except UnicodeDecodeError:
@@ -270,10 +270,6 @@ def _parsed(note: bytes) -> object:
     except ValueError as error:  # JSONDecodeError, and an integer with thousands of digits
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         raise refusal("note_not_json", why=reason) from None
-
-
-def _validated(model: type[ModelT], note: bytes) -> ModelT:
-    document = _parsed(note)
     if not isinstance(document, dict):
         raise refusal("note_not_mapping", type=type(document).__name__)
     try:
