@@ -9,10 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import TypedDictSchema
 
 from ri2n_sdn.contract import choices, limits, names, units
 from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.schema import json_schema
+from ri2n_sdn.contract.schema import meanings
 from tests.baseline.text import pretty
 
 __all__ = ["FILES", "RATES"]
@@ -40,6 +45,22 @@ RATES: Mapping[str, int | None] = {
     **dict.fromkeys(("1bit", "1kbit", "1Gbps", "0x10", "NaN", "1\n", "٤M", "1_000")),
 }
 """Rates as people write them, in bit/s; None: they are refused."""
+
+
+class _Described(GenerateJsonSchema):
+    def typed_dict_schema(self, schema: TypedDictSchema) -> dict[str, Any]:
+        made = super().typed_dict_schema(schema)
+        form: Any = schema["cls"]
+        for key, text in meanings(form).items():
+            made["properties"][key]["description"] = text
+        return made
+
+
+def json_schema(form: Any) -> dict[str, Any]:
+    """The JSON Schema of a document, with the meanings of its keys."""
+    made = TypeAdapter(form).json_schema(schema_generator=_Described)
+    return {"$schema": _Described.schema_dialect, **made}
+
 
 _SHELL_WORDS = {
     "JOB_ID_WORD": names.JOB_ID,

@@ -99,10 +99,10 @@ def _reserved(cluster: Cluster, pair: Pair) -> str:
 
 def _wall(cluster: Cluster, pair: Pair) -> str:
     """Why packets do not pass between these hosts; empty when they do."""
-    closed = cluster.jobs.assignment.closed
+    owners = cluster.jobs.assignment.owners
     for host, other in ((pair.source, pair.target), (pair.target, pair.source)):
-        key = closed(host)
-        if key is not None and closed(other) != key:
+        key = owners.get(host)
+        if key is not None and owners.get(other) != key:
             job = cluster.jobs.agreement.jobs[key]
             services = len(job.policy.services)
             rest = f", except its {services} services" if services else ""

@@ -9,29 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Protocol
 
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.earlier import Earlier
 from ri2n_sdn.jobs.history import Record, kept
-from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.moves import Move
 from ri2n_sdn.jobs.rights import Right
-from ri2n_sdn.store.rows import (
-    Change,
-    HistoryRow,
-    JobRow,
-    LanesRow,
-    MoveRow,
-    PolicyRow,
-    Put,
-    Remove,
-    ReservationRow,
-    RightRow,
-    Rules,
-    State,
-)
+from ri2n_sdn.store.rows import Change, JobRow, LanesRow, PolicyRow, Put, Remove, State
 
 __all__ = ["MAX_OF_USER", "MAX_ORDERS", "MAX_POLICIES", "MAX_RESERVATIONS", "JobBook", "Storage"]
 
@@ -40,12 +27,6 @@ MAX_ORDERS, MAX_RESERVATIONS, MAX_OF_USER = 4096, 4096, 512
 
 MAX_POLICIES = 1024
 """At most so many policies have a name."""
-
-# Fields that are not kept: the reservations say anew within which one a job is.
-_DERIVED = frozenset({"within"})
-
-RowT = TypeVar("RowT", JobRow, MoveRow, ReservationRow, RightRow, HistoryRow)
-ValueT = TypeVar("ValueT", Job, Move, Reservation, Right, Record)
 
 
 class Storage(Protocol):
@@ -100,15 +81,13 @@ class JobBook:
         state = self._storage.state()
         with self._lock:
             self._kept, self._lanes = dict(state.jobs), dict(state.lanes)
-            jobs = {row.id: _from_row(Job, row) for row in state.jobs.values()}
-            self.orders = {name: job for name, job in jobs.items() if job.source == "order"}
-            self.reservations = {
-                row.id: _from_row(Reservation, row) for row in state.reservations.values()
+            self.orders = {
+                name: row.job for name, row in state.jobs.items() if row.job.source == "order"
             }
-            self.rights = {row.user: _from_row(Right, row) for row in state.rights.values()}
-            self.moves = {row.id: _from_row(Move, row) for row in state.moves.values()}
-            self.policies = {row.name: _policy(row.rules) for row in state.policies.values()}
-            self.history = kept((), [_from_row(Record, row) for row in state.history])
+            self.reservations, self.rights = dict(state.reservations), dict(state.rights)
+            self.moves = dict(state.moves)
+            self.policies = {name: row.policy for name, row in state.policies.items()}
+            self.history = kept((), state.history)
             self.identity = state.identity
             self.version += 1
         return True
@@ -116,20 +95,12 @@ class JobBook:
     def of_hosts(self) -> dict[str, Job]:
         """The jobs that hosts had declared when they were last kept, by their keys."""
         with self._lock:
-            return {
-                name: _from_row(Job, row)
-                for name, row in self._kept.items()
-                if row.source == "host"
-            }
+            return {name: row.job for name, row in self._kept.items() if row.job.source == "host"}
 
     def installed(self) -> dict[str, Job]:
         """The jobs whose paths were installed when they were last kept, by their keys."""
         with self._lock:
-            return {
-                name: _from_row(Job, row)
-                for name, row in self._kept.items()
-                if row.state == "installed"
-            }
+            return {name: row.job for name, row in self._kept.items() if row.state == "installed"}
 
     def earlier(self) -> Earlier:
         """The jobs and reservations that were accepted when they were last kept, and their lanes.
@@ -138,7 +109,7 @@ class JobBook:
         """
         with self._lock:
             jobs = {
-                key: _from_row(Job, row)
+                key: row.job
                 for key, row in self._kept.items()
                 if row.state in ("installed", "waiting")
             }
@@ -159,13 +130,13 @@ class JobBook:
         """
         with self._lock:
             rows = {
-                key: _to_row(JobRow, replace(job, id=key), state=state, why=why)
+                key: JobRow(replace(job, id=key, within=None), state, why)
                 for key, (job, state, why) in jobs.items()
             }
             for key, order in self.orders.items():
-                rows.setdefault(key, _to_row(JobRow, order, state="waiting"))
+                row = rows.setdefault(key, _waiting(order))
                 # The order says which hosts it is for, not those that have carried it out so far.
-                rows[key] = replace(rows[key], hosts=order.hosts)
+                rows[key] = replace(row, job=replace(row.job, hosts=order.hosts))
             changes: list[Change] = [
                 Put(row) for key, row in rows.items() if self._kept.get(key) != row
             ]
@@ -179,7 +150,7 @@ class JobBook:
             changes += [Remove(row) for key, row in self._lanes.items() if key not in lane_rows]
             # A move ends with its job.
             over = [key for key in self.moves if key not in rows]
-            changes += [Remove(_to_row(MoveRow, self.moves[key])) for key in over]
+            changes += [Remove(self.moves[key]) for key in over]
             if changes:
                 self._write(*changes)
                 self._kept, self._lanes = rows, lane_rows
@@ -191,7 +162,7 @@ class JobBook:
             if job.id not in self.orders and len(self.orders) >= MAX_ORDERS:
                 raise refusal("jobs_full", "id", most=MAX_ORDERS)
             _check_share(job, self.orders, "jobs")
-            row = _to_row(JobRow, job, state="waiting")
+            row = _waiting(job)
             self._write(Put(row))
             self._kept[job.id] = row
             self.orders = {**self.orders, job.id: job}
@@ -210,10 +181,8 @@ class JobBook:
                 Remove(row) for name in sorted(names) if (row := self._kept.get(name)) is not None
             ]
             changes += [Remove(self._lanes[name]) for name in sorted(names & self._lanes.keys())]
-            changes += [
-                Remove(_to_row(HistoryRow, old)) for old in self.history if id(old) not in stays
-            ]
-            changes += [Put(_to_row(HistoryRow, new)) for new in records if id(new) in stays]
+            changes += [Remove(old) for old in self.history if id(old) not in stays]
+            changes += [Put(new) for new in records if id(new) in stays]
             self._write(*changes)
             self._kept = {key: row for key, row in self._kept.items() if key not in names}
             self._lanes = {key: row for key, row in self._lanes.items() if key not in names}
@@ -224,7 +193,7 @@ class JobBook:
     def put_move(self, move: Move) -> None:
         """Give a job of hosts another policy. It ends with the job. Raises NotAvailable."""
         with self._lock:
-            self._write(Put(_to_row(MoveRow, move)))
+            self._write(Put(move))
             self.moves = {**self.moves, move.id: move}
             self.version += 1
 
@@ -233,7 +202,7 @@ class JobBook:
         with self._lock:
             if name not in self.moves:
                 raise refusal("has_declared_policy", job=name)
-            self._write(Remove(_to_row(MoveRow, self.moves[name])))
+            self._write(Remove(self.moves[name]))
             self.moves = {key: move for key, move in self.moves.items() if key != name}
             self.version += 1
 
@@ -244,7 +213,7 @@ class JobBook:
             if new and len(self.reservations) >= MAX_RESERVATIONS:
                 raise refusal("reservations_full", "id", most=MAX_RESERVATIONS)
             _check_share(reservation, self.reservations, "reservations")
-            self._write(Put(_to_row(ReservationRow, reservation)))
+            self._write(Put(reservation))
             self.reservations = {**self.reservations, reservation.id: reservation}
             self.version += 1
 
@@ -253,7 +222,7 @@ class JobBook:
         with self._lock:
             if name not in self.reservations:
                 raise refusal("no_such_reservation", name=name)
-            self._write(Remove(_to_row(ReservationRow, self.reservations[name])))
+            self._write(Remove(self.reservations[name]))
             self.reservations = {
                 key: value for key, value in self.reservations.items() if key != name
             }
@@ -262,7 +231,7 @@ class JobBook:
     def put_right(self, right: Right) -> None:
         """Say what a user may ask for. Raises NotAvailable."""
         with self._lock:
-            self._write(Put(_to_row(RightRow, right)))
+            self._write(Put(right))
             self.rights = {**self.rights, right.user: right}
             self.version += 1
 
@@ -271,7 +240,7 @@ class JobBook:
         with self._lock:
             if user not in self.rights:
                 raise refusal("no_such_right", name=user)
-            self._write(Remove(_to_row(RightRow, self.rights[user])))
+            self._write(Remove(self.rights[user]))
             self.rights = {key: value for key, value in self.rights.items() if key != user}
             self.version += 1
 
@@ -282,7 +251,7 @@ class JobBook:
                 raise refusal("policy_exists", "name", policy=name)
             if len(self.policies) >= MAX_POLICIES:
                 raise refusal("policies_full", "name", most=MAX_POLICIES)
-            self._write(Put(PolicyRow(name, _rules(policy))))
+            self._write(Put(PolicyRow(name, policy)))
             self.policies = {**self.policies, name: policy}
 
     def remove_policy(self, name: str) -> None:
@@ -290,7 +259,7 @@ class JobBook:
         with self._lock:
             if name not in self.policies:
                 raise refusal("no_such_policy", name=name)
-            self._write(Remove(PolicyRow(name)))
+            self._write(Remove(PolicyRow(name, self.policies[name])))
             self.policies = {key: value for key, value in self.policies.items() if key != name}
 
     def _write(self, *changes: Change) -> None:
@@ -304,44 +273,6 @@ def _check_share(new: Job | Reservation, kept: Mapping[str, Job | Reservation], 
         raise refusal("share_full", "id", user=new.user, most=MAX_OF_USER, what=what)
 
 
-def _rules(policy: Policy) -> Rules:
-    return Rules(
-        policy.kind,
-        tuple((table.dscp, table.paths) for table in policy.tables),
-        tuple((service.address, service.proto, service.port) for service in policy.services),
-        policy.min_rate_bps,
-        policy.max_rate_bps,
-    )
-
-
-def _policy(rules: Rules) -> Policy:
-    return Policy(
-        rules.kind,
-        tuple(PathTable(dscp, paths) for dscp, paths in rules.tables),
-        tuple(Service(*service) for service in rules.services),
-        rules.min_rate_bps,
-        rules.max_rate_bps,
-    )
-
-
-def _to_row(kind: type[RowT], value: Any, **more: Any) -> RowT:
-    """The row with all fields of `value`. A policy becomes rules; `more` are the row's own fields.
-
-    A field that the row does not have is a TypeError, so none can be forgotten.
-    """
-    for each in fields(value):
-        if each.name == "policy":
-            more["rules"] = _rules(value.policy)
-        elif each.name not in _DERIVED:
-            more[each.name] = getattr(value, each.name)
-    return kind(**more)
-
-
-def _from_row(kind: type[ValueT], row: Any) -> ValueT:
-    """The value with all its fields from the row's; rules become its policy."""
-    values: dict[str, Any] = {
-        each.name: _policy(row.rules) if each.name == "policy" else getattr(row, each.name)
-        for each in fields(kind)
-        if each.name not in _DERIVED
-    }
-    return kind(**values)
+def _waiting(order: Job) -> JobRow:
+    """The row of an order that no host has declared yet."""
+    return JobRow(replace(order, within=None), "waiting")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, cast
+from typing import Any
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
@@ -25,7 +25,6 @@ from ri2n_sdn.apps.local_policies import (
     spelled_out,
 )
 from ri2n_sdn.contract import documents, operations
-from ri2n_sdn.contract.choices import Kind, Source
 from ri2n_sdn.contract.names import job_id
 from ri2n_sdn.contract.operations import (
     AllJobs,
@@ -44,8 +43,7 @@ from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.check import check_policy, check_reservation
 from ri2n_sdn.jobs.declaration import read_order
-from ri2n_sdn.jobs.history import ended, matching
-from ri2n_sdn.jobs.lanes import lane_text
+from ri2n_sdn.jobs.history import ended
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.moves import Move, move_of
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
@@ -233,7 +231,8 @@ def _history(cluster: Cluster, request: dict[str, Any]) -> EndedJobs:
     user = request.get("user")
     if user is not None and not isinstance(user, str):
         raise refusal("not_user_name", "user")
-    records = matching(reversed(list(cluster.jobs.book.history)), user=user)
+    every = reversed(list(cluster.jobs.book.history))
+    records = [record for record in every if user in (None, record.user)]
     jobs: list[documents.EndedJob] = [
         {
             "id": record.id,
@@ -267,13 +266,13 @@ def _document(cluster: Cluster, key: str, job: Job) -> documents.Job:
         **policy_document(job.policy),
         "begin_s": job.begin_s,
         "end_s": job.end_s,
-        "source": cast(Source, job.source),
+        "source": job.source,
         "state": what,
         "why": why,
         "failed": cluster.jobs.failures(key),
         "moved": _moved(cluster, job),
         "lanes": [
-            lane_text(cluster.jobs.assignment.fabric, lane)
+            cluster.jobs.assignment.lane_map.text(lane)
             for lane in sorted(cluster.jobs.assignment.lanes.get(key, ()))
         ],
     }
@@ -433,7 +432,7 @@ def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> No
 def _right(right: Right) -> documents.Right:
     return {
         "user": right.user,
-        "policies": [cast(Kind, kind) for kind in sorted(right.policies)],
+        "policies": sorted(right.policies),
         "max_rate_bps": right.max_rate_bps,
         "max_hosts": right.max_hosts,
         "reserve": right.reserve,

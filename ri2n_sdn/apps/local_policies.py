@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
-from ri2n_sdn.contract.choices import Kind
 from ri2n_sdn.contract.documents import NamedPolicy, PolicyOf
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.operations import AllPolicies, Nothing, OnePolicy
@@ -42,7 +41,7 @@ _NOBODY: Mapping[str, Any] = {"id": "policy", "user": "root", "uid": 0, "hosts":
 def policy_document(policy: Policy) -> PolicyOf:
     """A policy for an answer. Its keys are those of an order."""
     return {
-        "policy": cast(Kind, policy.kind),
+        "policy": policy.kind,
         "paths": list(policy.names(None)),
         "tables": [
             {"dscp": table.dscp, "paths": list(table.paths)}

@@ -95,7 +95,7 @@ def open_memory(options: MemoryOptions, name: str) -> Memory:
         targets = check_targets(options.store)
         if options.tls is None and any(target.startswith("ssl:") for target in targets):
             raise BadInput("--store: ssl: needs --tls-key, --tls-cert and --tls-ca")
-        return Memory(Store.open(targets, name=name, tls=options.tls), common=True)
+        return Memory(Store(targets, name=name, tls=options.tls), common=True)
     server = OwnServer(options.state_dir or _default_folder())
     try:
         server.start()
@@ -106,7 +106,7 @@ def open_memory(options: MemoryOptions, name: str) -> Memory:
             raise
         _LOG.warning("nothing is remembered: %s", error)
         return Memory(fault=str(error))
-    store = Store.open([server.target], name=name)
+    store = Store([server.target], name=name)
     if not store.wait_active(_READ_S):
         _LOG.warning("%s", store.problem or "the store does not make this controller active")
     return Memory(store, server)

@@ -113,7 +113,7 @@ def _with_inactive(
     rest = (pair for pair in _every(names, asked) if pair not in skipped and _joined(fabric, pair))
     apart = sum(
         _fits(asked, pair)
-        for one, other in fabric.unconnected_pairs()
+        for one, other in fabric.unconnected_pairs
         for pair in ((one, other), (other, one))
     )
     total = _number(len(names), asked) - apart - (len(found) if asked.active is False else 0)

@@ -199,7 +199,7 @@ def _lossy(cluster: Cluster, link: str) -> tuple[str, Subject]:
 
 def _pairs_apart(fabric: Fabric) -> Iterator[Problem]:
     yield from at_most(
-        fabric.unconnected_pairs(),
+        fabric.unconnected_pairs,
         lambda pair: Problem("pair_apart", {"host": pair[0]}, {"other": pair[1]}),
         "more_pairs_apart",
     )

@@ -15,9 +15,9 @@ from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
 from ri2n_sdn.cli.vlan_live import check, record, release, use
+from ri2n_sdn.contract.choices import PATH_TABLES
 from ri2n_sdn.contract.limits import MAX_VLAN
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.shipped import find_topology_file
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ for command in (assign, use, release, record, check):
     app.command()(command)
 app.command("switch-config")(switch_config)
 
-TableName = Enum("TableName", {name: name for name in TABLES}, type=str)  # type: ignore[misc]
+TableName = Enum("TableName", {name: name for name in PATH_TABLES}, type=str)  # type: ignore[misc]
 
 
 @app.command()

@@ -13,11 +13,13 @@ __all__ = [
     "DATAPATHS",
     "HASH_BUILDS",
     "KINDS",
+    "PATH_TABLES",
     "ROLES",
     "SOURCES",
     "Datapath",
     "HashBuild",
     "Kind",
+    "PathTables",
     "Role",
     "Source",
     "one_of",
@@ -45,6 +47,10 @@ HASH_BUILDS: tuple[HashBuild, ...] = get_args(HashBuild)
 Datapath = Literal["netdev", "system"]
 DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 """The userspace datapath of Open vSwitch, and the kernel's."""
+
+PathTables = Literal["cyclic", "spread", "adaptive", "profile"]
+PATH_TABLES: tuple[PathTables, ...] = get_args(PathTables)
+"""How the VLANs of pairs are chosen (ri2n_sdn.vlan)."""
 
 _Word = TypeVar("_Word", bound=str)
 

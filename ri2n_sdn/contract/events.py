@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from ri2n_sdn.contract.problems import PROBLEMS
@@ -22,17 +23,7 @@ _JOB = "job {job} of {user}"
 _NIC = "{host}:{nic}"
 
 
-def _info(text: str) -> Kind:
-    return Kind("info", text)
-
-
-def _warning(text: str, advice: str = "") -> Kind:
-    return Kind("warning", text, advice)
-
-
-def _bad(text: str, advice: str) -> Kind:
-    return Kind("bad", text, advice)
-
+_info, _warning, _bad = partial(Kind, "info"), partial(Kind, "warning"), partial(Kind, "bad")
 
 EVENTS: Mapping[str, Kind] = {
     # The controller

@@ -7,6 +7,7 @@ The patterns are ones that Python, pydantic and bash read alike, and none is anc
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from ri2n_sdn.contract.choices import KINDS
 from ri2n_sdn.contract.limits import MAX_VLAN
@@ -23,6 +24,7 @@ __all__ = [
     "host_name",
     "is_host_name",
     "job_id",
+    "natural",
     "path_name",
     "policy_name",
     "token_name",
@@ -89,6 +91,15 @@ def path_name(text: str, where: str = "paths") -> str:
     if vlan is not None and int(vlan) > MAX_VLAN:
         raise refusal("vlan_too_high", where, value=shown(text), high=MAX_VLAN)
     return text
+
+
+@lru_cache(maxsize=4096)
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A key by which net2 comes before net10."""
+    return tuple(
+        (0, int(part), "") if part.isdecimal() else (1, 0, part)
+        for part in re.findall(r"[0-9]{1,18}|[^0-9]+", text)
+    )
 
 
 def _of_64(pattern: str, marks: str, text: object, where: str) -> str:

@@ -253,7 +253,6 @@ REFUSALS: Mapping[str, Form] = {
     "failure_wrong": Form(_BAD, "failed order of {host}: {why}"),
     "host_not_among": Form(_BAD, "the host that declares the job is not among them"),
     "not_printable_ascii": Form(_BAD, "must be one line of printable ASCII"),
-    "not_printable": Form(_BAD, "must be one printable line"),
     "note_too_long_for_job": Form(
         _BAD,
         "{job}: its declaration has {size} bytes, more than {most}: name fewer hosts, paths or "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keys of documents mean, and the documents as JSON Schema, for programs in any language."""
+"""What stands under the keys of documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import get_original_bases, is_typeddict
 
-__all__ = ["json_schema", "meanings"]
+__all__ = ["meanings"]
 
 
 @functools.cache
@@ -38,21 +38,3 @@ def _written(module: str) -> dict[str, dict[str, str]]:
         for node in ast.parse(inspect.getsource(sys.modules[module])).body
         if isinstance(node, ast.ClassDef)
     }
-
-
-def json_schema(form: Any) -> dict[str, Any]:
-    """The JSON Schema of a document, with the meanings of its keys."""
-    from pydantic import TypeAdapter
-    from pydantic.json_schema import GenerateJsonSchema
-    from pydantic_core.core_schema import TypedDictSchema
-
-    class Described(GenerateJsonSchema):
-        def typed_dict_schema(self, schema: TypedDictSchema) -> dict[str, Any]:
-            made = super().typed_dict_schema(schema)
-            form: Any = schema["cls"]
-            for key, text in meanings(form).items():
-                made["properties"][key]["description"] = text
-            return made
-
-    made = TypeAdapter(form).json_schema(schema_generator=Described)
-    return {"$schema": Described.schema_dialect, **made}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from ri2n_sdn.contract.limits import MAX_RATE_BPS, MAX_TIME_S
@@ -173,20 +174,17 @@ def time_text(time_s: float | None) -> str:
     """
     if time_s is None:
         return "its end"
-    return f"{_date_at(math.ceil(_within(time_s))):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{_date_at(time_s, math.ceil):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def page_time(time_s: float | None, unknown: str = "-") -> str:
     """A time for pages, as `2026-11-27 10:00:05 UTC`; `unknown` for None."""
-    return unknown if time_s is None else f"{_date_at(int(_within(time_s))):%Y-%m-%d %H:%M:%S UTC}"
+    return unknown if time_s is None else f"{_date_at(time_s, int):%Y-%m-%d %H:%M:%S UTC}"
 
 
-def _within(time_s: float) -> float:
-    return min(max(time_s, 0.0), MAX_TIME_S)
-
-
-def _date_at(time_s: int) -> datetime:
-    return _EPOCH + timedelta(seconds=time_s)
+def _date_at(time_s: float, whole: Callable[[float], int]) -> datetime:
+    """The date of the nearest time that can be printed; `whole` rounds it."""
+    return _EPOCH + timedelta(seconds=whole(min(max(time_s, 0.0), MAX_TIME_S)))
 
 
 def duration_text(seconds: float) -> str:

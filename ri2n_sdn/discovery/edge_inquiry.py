@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ri2n_sdn.discovery.inquiry import Inquiry, Proof
-from ri2n_sdn.discovery.nic_state import Direction, NicState, Probe, all_silent
+from ri2n_sdn.discovery.nic_state import Direction, NicState, Probe
 from ri2n_sdn.fabric.model import NicId
 
 __all__ = ["EdgeInquiry", "WiringSettings"]
@@ -99,8 +99,8 @@ class EdgeInquiry(Inquiry):
         # been heard too.
         since_s = self.start_s + settings.verdict_s / 2
         if now_s < self.start_s + settings.patience_s + lag_s and (
-            (mute and all_silent(_others(healthy, self.sender), "tx", since_s))
-            or (deaf and all_silent(_others(healthy, self.receiver), "rx", since_s))
+            (mute and _others_silent(healthy, self.sender, "tx", since_s))
+            or (deaf and _others_silent(healthy, self.receiver, "rx", since_s))
         ):
             return None
         dead: list[tuple[NicId, Direction]] = []
@@ -111,6 +111,14 @@ class EdgeInquiry(Inquiry):
         return dead
 
 
-def _others(healthy: Mapping[str, Mapping[NicId, NicState]], nic: NicId) -> list[NicState]:
-    """The other healthy NICs of the NIC's host."""
-    return [state for other, state in healthy.get(nic[0], {}).items() if other != nic]
+def _others_silent(
+    healthy: Mapping[str, Mapping[NicId, NicState]],
+    nic: NicId,
+    direction: Direction,
+    since_s: float,
+) -> bool:
+    """Whether the NIC's host has other healthy NICs, and none was heard at `since_s` or later."""
+    others = [state for other, state in healthy.get(nic[0], {}).items() if other != nic]
+    return bool(others) and all(
+        (state.tx_s if direction == "tx" else state.rx_s) < since_s for state in others
+    )

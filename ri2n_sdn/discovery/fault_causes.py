@@ -8,8 +8,10 @@ some of the VLANs of a cable.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -62,27 +64,21 @@ def find_causes(
     others. `leaves` are the switches with NICs that work.
     """
     graph = trees.graph
-    by_link: dict[int, set[int]] = {}
+    dead_trees: dict[int, set[int]] = defaultdict(set)
     for tree, link in dead:
-        by_link.setdefault(link, set()).add(tree)
-    crossed: dict[int, set[int]] = {}
+        dead_trees[link].add(tree)
 
+    @cache
     def known_trees(cable: int) -> set[int]:
         """The trees in which something is known of the cable."""
-        if cable not in crossed:
-            users = np.nonzero((trees.cable == cable).any(axis=1))[0].tolist()
-            crossed[cable] = {tree for tree in users if cable in spanned(tree)}
-        return crossed[cable]
+        users = np.nonzero((trees.cable == cable).any(axis=1))[0].tolist()
+        return {tree for tree in users if cable in spanned(tree)}
 
-    def dead_trees(link: int) -> set[int]:
-        return by_link.get(link, set())
-
-    cables_left = sorted({link // 2 for link in by_link})
+    cables_left = sorted({link // 2 for link in dead_trees})
     whole = {
         cable
         for cable in cables_left
-        if dead_trees(2 * cable) >= known_trees(cable)
-        and dead_trees(2 * cable + 1) >= known_trees(cable)
+        if dead_trees[2 * cable] & dead_trees[2 * cable + 1] >= known_trees(cable)
     }
     causes = []
     touched = sorted({int(end) for cable in whole for end in graph.ends[cable]})
@@ -102,7 +98,7 @@ def find_causes(
                 Cause(switch, None, all_trees, certain=len(cables) > 2 and switch not in leaves)
             )
     for cable in cables_left:
-        forth, back = dead_trees(2 * cable), dead_trees(2 * cable + 1)
+        forth, back = dead_trees[2 * cable], dead_trees[2 * cable + 1]
         a, b = graph.ends[cable].tolist()
         # The cable is named from its lower end: people call it an uplink of that switch.
         below = a if trees.cable[min(forth | back), a] == cable else b

@@ -6,13 +6,12 @@ Times are seconds of the caller's clock; -1e9 stands for "never".
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ri2n_sdn.fabric.model import NicId
 
-__all__ = ["Direction", "NicState", "Probe", "all_silent"]
+__all__ = ["Direction", "NicState", "Probe"]
 
 Direction: TypeAlias = Literal["tx", "rx"]
 """What a NIC sends, or what it receives."""
@@ -79,11 +78,6 @@ class NicState:
         self.conflicts = 0
         self.tx_s = self.rx_s = self.beacon_s = now_s
 
-    def put_on_probation(self) -> None:
-        """Both directions are taken for dead until they are heard."""
-        self.kill("tx")
-        self.kill("rx")
-
     def kill(self, direction: Direction) -> None:
         """The direction is dead until it is heard again."""
         if direction == "tx":
@@ -95,18 +89,3 @@ class NicState:
         """Probes that were not heard up to now do not count."""
         self.tx_s = max(self.tx_s, now_s - _FORGIVEN_S)
         self.rx_s = max(self.rx_s, now_s - _FORGIVEN_S)
-
-    def count_stranger(self, now_s: float, limit_per_s: int) -> None:
-        """The NIC received a probe that no NIC here has sent."""
-        if now_s - self.strange_since_s > 1.0:
-            self.strange, self.strange_since_s = 0, now_s
-        self.strange += 1
-        if self.strange > limit_per_s:
-            self.flooded_s = now_s
-
-
-def all_silent(states: Collection[NicState], direction: Direction, since_s: float) -> bool:
-    """Whether `states` has any NICs, and that direction of none was heard at `since_s` or later."""
-    return bool(states) and all(
-        (state.tx_s if direction == "tx" else state.rx_s) < since_s for state in states
-    )

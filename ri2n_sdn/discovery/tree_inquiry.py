@@ -115,16 +115,15 @@ class TreeInquiry(Inquiry):
         """Whether all probes were sent, and their hosts have answered or have had enough time."""
         if self._queue or self.bursts_left:
             return False
-        waits = False
-        for probe, asked in self.asked.items():
-            if not asked.heard:
-                counts = asked.proof.look(
-                    asked.sent_s[-1], now_s, probe.sender[0], probe.target[0], answered_s
-                )
-                waits = waits or not counts
-        ends_s = self.start_s + (self.settings.patience_s if waits else self.settings.verdict_s)
+        proved = [
+            asked.proof.look(asked.sent_s[-1], now_s, probe.sender[0], probe.target[0], answered_s)
+            for probe, asked in self.asked.items()
+            if not asked.heard
+        ]
+        settings = self.settings
+        ends_s = self.start_s + (settings.verdict_s if all(proved) else settings.patience_s)
         last_s = max((asked.sent_s[-1] for asked in self.asked.values()), default=now_s)
-        return now_s >= max(ends_s, last_s + self.settings.burst_s) + lag_s - 1e-6
+        return now_s >= max(ends_s, last_s + settings.burst_s) + lag_s - 1e-6
 
     def verdict(self, state: TreeState, lag_s: float) -> tuple[list[int], list[End]]:
         """The links and ports that are dead.
@@ -184,12 +183,8 @@ class TreeInquiry(Inquiry):
         compared = [nic for nic, since_s in self._compared_s.items() if since_s <= early_s]
         mute = {nic for nic in compared if (nic, "tx") not in self._witnesses}
         deaf = {nic for nic in compared if (nic, "rx") not in self._witnesses}
-        sources = {
-            leaf for leaf in state.leaves(tree, "tx") if set(state.ends(tree, leaf, "tx")) - mute
-        }
-        sinks = {
-            leaf for leaf in state.leaves(tree, "rx") if set(state.ends(tree, leaf, "rx")) - deaf
-        }
+        sources = {leaf for leaf in state.nics_at if set(state.ends(tree, leaf, "tx")) - mute}
+        sinks = {leaf for leaf in state.nics_at if set(state.ends(tree, leaf, "rx")) - deaf}
         probes = dict.fromkeys(lost if silent else ())
         for a, b, cost in paths.crossings(suspects, sources, sinks, costs, turn).values():
             if cost < DEAD_COST:
@@ -197,11 +192,10 @@ class TreeInquiry(Inquiry):
                 target = self._witness(state, b, "rx", deaf)
                 probes[TreeProbe(sender, target, tree)] = None
         for probe in silent:
-            for nic, direction in ((probe.sender, "tx"), (probe.target, "rx")):
+            for nic, direction in probe.ends:
                 if (nic, direction) not in self.ports:
-                    at_leaf = state.ends(
-                        tree, state.leaf_of[nic], "rx" if direction == "tx" else "tx"
-                    )
+                    far: Direction = "rx" if direction == "tx" else "tx"
+                    at_leaf = state.ends(tree, state.leaf_of[nic], far)
                     others = [other for other in at_leaf if other != nic]
                     if others:
                         other = others[turn % len(others)]
@@ -209,8 +203,8 @@ class TreeInquiry(Inquiry):
                         probes[TreeProbe(*ends, tree)] = None
         calm = calm or [other for other in range(state.trees.count) if other != tree]
         for probe in silent:
-            self._compared_s.setdefault(probe.sender, now_s)
-            self._compared_s.setdefault(probe.target, now_s)
+            for nic, _ in probe.ends:
+                self._compared_s.setdefault(nic, now_s)
             if calm:
                 other_tree = calm[(turn + tree) % len(calm)]
                 a, b = state.leaf_of[probe.sender], state.leaf_of[probe.target]

@@ -20,7 +20,7 @@ from ri2n_sdn.contract.events import Event
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.discovery.tree_inquiry import LivenessSettings, TreeInquiry
-from ri2n_sdn.discovery.tree_state import DEAD_COST, Element, End, Port, TreeProbe, TreeState
+from ri2n_sdn.discovery.tree_state import DEAD_COST, Element, Port, TreeProbe, TreeState
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
@@ -58,6 +58,7 @@ class TreeLiveness:
     Pure: the caller gives the time, sends the probes that `tick` returns, and reports with `heard`
     those that arrived. `events` are for operators, `changed` is set with each change; the
     caller empties and resets them. `lag_s`, set by the caller, is how late reports of probes are.
+    `state` is what is known of NICs and of what is dead.
 
     A NIC that is heard in no VLAN says nothing about the trees: `Wiring` finds such NICs.
     """
@@ -75,7 +76,7 @@ class TreeLiveness:
         self.changed = False
         self.lag_s = 0.0
         self._name = name
-        self._state = TreeState(trees)
+        self.state = TreeState(trees)
         self._dead: dict[tuple[int, int], _Dead] = {}
         self._dead_ports: dict[Port, _Dead] = {}
         # By tree: the pairs of leaves that probe each other (`_cover`), and the trees for which
@@ -137,47 +138,36 @@ class TreeLiveness:
             for nic in (probe.sender, probe.target)
         }
 
-    def port_alive(self, nic: NicId, tree: int) -> tuple[bool, bool]:
-        """(Whether the NIC's frames in that VLAN pass its leaf, whether frames to it do)."""
-        return self._state.port_alive(nic, tree)
-
-    def path_alive(self, tree: int, a: int, b: int) -> bool:
-        """Whether the tree has a path from leaf a to leaf b, and no link of it is dead.
-
-        The path from b to a may be dead all the same.
-        """
-        return self._state.path_alive(tree, a, b)
-
     # What happens
 
     def set_nics(self, leaf_of: Mapping[NicId, int], usable: Collection[NicId]) -> None:
         """The leaf that each NIC is plugged into, and the NICs that work and can be asked."""
         usable = frozenset(nic for nic in usable if nic in leaf_of)
-        if usable == self._state.usable and leaf_of == self._state.leaf_of:
+        if usable == self.state.usable and leaf_of == self.state.leaf_of:
             return
-        gone = {nic for nic, leaf in self._state.leaf_of.items() if leaf_of.get(nic) != leaf}
-        self._state.set_nics(leaf_of, usable)
+        gone = {nic for nic, leaf in self.state.leaf_of.items() if leaf_of.get(nic) != leaf}
+        self.state.set_nics(leaf_of, usable)
         for port in [port for port in self._dead_ports if port[0] in gone]:
             del self._dead_ports[port]
             self._changed_in(port[1], self._last_tick_s or 0.0)
         self._pending = {
-            probe: state for probe, state in self._pending.items() if self._state.can(probe)
+            probe: state for probe, state in self._pending.items() if self.state.can(probe)
         }
         for inquiry in self._inquiries.values():
-            inquiry.forget(self._state)
+            inquiry.forget(self.state)
         self._stale.update(range(self.trees.count))
 
     def heard(self, sender: NicId, receiver: NicId, tree: int, now_s: float) -> None:
         """`receiver` reports a probe of `sender` that it received in that tree's VLAN."""
-        a, b = self._state.leaf_of.get(sender), self._state.leaf_of.get(receiver)
+        a, b = self.state.leaf_of.get(sender), self.state.leaf_of.get(receiver)
         if a is None or b is None or sender == receiver or not 0 <= tree < self.trees.count:
             return
-        paths = self._state.paths(tree)
+        paths = self.state.paths(tree)
         if a != b and not paths.joined(a, b):
             return
         probe = TreeProbe(sender, receiver, tree)
         self._pending.pop(probe, None)
-        dead = self._state.dead_in(tree)
+        dead = self.state.dead_in(tree)
         path = paths.path(a, b) if dead or tree in self._inquiries else ()
         for inquiry in self._inquiries.values():
             inquiry.heard(probe, path, now_s)
@@ -248,13 +238,9 @@ class TreeLiveness:
                 self._round += 1
             tree, a, b = self._ring[self._place]
             self._place += 1
-            senders, receivers = self._state.ends(tree, a, "tx"), self._state.ends(tree, b, "rx")
-            if not senders or not receivers:
+            if not self.state.ends(tree, a, "tx") or not self.state.ends(tree, b, "rx"):
                 continue
-            turn = self._round + tree
-            probe = TreeProbe(
-                senders[turn % len(senders)], receivers[(turn + (a == b)) % len(receivers)], tree
-            )
+            probe = self._probe(tree, a, b, self._round + tree)
             if probe.sender == probe.target:
                 continue
             probes.append(probe)
@@ -263,6 +249,13 @@ class TreeLiveness:
                 self._waiting.append((now_s, probe))
         return probes
 
+    def _probe(self, tree: int, a: int, b: int, turn: int) -> TreeProbe:
+        """A probe from a NIC of leaf a to one of leaf b, other ones each `turn`."""
+        senders, receivers = self.state.ends(tree, a, "tx"), self.state.ends(tree, b, "rx")
+        return TreeProbe(
+            senders[turn % len(senders)], receivers[(turn + (a == b)) % len(receivers)], tree
+        )
+
     def _cover(self, tree: int) -> list[tuple[int, int]]:
         """Pairs of leaves whose live paths cross every link that any live path crosses.
 
@@ -270,13 +263,13 @@ class TreeLiveness:
         other links that it crosses, so pairs are added whose paths cross those links and no dead
         one. Two NICs of a leaf that is alone in its tree probe each other.
         """
-        paths, dead = self._state.paths(tree), self._state.dead_in(tree)
-        sources, sinks = self._state.leaves(tree, "tx"), self._state.leaves(tree, "rx")
+        paths, dead = self.state.paths(tree), self.state.dead_in(tree)
+        sources, sinks = self.state.leaves(tree, "tx"), self.state.leaves(tree, "rx")
         ring = paths.ring(sources & sinks)
         alone = {leaf for leaf in sources & sinks if paths.joined(leaf, leaf)} - {
             a for a, _ in ring
         }
-        pairs = [(leaf, leaf) for leaf in sorted(alone) if len(self._state.nics_at[leaf]) > 1]
+        pairs = [(leaf, leaf) for leaf in sorted(alone) if len(self.state.nics_at[leaf]) > 1]
         if not dead and sources == sinks:
             return ring + pairs
         covered: set[int] = set()
@@ -308,7 +301,7 @@ class TreeLiveness:
             state = self._pending.get(probe)
             if state is None or state.sent_s != sent_s:
                 continue
-            if not self._state.explained(probe):
+            if not self.state.explained(probe):
                 inquiry = self._inquiries.get(probe.tree)
                 if state.tries < 2 or (inquiry is not None and inquiry.turn > 1):
                     state.tries += 1
@@ -332,21 +325,16 @@ class TreeLiveness:
         calm = [tree for tree in range(self.trees.count) if tree not in self._inquiries]
         for inquiry in list(self._inquiries.values()):
             probes += inquiry.step(
-                self._state, now_s, self.lag_s, calm, settings.probes_per_tick - len(probes)
+                self.state, now_s, self.lag_s, calm, settings.probes_per_tick - len(probes)
             )
             if inquiry.over(now_s, self.lag_s, answered_s):
                 del self._inquiries[inquiry.tree]
-                self._mark_dead(*inquiry.verdict(self._state, self.lag_s), inquiry.tree, now_s)
+                tree, (links, ports) = inquiry.tree, inquiry.verdict(self.state, self.lag_s)
+                self._dead.update({(tree, link): _Dead(now_s) for link in links})
+                self._dead_ports.update({(nic, tree, way): _Dead(now_s) for nic, way in ports})
+                if links or ports:
+                    self._changed_in(tree, now_s)
         return probes
-
-    def _mark_dead(
-        self, links: Collection[int], ports: Collection[End], tree: int, now_s: float
-    ) -> None:
-        """An inquiry found these links and ports of the tree dead."""
-        self._dead.update({(tree, link): _Dead(now_s) for link in links})
-        self._dead_ports.update({(nic, tree, direction): _Dead(now_s) for nic, direction in ports})
-        if links or ports:
-            self._changed_in(tree, now_s)
 
     # What is dead
 
@@ -370,43 +358,28 @@ class TreeLiveness:
         fresh_s = now_s - 1.5 * interval_s - self.lag_s
         probes: dict[TreeProbe, None] = {}
         wanted: dict[int, list[int]] = {}
-        for (tree, link), state in self._dead.items():
-            if (
-                state.probe is not None
-                and state.heard_s >= fresh_s
-                and self._state.can(state.probe)
-            ):
-                probes[state.probe] = None
-            else:
+
+        def again(dead: _Dead) -> bool:
+            if dead.probe is None or dead.heard_s < fresh_s or not self.state.can(dead.probe):
+                return False
+            probes[dead.probe] = None
+            return True
+
+        for (tree, link), dead in self._dead.items():
+            if not again(dead):
                 wanted.setdefault(tree, []).append(link)
         for tree, links in wanted.items():
-            costs = dict.fromkeys(self._state.dead_in(tree), 1)
-            sources, sinks = self._state.leaves(tree, "tx"), self._state.leaves(tree, "rx")
-            for a, b, _ in (
-                self._state.paths(tree).crossings(links, sources, sinks, costs, turn).values()
-            ):
-                senders, receivers = (
-                    self._state.ends(tree, a, "tx"),
-                    self._state.ends(tree, b, "rx"),
-                )
-                probes[
-                    TreeProbe(senders[turn % len(senders)], receivers[turn % len(receivers)], tree)
-                ] = None
-        for (nic, tree, direction), state in self._dead_ports.items():
-            if (
-                state.probe is not None
-                and state.heard_s >= fresh_s
-                and self._state.can(state.probe)
-            ):
-                probes[state.probe] = None
-            elif nic in self._state.usable:
+            costs = dict.fromkeys(self.state.dead_in(tree), 1)
+            sources, sinks = self.state.leaves(tree, "tx"), self.state.leaves(tree, "rx")
+            crossings = self.state.paths(tree).crossings(links, sources, sinks, costs, turn)
+            for a, b, _ in crossings.values():
+                probes[self._probe(tree, a, b, turn)] = None
+        for (nic, tree, direction), dead in self._dead_ports.items():
+            if not again(dead) and nic in self.state.usable:
                 other = self._partner(nic, tree, direction, turn)
                 if other is not None:
-                    probes[
-                        TreeProbe(nic, other, tree)
-                        if direction == "tx"
-                        else TreeProbe(other, nic, tree)
-                    ] = None
+                    ends = (nic, other) if direction == "tx" else (other, nic)
+                    probes[TreeProbe(*ends, tree)] = None
         return list(probes)
 
     def _partner(self, nic: NicId, tree: int, direction: Direction, turn: int) -> NicId | None:
@@ -415,13 +388,14 @@ class TreeLiveness:
         It works in the tree. It is of the same leaf if that has one, else of a leaf that is reached
         over live links.
         """
-        leaf, receives = self._state.leaf_of[nic], direction == "rx"
+        leaf, receives = self.state.leaf_of[nic], direction == "rx"
         far: Direction = "tx" if receives else "rx"
-        others = [other for other in self._state.ends(tree, leaf, far) if other != nic]
+        others = [other for other in self.state.ends(tree, leaf, far) if other != nic]
         if not others:
-            for other_leaf in sorted(self._state.leaves(tree, far) - {leaf}):
-                if self.path_alive(tree, *((other_leaf, leaf) if receives else (leaf, other_leaf))):
-                    others += self._state.ends(tree, other_leaf, far)[:1]
+            for other_leaf in sorted(self.state.leaves(tree, far) - {leaf}):
+                ends = (other_leaf, leaf) if receives else (leaf, other_leaf)
+                if self.state.path_alive(tree, *ends):
+                    others += self.state.ends(tree, other_leaf, far)[:1]
         return others[turn % len(others)] if others else None
 
     def _recovers(self, state: _Dead, probe: TreeProbe, now_s: float) -> bool:
@@ -439,7 +413,7 @@ class TreeLiveness:
 
     def _changed_in(self, tree: int, now_s: float) -> None:
         """Something died in this tree, or came back."""
-        self._state.set_dead(self._dead, self._dead_ports)
+        self.state.set_dead(self._dead, self._dead_ports)
         self._stale.add(tree)
         self.changed = True
         self._unreported = (now_s if self._unreported is None else self._unreported[0], now_s)
@@ -447,7 +421,7 @@ class TreeLiveness:
     def _report(self) -> None:
         """Add an event for each element of which something else is wrong than before."""
         self._unreported = None
-        before, self._reported = self._reported, self._state.problems(self._name)
+        before, self._reported = self._reported, self.state.problems(self._name)
         for element in sorted(before.keys() - self._reported.keys()):
             was = before[element][0]
             code = _WORKS_AGAIN[next(iter(was.subject))]

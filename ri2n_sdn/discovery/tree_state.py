@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TypeAlias
 
 from ri2n_sdn.contract.problems import Problem
@@ -60,7 +61,7 @@ class TreeState:
     """NICs with their leaves, and what is dead.
 
     `leaf_of` is the leaf that each NIC is plugged into; `usable` NICs work, and their hosts can be
-    asked; `nics_at` are the usable NICs of each leaf, sorted.
+    asked; `nics_at` are the usable NICs of each leaf, sorted; `paths` gives the paths of a tree.
     """
 
     def __init__(self, trees: Trees) -> None:
@@ -68,7 +69,7 @@ class TreeState:
         self.leaf_of: dict[NicId, int] = {}
         self.usable: frozenset[NicId] = frozenset()
         self.nics_at: dict[int, list[NicId]] = {}
-        self._paths: dict[int, TreePaths] = {}
+        self.paths: Callable[[int], TreePaths] = cache(partial(TreePaths, trees))
         self._dead: dict[int, set[int]] = {}
         self._dead_ports: set[Port] = set()
         self._alive: dict[tuple[int, int, int], bool] = {}
@@ -89,13 +90,6 @@ class TreeState:
     def dead_in(self, tree: int) -> Set[int]:
         """The dead links of a tree."""
         return self._dead.get(tree, frozenset())
-
-    def paths(self, tree: int) -> TreePaths:
-        """The paths of a tree."""
-        paths = self._paths.get(tree)
-        if paths is None:
-            paths = self._paths[tree] = TreePaths(self.trees, tree)
-        return paths
 
     def path(self, probe: TreeProbe) -> tuple[int, ...]:
         """The directed links that a probe crosses."""
@@ -124,12 +118,10 @@ class TreeState:
 
     def explained(self, probe: TreeProbe) -> bool:
         """Whether something that is known to be dead explains that the probe was lost."""
+        if any((nic, probe.tree, direction) in self._dead_ports for nic, direction in probe.ends):
+            return True
         a, b = self.leaf_of[probe.sender], self.leaf_of[probe.target]
-        sends, receives = (
-            self.port_alive(probe.sender, probe.tree)[0],
-            self.port_alive(probe.target, probe.tree)[1],
-        )
-        return not (sends and receives and (a == b or self.path_alive(probe.tree, a, b)))
+        return a != b and not self.path_alive(probe.tree, a, b)
 
     def ends(self, tree: int, leaf: int, direction: Direction) -> list[NicId]:
         """The NICs of a leaf that may send ("tx") or receive ("rx") in the tree."""
@@ -144,15 +136,11 @@ class TreeState:
 
     def problems(self, name: Callable[[NicId], str]) -> dict[Element, list[Problem]]:
         """By element of which something is dead: what is wrong with it."""
-        spans: dict[int, set[int]] = {}
 
+        @cache
         def spanned(tree: int) -> set[int]:
-            if tree not in spans:
-                paths = self.paths(tree)
-                spans[tree] = {
-                    link // 2 for a, b in paths.ring(self.nics_at) for link in paths.path(a, b)
-                }
-            return spans[tree]
+            paths = self.paths(tree)
+            return {link // 2 for a, b in paths.ring(self.nics_at) for link in paths.path(a, b)}
 
         dead = [(tree, link) for tree, links in self._dead.items() for link in links]
         found: dict[Element, list[Problem]] = {}

@@ -27,14 +27,7 @@ from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
-__all__ = [
-    "LearningStep",
-    "LearningTest",
-    "findings",
-    "learning_findings",
-    "learning_tests",
-    "sweep",
-]
+__all__ = ["LearningTest", "findings", "learning_findings", "learning_tests", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -85,15 +78,13 @@ def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
                 for i, nic in enumerate(own):
                     others = [own[(i + 1) % len(own)]]
                     if len(leaves) > 1:
-                        other_nics = nics_at[
-                            leaves[(place + 1 + i % (len(leaves) - 1)) % len(leaves)]
-                        ]
+                        further = place + 1 + i % (len(leaves) - 1)
+                        other_nics = nics_at[leaves[further % len(leaves)]]
                         others.append(other_nics[i % len(other_nics)])
                     for other in others:
                         if other != nic:
-                            probes[TreeProbe(nic, other, tree)] = probes[
-                                TreeProbe(other, nic, tree)
-                            ] = None
+                            probes[TreeProbe(nic, other, tree)] = None
+                            probes[TreeProbe(other, nic, tree)] = None
     return list(probes)
 
 
@@ -125,15 +116,15 @@ def findings(
     dead: set[tuple[int, int]] = set()
     dead_tx: dict[NicId, set[int]] = {}
     dead_rx: dict[NicId, set[int]] = {}
-    lost = [probe for probe in sent if probe not in heard]
+    # A probe of a NIC that is heard in no VLAN accuses nothing else.
+    lost = [
+        probe
+        for probe in sent
+        if probe not in heard and probe.sender in sends and probe.target in receives
+    ]
     for probe in lost:
-        if probe.sender in sends and probe.target in receives:
-            dead.update(
-                (probe.tree, link) for link in path(probe) if (probe.tree, link) not in good_links
-            )
+        dead |= {(probe.tree, link) for link in path(probe)} - good_links
     for probe in lost:
-        if probe.sender not in sends or probe.target not in receives:
-            continue
         if not any((probe.tree, link) in dead for link in path(probe)):
             if (probe.sender, probe.tree) not in good_tx:
                 dead_tx.setdefault(probe.sender, set()).add(probe.tree)
@@ -148,13 +139,8 @@ def findings(
     working = {leaf for nic, leaf in leaf_of.items() if nic in sends | receives}
     texts = []
     for nic in silent:
-        what = (
-            "nothing arrives"
-            if nic in sends
-            else "nothing it sends arrives"
-            if nic in receives
-            else "nothing works"
-        )
+        what = "nothing it sends arrives" if nic in receives else "nothing works"
+        what = "nothing arrives" if nic in sends else what
         texts.append(
             f"{label(nic)}: {what}, in any VLAN: not plugged in there, or its host's fault"
         )

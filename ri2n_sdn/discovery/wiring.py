@@ -36,7 +36,6 @@ class Wiring:
 
     def __init__(
         self,
-        settings: WiringSettings | None = None,
         name: Callable[[NicId], str] = "{0[1]}".format,
         switch: Callable[[NicId], str | None] = lambda _: None,
     ) -> None:
@@ -46,7 +45,7 @@ class Wiring:
         has several switches. Such a NIC is judged only by other NICs of its switch, and it is not
         cut off for what happens between switches: `TreeLiveness` looks at that.
         """
-        self.settings = settings or WiringSettings()
+        self.settings = WiringSettings()
         self._name = name
         self._switch = switch
         self.events: list[Event] = []
@@ -169,7 +168,8 @@ class Wiring:
             if state.network is None:
                 self._newest_s = now_s
         if up and not state.up and state.network is not None:
-            state.put_on_probation()
+            state.kill("tx")
+            state.kill("rx")
         if up != state.up or not state.connected:
             self.changed = True
         state.up, state.connected = up, True
@@ -218,8 +218,13 @@ class Wiring:
     def strange(self, receiver: NicId, now_s: float) -> None:
         """`receiver` reports a probe that no NIC here has sent."""
         state = self._nics.get(receiver)
-        if state is not None:
-            state.count_stranger(now_s, self.settings.flood_per_s)
+        if state is None:
+            return
+        if now_s - state.strange_since_s > 1.0:
+            state.strange, state.strange_since_s = 0, now_s
+        state.strange += 1
+        if state.strange > self.settings.flood_per_s:
+            state.flooded_s = now_s
 
     def flooded(self, now_s: float) -> list[NicId]:
         """NICs that receive so many probes of strangers that silence of others says nothing."""
@@ -237,11 +242,8 @@ class Wiring:
         asked before that. Silence does not count while a host does not answer, nor when this method
         was called too late.
         """
-        late_s = (
-            now_s - self._last_tick_s - 2 * self.settings.probe_s
-            if self._last_tick_s is not None
-            else 0.0
-        )
+        last_s = now_s if self._last_tick_s is None else self._last_tick_s
+        late_s = now_s - last_s - 2 * self.settings.probe_s
         self._last_tick_s = now_s
         if late_s > 0:
             self._forgive(now_s, late_s)

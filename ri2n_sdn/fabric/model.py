@@ -261,7 +261,15 @@ class Fabric:
         """
         paths = self._paths.get((sender, receiver))
         if paths is None:
-            paths = self._paths[sender, receiver] = self._find_paths(sender, receiver)
+            paths = self._paths[sender, receiver] = tuple(
+                Path(own, peer, route)
+                for own in self.hosts[sender].nics
+                for peer in self.hosts[receiver].nics
+                if own.network is not None and own.network == peer.network
+                for route in (
+                    _ONE_SWITCH if self.routing is None else self.routing.routes(own, peer)
+                )
+            )
         return paths
 
     def common_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
@@ -281,15 +289,6 @@ class Fabric:
     def _common_paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
         """The common paths of the pairs asked for so far."""
         return {}
-
-    def _find_paths(self, sender: str, receiver: str) -> tuple[Path, ...]:
-        return tuple(
-            Path(own, peer, route)
-            for own in self.hosts[sender].nics
-            for peer in self.hosts[receiver].nics
-            if own.network is not None and own.network == peer.network
-            for route in (_ONE_SWITCH if self.routing is None else self.routing.routes(own, peer))
-        )
 
     def helper_links(self, sender: str, receiver: str) -> dict[int, Path]:
         """The helper links of a pair by number, in order of numbers, dead ones too."""
@@ -312,14 +311,9 @@ class Fabric:
         know that the helper hangs.
         """
         one, other = self.hosts[sender], self.hosts[receiver]
-        wanted = (
-            one.may_stripe
-            and other.may_stripe
-            and one.helper
-            and other.helper
-            and not one.helper_hangs
-        )
-        return wanted and other.helper_up and bool(self.helper_links(sender, receiver))
+        both = all(host.may_stripe and host.helper for host in (one, other))
+        usable = both and not one.helper_hangs and other.helper_up
+        return usable and bool(self.helper_links(sender, receiver))
 
     def striped(self, one: str, other: str) -> bool:
         """Whether the frames of both directions go through the helpers now."""
@@ -344,16 +338,13 @@ class Fabric:
             for name, members in nics.items()
         }
 
-    def unconnected_pairs(self) -> list[tuple[str, str]]:
-        """Pairs of hosts that share no network, each once."""
-        return list(self._unconnected_pairs)
-
     @cached_property
-    def _unconnected_pairs(self) -> tuple[tuple[str, str], ...]:
-        """The same. They are asked for again and again, so not every pair is looked at.
+    def unconnected_pairs(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of hosts that share no network, each once, in order.
 
-        Hosts on the same networks are taken together. Two hosts without a common network have no
-        path, and two on one switch have one. Elsewhere the routes decide.
+        They are asked for again and again, so not every pair is looked at: hosts on the same
+        networks are taken together. Two hosts without a common network have no path, and two on one
+        switch have one. Elsewhere the routes decide.
         """
         alike: dict[frozenset[str], list[str]] = {}
         for name, host in self.hosts.items():

@@ -9,17 +9,16 @@ that are plugged into the same set of switches, and reach each other by all of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations, count, islice
 
-from ri2n_sdn.contract.names import is_host_name
+from ri2n_sdn.contract.names import is_host_name, natural
 
 __all__ = ["SlurmSwitch", "SlurmTree", "slurm_tree", "write_conf", "write_yaml"]
 
 # What may stand in Slurm's files without a meaning of its own: names come from the network.
 _SWITCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}\Z")
-_DIGITS = re.compile(r"([0-9]+)")
 _NOTE_PAIRS = 4
 
 
@@ -69,7 +68,7 @@ def slurm_tree(
     """
     notes: list[str] = []
     leaves: dict[frozenset[str], list[str]] = {}
-    for host in sorted(places, key=lambda host: (_in_order(host), host)):
+    for host in sorted(places, key=lambda host: (natural(host), host)):
         own = frozenset(places[host])
         if not is_host_name(host):
             notes.append(f"host {host!a} is left out: Slurm cannot have a node of this name")
@@ -99,7 +98,7 @@ def slurm_tree(
 
 def write_conf(tree: SlurmTree) -> str:
     """The text of topology.conf, for `TopologyPlugin=topology/tree`."""
-    lines = ["# Written by `ri2n slurm topology` from the learned networks.", *_comments(tree)]
+    lines = _head(tree)
     for switch in tree.switches:
         below = f"Nodes={','.join(switch.nodes)}" if switch.nodes else ""
         below = below or f"Switches={','.join(switch.children)}"
@@ -109,7 +108,7 @@ def write_conf(tree: SlurmTree) -> str:
 
 def write_yaml(tree: SlurmTree) -> str:
     """The text of topology.yaml, which Slurm reads from version 25.05 on."""
-    lines = ["# Written by `ri2n slurm topology` from the learned networks.", *_comments(tree)]
+    lines = _head(tree)
     lines += ["- topology: ri2n", "  cluster_default: true", "  tree:", "    switches:"]
     for switch in tree.switches:
         # JSON strings are YAML strings; a name such as 1e3 or yes would be something else.
@@ -121,9 +120,9 @@ def write_yaml(tree: SlurmTree) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _comments(tree: SlurmTree) -> list[str]:
-    """A line for each leaf whose name does not say which switches it is made of."""
-    return [
+def _head(tree: SlurmTree) -> list[str]:
+    """Comments: among them a line for each leaf whose name does not say what it is made of."""
+    return ["# Written by `ri2n slurm topology` from the learned networks."] + [
         f"# {switch.name}: hosts on {' '.join(ascii(place)[1:-1] for place in switch.places)}"
         for switch in tree.switches
         if switch.places and switch.places != (switch.name,)
@@ -134,22 +133,17 @@ def _leaf_names(leaves: Sequence[frozenset[str]]) -> dict[frozenset[str], str]:
     """A name for each leaf: that of its only place, or `leafN`."""
     alone = [next(iter(own)) for own in leaves if len(own) == 1]
     taken = {place for place in alone if _SWITCH.match(place)}
-    names, number = {}, 0
+    free = _free("leaf", taken)
+    names = {}
     for own in leaves:
-        name = next(iter(own))
-        if len(own) > 1 or name not in taken:
-            number, name = _free("leaf", number, taken)
-        names[own] = name
+        place = next(iter(own))
+        names[own] = place if len(own) == 1 and place in taken else next(free)
     return names
 
 
-def _free(prefix: str, number: int, taken: set[str]) -> tuple[int, str]:
-    """The next number, and the name with it, that nothing has; the name is then taken."""
-    number += 1
-    while f"{prefix}{number}" in taken:
-        number += 1
-    taken.add(f"{prefix}{number}")
-    return number, f"{prefix}{number}"
+def _free(prefix: str, taken: Collection[str]) -> Iterator[str]:
+    """Names with numbers that nothing has."""
+    return (name for number in count(1) if (name := f"{prefix}{number}") not in taken)
 
 
 def _neighbours(cables: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
@@ -166,17 +160,17 @@ def _grow(reach: frozenset[str], neighbours: Mapping[str, set[str]]) -> frozense
 
 
 def _joined(
-    groups: Sequence[_Group], level: int, taken: set[str]
+    groups: Sequence[_Group], level: int, taken: Collection[str]
 ) -> tuple[list[_Group], list[SlurmSwitch]]:
     """The groups after those with a common place were joined, and the switches that join them."""
-    result, new, number = [], [], 0
+    result, new = [], []
+    free = _free(f"level{level + 1}-", taken)
     for members in _classes([group.reach for group in groups]):
         parts = [groups[index] for index in members]
         if len(parts) == 1:
             result.append(parts[0])
             continue
-        number, name = _free(f"level{level + 1}-", number, taken)
-        top = SlurmSwitch(name, children=tuple(part.top.name for part in parts))
+        top = SlurmSwitch(next(free), children=tuple(part.top.name for part in parts))
         new.append(top)
         result.append(_Group(top, frozenset().union(*(part.reach for part in parts))))
     return result, new
@@ -229,10 +223,3 @@ def _strangers(
         "hosts share no network, but Slurm may give them to one job: "
         f"{', '.join(shown[:_NOTE_PAIRS])}{more}"
     ]
-
-
-def _in_order(name: str) -> tuple[tuple[str, int], ...]:
-    """The key that sorts n9 before n10."""
-    return tuple(
-        (part, 0) if not part.isdecimal() else ("", int(part)) for part in _DIGITS.split(name)
-    )

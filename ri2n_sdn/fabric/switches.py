@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, field_validator
 
+from ri2n_sdn.contract.choices import PathTables
 from ri2n_sdn.contract.limits import MAX_VLAN
 from ri2n_sdn.fabric.yamlfile import StrictModel
 
 __all__ = [
-    "FIRST_VLAN",
     "Cable",
     "LinkSpec",
     "SwitchGraph",
@@ -25,8 +25,6 @@ __all__ = [
     "VlanSpec",
     "switch_graph",
 ]
-
-FIRST_VLAN = 101
 
 VlanId = Annotated[int, Field(ge=1, le=MAX_VLAN)]
 
@@ -75,10 +73,10 @@ class VlanSpec(StrictModel):
     `ageing_s`, and store up to `mac_table` pairs of (address, VLAN).
     """
 
-    first: VlanId = FIRST_VLAN
+    first: VlanId = 101
     ids: Annotated[tuple[VlanId, ...], Field(strict=False)] | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_VLAN)] = 256
-    table: Literal["cyclic", "spread", "adaptive", "profile"] = "adaptive"
+    table: PathTables = "adaptive"
     per_pair: Annotated[int, Field(ge=1, le=64)] = 4
     profile: str | None = None
     ageing_s: Annotated[float, Field(ge=3, le=86_400, strict=False)] = 300.0

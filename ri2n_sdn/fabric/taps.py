@@ -4,7 +4,7 @@
 `host-up` makes the TAPs, `ri2n-reorder` uses them.
 """
 
-__all__ = ["HELPER_BYTES", "PLAIN_TAP", "TAG_BYTES", "TAP_PORTS", "WIRE_TAP"]
+__all__ = ["HELPER_BYTES", "PLAIN_TAP", "WIRE_TAP"]
 
 PLAIN_TAP = "ri2n-plain"
 """The TAP for frames of the host that are to be striped, and for received ones, in order again."""
@@ -12,11 +12,5 @@ PLAIN_TAP = "ri2n-plain"
 WIRE_TAP = "ri2n-wire"
 """The TAP for frames between helpers, with a VLAN tag that only the bridge and the helper see."""
 
-TAP_PORTS = {PLAIN_TAP: 101, WIRE_TAP: 102}
-"""The OpenFlow port numbers of the TAPs."""
-
 HELPER_BYTES = 22
 """The number of bytes that the helper adds to each frame (docs/wire-format.md)."""
-
-TAG_BYTES = 4
-"""The number of bytes of the VLAN tag on the wire TAP."""

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ri2n_sdn.fabric.switches import SwitchGraph, SwitchName, SwitchSpec, VlanSpec, switch_graph
-from ri2n_sdn.fabric.yamlfile import StrictModel, load_model, parse_model
+from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
 
-__all__ = ["HostSpec", "NicSpec", "Topology", "load_topology", "parse_topology"]
+__all__ = ["HostSpec", "NicSpec", "Topology", "load_topology"]
 
 RESERVED_HOSTS = frozenset({"sw", "mgmt"})  # the lab has namespaces of these names
 RESERVED_DEVICES = frozenset({"lo", "mgmt0"})
@@ -205,11 +205,6 @@ def load_topology(path: Path) -> Topology:
     Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file is wrong.
     """
     return load_model(path, Topology)
-
-
-def parse_topology(text: str, source: str = "topology") -> Topology:
-    """Read a topology from YAML text. Errors (BadInput) call it by the name `source`."""
-    return parse_model(text, Topology, source)
 
 
 def _check_host(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> None:

@@ -6,7 +6,7 @@ An error is one line that names the file and the key.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ri2n_sdn.errors import BadInput
 
-__all__ = ["StrictModel", "load_model", "parse_model"]
+__all__ = ["StrictModel", "key_path", "load_model", "parse_model"]
 
 
 class StrictModel(BaseModel):
@@ -87,13 +87,19 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def key_path(parts: Iterable[int | str]) -> str:
+    """The path of a key, such as `hosts.A.nics[0].name`."""
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
 def _first_error(error: ValidationError) -> str:
     """The first validation error as `key.path: reason`, and the number of further errors."""
     errors = error.errors(include_url=False)
     first = errors[0]
-    path = ""
-    for part in first["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
+    path = key_path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = "unknown key"

@@ -13,7 +13,7 @@ from ri2n_sdn.jobs.lanes import LaneMap, order_of
 from ri2n_sdn.jobs.model import RESERVED, Job, Reservation
 from ri2n_sdn.jobs.reservations import at, soon
 
-__all__ = ["MAX_LATER", "conflict"]
+__all__ = ["conflict"]
 
 MAX_LATER = 32
 """How many later starts are tried at most for a refused job or reservation."""
@@ -38,8 +38,7 @@ def conflict(
     wanted is not in its own way: a job or reservation with its id is left out. For times to come,
     what is dead now counts as repaired.
     """
-    end_s = wanted.end_s
-    title = wanted.as_job().title if isinstance(wanted, Reservation) else wanted.title
+    end_s, title = wanted.end_s, wanted.as_job().title
     missing = sorted(set(wanted.hosts) - set(fabric.hosts))
     if missing:
         return f"{title}: there is no host {missing[0]}"
@@ -87,7 +86,7 @@ class _Plan:
         now, and no reservation, may be refused with `wanted` but not without it.
         """
         start_s = max(self.now_s, wanted.begin_s)
-        name = wanted.as_job().id if isinstance(wanted, Reservation) else wanted.id
+        name = wanted.as_job().id
         without = beside = self.before
         running_now: set[str] = set()
         for time_s in self._starts(start_s, wanted.end_s):

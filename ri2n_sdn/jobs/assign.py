@@ -71,10 +71,6 @@ class Assignment:
             return tuple(paths)
         return allowed or tuple(paths)
 
-    def closed(self, host: str) -> str | None:
-        """The isolated job that has a host for itself; None when nobody has."""
-        return self.owners.get(host)
-
     def holder(self, job_id: str) -> str:
         """The job whose paths a job uses: its reservation's, or its own."""
         job = self.jobs.get(job_id)
@@ -121,35 +117,30 @@ class Assignment:
         holder = self.jobs.get(self.holder(job_id))
         if holder is None or holder.id in self.refused:
             return common, self.refused.get(job_id)
-        names = holder.policy.names(dscp)
+        names, kind = holder.policy.names(dscp), holder.policy.kind
         together = sender in holder.hosts and receiver in holder.hosts
-        if together and holder.id in self.lanes and holder.policy.kind != "isolated":
+        if together and holder.id in self.lanes and kind != "isolated":
             lanes = self.lanes[holder.id]
             own = tuple(path for path in paths if self.lane_map.of(path) in lanes)
-            return self._first_alive(
-                [chosen(own, names), own], common, self._loss(holder, paths, own)
+            choices = [chosen(own, names), own]
+        else:
+            taken = {**self.taken.get(sender, {}), **self.taken.get(receiver, {})}
+            own = tuple(
+                path
+                for path in paths
+                if taken.get(self.lane_map.of(path) or Lane("", -1), holder.id) == holder.id
             )
-        taken = {**self.taken.get(sender, {}), **self.taken.get(receiver, {})}
-        own = tuple(
-            path
-            for path in paths
-            if taken.get(self.lane_map.of(path) or Lane("", -1), holder.id) == holder.id
-        )
-        if together and holder.policy.kind == "isolated":
-            return self._first_alive(
-                [chosen(own, names), own], common, self._loss(holder, paths, own)
-            )
-        if names and holder.policy.kind != "exclusive":
-            wanted = chosen(own, names)
-            return self._first_alive([wanted], common, self._loss(holder, paths, wanted))
-        return common, None
-
-    def _first_alive(
-        self, choices: Sequence[tuple[Path, ...]], common: tuple[Path, ...], loss: str
-    ) -> tuple[tuple[Path, ...], str | None]:
+            if together and kind == "isolated":
+                choices = [chosen(own, names), own]
+            elif names and kind != "exclusive":
+                own = chosen(own, names)
+                choices = [own]
+            else:
+                return common, None
         for choice in choices:
             if any(path.alive for path in choice):
                 return choice, None
+        loss = self._loss(holder, paths, own)
         if any(path.alive for path in common):
             return common, loss
         return next((choice for choice in choices if choice), common), loss

@@ -50,7 +50,7 @@ def check_reservation(reservation: Reservation) -> None:
     low, high = reservation.rate_bps, reservation.policy.max_rate_bps
     if low is not None and high is not None and low > high:
         raise refusal("rate_above_most", "rate_bps", low=exact_rate(low), high=exact_rate(high))
-    if reservation.policy.kind == "shared" and low is None and not reservation.policy.wants_lanes:
+    if not reservation.whole_policy.asks_for_more:
         raise refusal("reservation_of_nothing", "policy")
 
 

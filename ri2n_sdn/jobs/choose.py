@@ -7,9 +7,10 @@ become a few conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import comb
 
 from ri2n_sdn.jobs.lanes import Lane, order_of
 from ri2n_sdn.jobs.links import LinkNeed
@@ -56,6 +57,10 @@ class Need:
     shared_links: Mapping[Lane, int] = field(default_factory=dict)
     last: Lanes = frozenset()
     links: tuple[LinkNeed, ...] = ()
+
+    def order(self, lane: Lane) -> tuple[object, ...]:
+        """The key by which lanes are in order."""
+        return (lane in self.last, order_of(lane))
 
     def reached(self, lanes: Lanes) -> bool:
         """Whether all hosts reach each other in the lanes."""
@@ -108,51 +113,32 @@ def choose(need: Need) -> Lanes | None:
     lanes of other jobs; then the first in order. The untagged VLAN of a fat tree is the last in
     order, since it also carries what hosts flood.
     """
-    free = sorted(need.candidates - need.required, key=_order(need))
+    free = sorted(need.candidates - need.required, key=need.order)
     # What fails with all candidates fails with fewer of them. That is not so of links between
     # switches: a further lane may cross a link that is full.
     if not need.required <= need.candidates or not need.reached(need.candidates):
         return None
     if not need.spares(need.required) or not need.hosts_carry(need.candidates):
         return None
+
+    def rank(lanes: Lanes) -> tuple[object, ...]:
+        return (
+            len(lanes - need.kept),
+            len(lanes & need.avoid),
+            sum(need.shared_links.get(lane, 0) for lane in lanes),
+            sorted(need.order(lane) for lane in lanes),
+        )
+
     tried = 0
     for size in range(len(free) + 1):
-        tried += _combinations(len(free), size)
+        tried += comb(len(free), size)
         if tried > MAX_TRIED:
             return _greedy(need, free)
-        best = min(
-            (lanes for lanes in _sets(need.required, free, size) if need.met(lanes)),
-            key=_rank(need),
-            default=None,
-        )
+        sets = (need.required.union(some) for some in combinations(free, size))
+        best = min(filter(need.met, sets), key=rank, default=None)
         if best is not None:
             return best
     return None
-
-
-def _order(need: Need) -> Callable[[Lane], tuple[object, ...]]:
-    return lambda lane: (lane in need.last, order_of(lane))
-
-
-def _rank(need: Need) -> Callable[[Lanes], tuple[object, ...]]:
-    order = _order(need)
-    return lambda lanes: (
-        len(lanes - need.kept),
-        len(lanes & need.avoid),
-        sum(need.shared_links.get(lane, 0) for lane in lanes),
-        sorted(order(lane) for lane in lanes),
-    )
-
-
-def _sets(required: Lanes, free: Sequence[Lane], size: int) -> Iterator[Lanes]:
-    return (required | frozenset(some) for some in combinations(free, size))
-
-
-def _combinations(count: int, size: int) -> int:
-    result = 1
-    for step in range(size):
-        result = result * (count - step) // (step + 1)
-    return result
 
 
 def _greedy(need: Need, free: Sequence[Lane]) -> Lanes | None:
@@ -179,7 +165,7 @@ def _greedy(need: Need, free: Sequence[Lane]) -> Lanes | None:
                 lane not in need.kept,
                 lane in need.avoid,
                 need.shared_links.get(lane, 0),
-                _order(need)(lane),
+                need.order(lane),
             )
 
         left = [lane for lane in free if lane not in chosen and need.spares(chosen | {lane})]
@@ -192,7 +178,7 @@ def _greedy(need: Need, free: Sequence[Lane]) -> Lanes | None:
     while chosen != before and need.met(chosen):
         before = chosen
         for some in (chosen - need.required - need.kept, chosen & need.kept - need.required):
-            for lane in sorted(some, key=_order(need), reverse=True):
+            for lane in sorted(some, key=need.order, reverse=True):
                 if need.met(chosen - {lane}):
                     chosen -= {lane}
     return chosen if need.met(chosen) else None

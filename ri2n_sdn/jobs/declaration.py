@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, cast
 
 from pydantic import Field, ValidationError
 
+from ri2n_sdn.contract.choices import Kind, Source
 from ri2n_sdn.contract.limits import MAX_CLASS
 from ri2n_sdn.contract.names import job_id
 from ri2n_sdn.contract.printing import cut, one_line, shown
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.errors import BadInput, Ri2nError
-from ri2n_sdn.fabric.yamlfile import StrictModel
+from ri2n_sdn.errors import BadInput
+from ri2n_sdn.fabric.yamlfile import StrictModel, key_path
 from ri2n_sdn.jobs.check import check_job
 from ri2n_sdn.jobs.model import Job, PathTable, Policy
 from ri2n_sdn.jobs.text import parse_service, service_text
@@ -26,17 +27,14 @@ from ri2n_sdn.jobs.text import parse_service, service_text
 __all__ = [
     "MAX_FAILURE",
     "MAX_NOTE_BYTES",
-    "STATES",
     "UNKNOWN_CLASS",
     "Answer",
     "Declaration",
     "Failure",
-    "read_answer",
     "read_declaration",
     "read_failure",
     "read_order",
     "write_answer",
-    "write_declaration",
     "write_order",
 ]
 
@@ -48,10 +46,6 @@ MAX_WHY = 400
 
 MAX_FAILURE = 200
 """The largest number of characters of a host's line about an order that it cannot carry out."""
-
-STATES = ("installed", "waiting", "refused")
-"""What the controller answers to a declaration."""
-
 
 UNKNOWN_CLASS = 0
 """The class of a job at a host that has not said it to this controller yet (jobs.believed)."""
@@ -71,7 +65,10 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the controller says of a declared job. `state` is one of STATES, `why` is one line."""
+    """What the controller says of a declared job.
+
+    `state` is installed, waiting or refused, `why` is one line.
+    """
 
     id: str
     state: str
@@ -127,12 +124,6 @@ class _Order(_Job):
     order: Literal[True]
 
 
-class _Answer(StrictModel):
-    id: _Text
-    state: Literal["installed", "waiting", "refused"]
-    why: Annotated[str, Field(max_length=4 * MAX_WHY)] = ""
-
-
 class _Failure(StrictModel):
     v: Annotated[int, Field(ge=1, le=1)]
     id: _Text
@@ -153,11 +144,6 @@ def read_declaration(host: str, note: bytes) -> Declaration:
         return Declaration(host, read.number, job)
     except BadInput as error:
         raise refusal("declaration_wrong", host=host, why=str(error)) from None
-
-
-def write_declaration(declaration: Declaration) -> bytes:
-    """The note of a declaration, without padding. Raises BadInput when it is too long."""
-    return _written({**_document(declaration.job), "class": declaration.number}, declaration.job.id)
 
 
 def read_failure(host: str, note: bytes) -> Failure:
@@ -186,18 +172,6 @@ def read_order(note: bytes) -> Job:
 def write_order(job: Job) -> bytes:
     """The note of an order, without padding. Raises BadInput when it is too long."""
     return _written({**_document(job), "order": True}, job.id)
-
-
-def read_answer(note: bytes) -> Answer:
-    """The answer in the note of a row of table 247.
-
-    Raises BadInput with one line that begins with the key that is wrong.
-    """
-    read = _validated(_Answer, note)
-    job_id(read.id)
-    if not read.why.isprintable():
-        raise refusal("not_printable", "why")
-    return Answer(read.id, read.state, read.why)
 
 
 def write_answer(answer: Answer) -> bytes:
@@ -248,7 +222,7 @@ def _job(read: _Job) -> Job:
     tables = [PathTable(None, tuple(read.paths))] if read.paths else []
     tables += [PathTable(table.dscp, tuple(table.paths)) for table in read.tables]
     policy = Policy(
-        read.policy,
+        cast(Kind, read.policy),
         tuple(tables),
         tuple(parse_service(text, "services") for text in read.services),
         read.min_rate_bps,
@@ -262,19 +236,10 @@ def _job(read: _Job) -> Job:
         policy,
         read.begin_s,
         read.end_s,
-        read.source,
+        cast(Source, read.source),
     )
     check_job(job)
-    return Job(
-        job.id,
-        job.user,
-        job.uid,
-        tuple(sorted(job.hosts)),
-        policy.canonical(),
-        job.begin_s,
-        job.end_s,
-        job.source,
-    )
+    return replace(job, hosts=tuple(sorted(job.hosts)), policy=policy.canonical())
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -290,12 +255,12 @@ def _no_constant(text: str) -> NoReturn:
     raise refusal("not_a_number", value=text)
 
 
-def _parsed(note: bytes) -> object:
-    """The JSON of a note without its padding. Raises BadInput."""
+def _validated(model: type[ModelT], note: bytes) -> ModelT:
+    """What a note without its padding says. Raises BadInput."""
     if len(note) > MAX_NOTE_BYTES:
         raise refusal("note_too_long", size=len(note), most=MAX_NOTE_BYTES)
     try:
-        return json.loads(
+        document = json.loads(
             note.rstrip(b"\0").decode(), object_pairs_hook=_unique, parse_constant=_no_constant
         )
     except UnicodeDecodeError:
@@ -305,31 +270,16 @@ def _parsed(note: bytes) -> object:
     except ValueError as error:  # JSONDecodeError, and an integer with thousands of digits
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
         raise refusal("note_not_json", why=reason) from None
-
-
-def _validated(model: type[ModelT], note: bytes) -> ModelT:
-    document = _parsed(note)
     if not isinstance(document, dict):
         raise refusal("note_not_mapping", type=type(document).__name__)
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise _first_error(error) from None
-
-
-def _first_error(error: ValidationError) -> Ri2nError:
-    """The first error. A key may be anything, so it is quoted if it is unknown."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    unknown = first["type"] == "extra_forbidden"
-    path = ""
-    for place, part in enumerate(first["loc"]):
-        if isinstance(part, int):
-            path += f"[{part}]"
-        else:
-            last = unknown and place == len(first["loc"]) - 1
-            path += ("." if path else "") + (shown(part) if last else part)
-    if unknown:
-        return refusal("unknown_key", name=path)
+        first = error.errors(include_url=False, include_input=False)[0]
+    loc = list(first["loc"])
+    if first["type"] == "extra_forbidden":
+        # Such a key may be anything.
+        raise refusal("unknown_key", name=key_path([*loc[:-1], shown(loc[-1])]))
     if first["type"] == "missing":
-        return refusal("missing", path)
-    return refusal("value_wrong", path, why=first["msg"])
+        raise refusal("missing", key_path(loc))
+    raise refusal("value_wrong", key_path(loc), why=first["msg"])

@@ -126,11 +126,8 @@ class Held:
         In flow mode a rate is kept only on links that nobody else uses. So lanes of two jobs, one
         of which has a min_rate, must not cross the same link between switches.
         """
-        if job.id not in self._guards:
-            self._guards[job.id] = self._find_guarded(job)
-        return self._guards[job.id]
-
-    def _find_guarded(self, job: Job) -> dict[Lane, tuple[str, str]]:
+        if job.id in self._guards:
+            return self._guards[job.id]
         result: dict[Lane, tuple[str, str]] = {}
         for path in self._between(job) if self.links else ():
             lane = self.map.of(path)
@@ -139,6 +136,7 @@ class Held:
                     rates = {each.policy.min_rate_bps for each in (job, self.jobs[name])}
                     if lane is not None and rates != {None}:
                         result.setdefault(lane, (link, name))
+        self._guards[job.id] = result
         return result
 
     def in_the_way(

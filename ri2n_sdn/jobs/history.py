@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ri2n_sdn.contract.printing import cut, one_line
 from ri2n_sdn.jobs.model import Job, Policy
 
-__all__ = ["MAX_RECORDS", "MAX_WHY", "Record", "ended", "kept", "matching"]
+__all__ = ["MAX_RECORDS", "MAX_WHY", "Record", "ended", "kept"]
 
 MAX_RECORDS = 10_000
 """The number of records that are kept. `kept` says which ones make way for new ones."""
@@ -93,22 +93,3 @@ def _making_way(records: Sequence[Record], count: int) -> set[int]:
         gone.add(max(shares[host].values(), key=len).popleft())
         sizes[host] -= 1
     return gone
-
-
-def matching(
-    records: Iterable[Record],
-    *,
-    id: str | None = None,
-    user: str | None = None,
-    host: str | None = None,
-    since_s: float | None = None,
-) -> list[Record]:
-    """The records of an id, a user, a host, and that ended at or after `since_s`; None is any."""
-    return [
-        each
-        for each in records
-        if id in (None, each.id)
-        and user in (None, each.user)
-        and (host is None or host in each.hosts)
-        and (since_s is None or each.end_s >= since_s)
-    ]

@@ -7,11 +7,10 @@ or NIC (`eth1`, the sender's NIC of that name). VLAN 0 is the untagged tree.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Path
 
 __all__ = [
@@ -20,10 +19,7 @@ __all__ = [
     "chosen",
     "concerns",
     "first_few",
-    "lane_of",
-    "lane_text",
     "matches",
-    "natural",
     "order_of",
 ]
 
@@ -98,16 +94,6 @@ class LaneMap:
         return first_few([self.text(lane) for lane in sorted(lanes, key=order_of)])
 
 
-def lane_text(fabric: Fabric, lane: Lane) -> str:
-    """`LaneMap.text` for one lane."""
-    return LaneMap(fabric).text(lane)
-
-
-def lane_of(fabric: Fabric, path: Path) -> Lane | None:
-    """`LaneMap.of` for one path."""
-    return LaneMap(fabric).of(path)
-
-
 def first_few(names: Sequence[str]) -> str:
     """Names for a message: the first few, and how many more there are."""
     more = len(names) - _NAMED
@@ -156,12 +142,3 @@ def matches(path: Path, name: str, networks: set[str]) -> bool:
     if slash:
         return path.network == network and path.route.vlan == int(vlan)
     return path.network == name if name in networks else path.own.name == name
-
-
-@lru_cache(maxsize=4096)
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """A key by which net2 comes before net10."""
-    return tuple(
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in re.findall(r"[0-9]{1,18}|[^0-9]+", text)
-    )

@@ -78,22 +78,25 @@ def agree(
 
     jobs: dict[str, Job] = {}
     classes: dict[str, dict[str, int]] = {}
-    for name, of_order in sorted(orders.items()):
-        members = tuple(each.host for each in of_order)
-        jobs[name] = replace(ordered[name], hosts=members, source="order")
-        classes[name] = _classes(of_order)
-        line = _waits(name, set(ordered[name].hosts) - set(members))
+
+    def add(key: str, job: Job, declared: Sequence[Declaration], named: Iterable[str]) -> None:
+        """A job of the hosts that declare it; it waits for the others that are named."""
+        members = tuple(each.host for each in declared)
+        jobs[key] = replace(job, id=key, hosts=members)
+        known = (each for each in declared if each.number != UNKNOWN_CLASS)
+        classes[key] = {each.host: each.number for each in known}
+        name = declared[0].job.id
+        line = _waits(name, set(named) - set(members))
         waiting.update({(host, name): line for host in members if line})
+
+    for name, of_order in sorted(orders.items()):
+        add(name, replace(ordered[name], source="order"), of_order, ordered[name].hosts)
     for name, declared in sorted(by_id.items()):
         groups = _groups(declared)
         first = _rightful(groups, before.jobs.get(name) if before is not None else None)
         for group in groups:
-            members = tuple(each.host for each in group)
-            key = name if group is first else f"{name}@{members[0]}"
-            jobs[key] = replace(_joined(group), id=key)
-            classes[key] = _classes(group)
-            line = _waits(name, {host for each in group for host in each.job.hosts} - {*members})
-            waiting.update({(host, name): line for host in members if line})
+            key = name if group is first else f"{name}@{group[0].host}"
+            add(key, _joined(group), group, {host for each in group for host in each.job.hosts})
     return Agreement(jobs, classes, refused, waiting)
 
 
@@ -122,11 +125,6 @@ def _once_per_host(
             ids[host, name] = number
             kept.append(each)
     return kept
-
-
-def _classes(declared: Iterable[Declaration]) -> dict[str, int]:
-    """The class of a job at each of its hosts, where it is known."""
-    return {each.host: each.number for each in declared if each.number != UNKNOWN_CLASS}
 
 
 def _fault_of_order(declared: Declaration, order: Job | None) -> str | None:
@@ -188,7 +186,6 @@ def _joined(group: Sequence[Declaration]) -> Job:
     known = [end for end in ends if end is not None]
     return replace(
         group[0].job,
-        hosts=tuple(each.host for each in group),
         begin_s=min(each.job.begin_s for each in group),
         end_s=max(known) if len(known) == len(ends) else None,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ri2n_sdn.contract.choices import Kind, Source
+
 __all__ = [
     "RESERVED",
     "Job",
@@ -57,7 +59,7 @@ class Policy:
     do. `max_rate_bps` is the rate that none of its hosts exceeds. Both count bits on the wire.
     """
 
-    kind: str = "shared"
+    kind: Kind = "shared"
     tables: tuple[PathTable, ...] = ()
     services: tuple[Service, ...] = ()
     min_rate_bps: int | None = None
@@ -80,6 +82,11 @@ class Policy:
     def wants_lanes(self) -> bool:
         """Whether the job needs lanes of its own."""
         return self.kind == "exclusive" or self.min_rate_bps is not None
+
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether the job asks for more than the common paths."""
+        return self.kind != "shared" or self.wants_lanes
 
     def canonical(self) -> Policy:
         """The same policy with its tables, names and services in order, and each once.
@@ -113,7 +120,7 @@ class Job:
     policy: Policy
     begin_s: float
     end_s: float | None = None
-    source: str = "host"
+    source: Source = "host"
     within: str | None = None
 
     @property
@@ -122,6 +129,10 @@ class Job:
         if self.id.startswith(RESERVED):
             return f"reservation {self.id.removeprefix(RESERVED)} ({self.user})"
         return f"job {self.id} ({self.user})"
+
+    def as_job(self) -> Job:
+        """The job itself, so that callers need not ask whether it is one or a reservation."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,13 @@ def need_of(
     wishes = frozenset(named if policy.names(None) else everything)
     candidates = held.free(job, wishes) - held.guarded(job).keys()
     shared = held.shared_links(job, candidates)
+    rates = {} if policy.min_rate_bps is None else nic_rates(held, job, living=living)
     return Need(
         candidates,
         frozenset(named) if policy.kind == "exclusive" else frozenset(),
         frozenset(wanted & candidates for wanted in reach),
         frozenset(keep_of(held, job, living=living)) if candidates else frozenset(),
-        _rates(held, job, living),
+        frozenset(link_rates(nics, held.promised) for nics in rates.values()),
         policy.min_rate_bps or 0,
         kept,
         _named_soon(held, job, soon) & candidates,
@@ -145,13 +146,6 @@ def promises(held: Held, job: Job, lanes: frozenset[Lane]) -> dict[NicId, int]:
             promised[nic_id] = max(promised.get(nic_id, 0), share, 0)
             missing -= max(share, 0)
     return promised
-
-
-def _rates(held: Held, job: Job, living: bool) -> frozenset[LinkRates]:
-    if job.policy.min_rate_bps is None:
-        return frozenset()
-    nics_of = nic_rates(held, job, living=living).values()
-    return frozenset(link_rates(nics, held.promised) for nics in nics_of)
 
 
 def _named_soon(held: Held, job: Job, soon: Sequence[Job]) -> frozenset[Lane]:

@@ -112,7 +112,7 @@ def _refuse_links(held: Held, job: Job, need: Need) -> None:
 def _most(need: Need, candidates: frozenset[Lane]) -> frozenset[Lane]:
     """As many of the lanes as leave others what they need."""
     lanes = need.required
-    for lane in sorted(candidates, key=lambda lane: (lane in need.last, order_of(lane))):
+    for lane in sorted(candidates, key=need.order):
         if need.spares(lanes | {lane}):
             lanes |= {lane}
     return lanes

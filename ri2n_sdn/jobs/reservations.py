@@ -66,21 +66,16 @@ def _now(job: Job, reservations: Sequence[Reservation], now_s: float) -> Job:
     active = reservation_of(job, (each for each in begun if now_s < each.end_s))
     if active is not None:
         return replace(job, within=active.as_job().id)
-    if _asks(job.policy) and reservation_of(job, begun) is not None:
+    if job.policy.asks_for_more and reservation_of(job, begun) is not None:
         common = Policy(max_rate_bps=job.policy.max_rate_bps)
         return replace(job, policy=common, within=None)
     return job if job.within is None else replace(job, within=None)
 
 
-def _asks(policy: Policy) -> bool:
-    """Whether a policy asks for more than the common paths."""
-    return policy.kind != "shared" or policy.wants_lanes
-
-
 def _covers(reservation: Reservation, job: Job) -> bool:
     given, asked = reservation.whole_policy.canonical(), job.policy.canonical()
     in_time = job.begin_s < reservation.end_s and (
-        not _asks(job.policy) or reservation.begin_s <= job.begin_s
+        not job.policy.asks_for_more or reservation.begin_s <= job.begin_s
     )
     return (
         in_time

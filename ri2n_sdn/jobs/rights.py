@@ -29,7 +29,7 @@ class Right:
     """
 
     user: str
-    policies: frozenset[str] = frozenset(("shared",))
+    policies: frozenset[Kind] = frozenset(("shared",))
     max_rate_bps: int | None = None
     max_hosts: int | None = None
     reserve: bool = False
@@ -45,13 +45,9 @@ def allowed(rights: Iterable[Right], wanted: Job | Reservation) -> str | None:
     listed = list(rights)
     if not listed:
         return None
-    uid = None
-    title, policy = "", wanted.policy
-    if isinstance(wanted, Reservation):
-        title, policy = wanted.as_job().title, wanted.whole_policy
-    else:
-        title, uid = wanted.title, wanted.uid
-    right = right_of(listed, wanted.user, uid)
+    job = wanted.as_job()
+    title, policy = job.title, job.policy
+    right = right_of(listed, job.user, wanted.uid if isinstance(wanted, Job) else None)
     if isinstance(wanted, Reservation) and not right.reserve:
         return f"{title}: user {wanted.user} may not reserve"
     if policy.kind not in right.policies:
@@ -63,10 +59,10 @@ def allowed(rights: Iterable[Right], wanted: Job | Reservation) -> str | None:
             f"{title}: user {wanted.user} may have min_rate {exact_rate(right.max_rate_bps)}, not "
             f"{exact_rate(rate_bps)}"
         )
-    more = policy.kind != "shared" or policy.wants_lanes
-    if more and right.max_hosts is not None and len(wanted.hosts) > right.max_hosts:
+    most = right.max_hosts if policy.asks_for_more else None
+    if most is not None and len(wanted.hosts) > most:
         return (
-            f"{title}: user {wanted.user} may have policy {policy.kind} on {right.max_hosts} "
+            f"{title}: user {wanted.user} may have policy {policy.kind} on {most} "
             f"hosts, not {len(wanted.hosts)}"
         )
     return None

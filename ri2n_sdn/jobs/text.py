@@ -19,7 +19,6 @@ __all__ = [
     "parse_paths",
     "parse_service",
     "service_text",
-    "table_text",
 ]
 
 
@@ -74,12 +73,6 @@ def service_text(service: Service) -> str:
     """A service as `parse_service` reads it."""
     address = f"[{service.address}]" if ":" in service.address else service.address
     return f"{address}/{service.proto}/{service.port}"
-
-
-def table_text(table: PathTable) -> str:
-    """A table as `parse_dscp_table` reads it; the default table has its names alone."""
-    names = ",".join(table.paths)
-    return names if table.dscp is None else f"{table.dscp}={names}"
 
 
 def _once(names: Iterable[str], where: str) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def plan_jobs(
         for host in job.hosts:
             if host not in fabric.hosts:
                 continue
-            if assignment.closed(host) == key:
+            if assignment.owners.get(host) == key:
                 secret = job_secret(cluster_key, key)
                 members = frozenset(name for name in job.hosts if name in fabric.hosts)
                 enclosures[host] = Enclosure(key, secret, members, job.policy.services)

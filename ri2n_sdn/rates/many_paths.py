@@ -160,7 +160,7 @@ def _nic_cuts(network: Network, capacity: FloatArray) -> tuple[FloatArray, Float
     all NICs of the sender that the pair can use. Where pairs use different NICs of one host, there
     are unions of their sets as well.
     """
-    by_position: list[dict[frozenset[int], list[int]]] = []
+    rows, bounds = [], []
     live = [np.flatnonzero(row).tolist() for row in network.alive]
     for position in range(network.path_links.shape[2]):
         column = network.path_links[:, :, position].tolist()
@@ -169,9 +169,6 @@ def _nic_cuts(network: Network, capacity: FloatArray) -> tuple[FloatArray, Float
             passed = frozenset(column[pair][k] for k in paths)
             if passed and -1 not in passed:
                 groups.setdefault(passed, []).append(pair)
-        by_position.append(groups)
-    rows, bounds = [], []
-    for groups in by_position:
         for union in _unions(list(groups)):
             row = np.zeros(network.pairs)
             for passed, members in groups.items():

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -30,7 +32,9 @@ def prepare_file(path: Path) -> None:
     file is as before. A process that is killed meanwhile leaves the old file or the new one.
     """
     if not path.exists():
-        _replace(path, "create", str(SCHEMA))
+        with _replacing(path) as new:
+            _tool("create", str(new), str(SCHEMA))
+            new.chmod(0o600)
         return
     check_file(path)
     if _tool("db-name", str(path)) != "ri2n":
@@ -44,17 +48,11 @@ def prepare_file(path: Path) -> None:
             f"{path}: was written by a later version of this program (schema {found}, this one "
             f"knows {present}): install that version, or move the file away"
         )
-    backup = path.with_name(f"{path.name}.{found}")
-    copy = _temporary(path)
-    try:
+    with _replacing(path, path.with_name(f"{path.name}.{found}")) as copy:
         shutil.copyfile(path, copy)
-        _sync(copy)
-        copy.rename(backup)
-    except OSError as error:
-        raise NotAvailable(f"{backup}: {error.strerror}") from None
-    finally:
-        copy.unlink(missing_ok=True)
-    _replace(path, "convert", str(SCHEMA))
+    with _replacing(path) as new:
+        _tool("convert", str(path), str(SCHEMA), str(new))
+        new.chmod(0o600)
 
 
 def check_file(path: Path) -> None:
@@ -120,29 +118,24 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def _replace(path: Path, command: str, schema: str) -> None:
-    """Have ovsdb-tool make a new file, and put it in the place of the old one in one step."""
-    new = _temporary(path)
+@contextlib.contextmanager
+def _replacing(path: Path, target: Path | None = None) -> Iterator[Path]:
+    """A name beside `path` for a new file, which then gets the place of `target` in one step.
+
+    `target` is `path` by default. What a killed process left under that name is removed.
+    """
+    target = target or path
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
     try:
-        source = [] if command == "create" else [str(path)]
-        target = [str(new), schema] if command == "create" else [schema, str(new)]
-        _tool(command, *source, *target)
-        try:
-            new.chmod(0o600)
-            _sync(new)
-            new.rename(path)
-        except OSError as error:
-            raise NotAvailable(f"{path}: {error.strerror}") from None
+        yield new
+        _sync(new)
+        new.rename(target)
+    except OSError as error:
+        raise NotAvailable(f"{target}: {error.strerror}") from None
     finally:
         new.unlink(missing_ok=True)
         new.with_name(f".{new.name}.~lock~").unlink(missing_ok=True)
-
-
-def _temporary(path: Path) -> Path:
-    """A name for a new file beside `path`. What a killed process left there is removed."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    return new
 
 
 def _sync(path: Path) -> None:

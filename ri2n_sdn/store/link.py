@@ -19,10 +19,11 @@ from uuid import UUID
 
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.history import Record
 from ri2n_sdn.store.files import SCHEMA
 from ri2n_sdn.store.idl import Datum, DbSchema, Error, Idl, SchemaHelper, Stream, Transaction
-from ri2n_sdn.store.rows import Change, ClusterRow, HistoryRow, Put, Row, State
-from ri2n_sdn.store.tables import TABLES, Table, table_of
+from ri2n_sdn.store.rows import Change, ClusterRow, Put, Row, State
+from ri2n_sdn.store.tables import TABLES, Table, table_of, to_columns
 
 __all__ = [
     "MAX_HISTORY",
@@ -49,19 +50,6 @@ _MIN_BACKOFF_MS, _MAX_BACKOFF_MS = 100, 200
 _PROBE_MS = 2000
 # A server that takes connections and has not sent the rows after this time has other tables.
 _ODD_S = 5.0
-
-_FIELDS = {
-    "Host": "hosts",
-    "Network": "networks",
-    "Links": "links",
-    "Job": "jobs",
-    "Move": "moves",
-    "Lanes": "lanes",
-    "Reservation": "reservations",
-    "Policy": "policies",
-    "Right": "rights",
-    "Token": "tokens",
-}
 
 
 @dataclass(frozen=True)
@@ -210,14 +198,15 @@ class Link:
 
     def _updated(self, changed: set[str]) -> State:
         values: dict[str, Any] = {}
-        for name in changed & _FIELDS.keys():
-            rows = self._rows[name]
-            values[_FIELDS[name]] = {
-                (key if len(key) > 1 else key[0]): rows[uuid]
-                for key, uuid in sorted(self._uuids[name].items())
-            }
+        for table in TABLES:
+            if table.part and table.name in changed:
+                rows = self._rows[table.name]
+                values[table.part] = {
+                    (key if len(key) > 1 else key[0]): rows[uuid]
+                    for key, uuid in sorted(self._uuids[table.name].items())
+                }
         if "History" in changed:
-            ended = [row for row in self._rows["History"].values() if isinstance(row, HistoryRow)]
+            ended = [row for row in self._rows["History"].values() if isinstance(row, Record)]
             values["history"] = tuple(sorted(ended, key=lambda row: (row.end_s, row.id)))
         if "Cluster" in changed:
             found = next(iter(self._rows["Cluster"].items()), None)
@@ -225,29 +214,24 @@ class Link:
             values["identity"] = str(found[0]) if found is not None else ""
         return replace(self.state, **values)
 
-    def _read(self, table: Table[Any], row: Any) -> Row | None:
+    def _read(self, table: Table, row: Any) -> Row | None:
         try:
-            value: Row = table.from_columns({name: getattr(row, name) for name in table.columns})
+            return table.from_columns({name: getattr(row, name) for name in table.columns})
         except ValueError as error:
             if str(error) not in self._odd:
                 self._odd = {*list(self._odd)[-99:], str(error)}
                 _LOG.warning("%s", error)
             return None
-        return value
 
     # ---- transactions
 
-    def begin(self, changes: Mapping[RowKey, Encoded], epoch: int) -> Any:
+    def begin(self, changes: Iterable[Encoded], epoch: int) -> Any:
         """A transaction with these changes; None when there is nothing to change.
 
         It fails when somebody has taken over since `epoch`. It is durable: a server acknowledges
         it when it is on the disk.
         """
-        operations = [
-            operation
-            for key, change in changes.items()
-            if (operation := self._operation(key, change)) is not None
-        ]
+        operations = self._operations(changes)
         if not operations:
             return None
         in_history = [each["op"] for each in operations if each["table"] == "History"]
@@ -259,9 +243,7 @@ class Link:
         """A transaction that writes the cluster's row, unless somebody else has just done so."""
         now = self.state.cluster
         fence = _wait([] if now is None else [{"epoch": now.epoch}])
-        change = encode(Put(cluster))
-        key = ("Cluster", ())
-        return self._send([fence, self._operation(key, change)])
+        return self._send([fence, *self._operations([encode(Put(cluster))])])
 
     def _send(self, operations: list[Any]) -> Any:
         txn = Transaction(self._idl)
@@ -270,9 +252,13 @@ class Link:
         txn.commit()
         return txn
 
-    def _operation(self, key: RowKey, change: Encoded) -> dict[str, Any] | None:
-        """What the server must do for one change; None when the row is as wanted already."""
-        table, values = key
+    def _operations(self, changes: Iterable[Encoded]) -> list[dict[str, Any]]:
+        """What the server must do for changes of different rows; nothing for those made already."""
+        found = map(self._operation, changes)
+        return [operation for operation in found if operation is not None]
+
+    def _operation(self, change: Encoded) -> dict[str, Any] | None:
+        table, values = change.key
         uuid = self._uuids[table].get(values)
         if uuid is None:
             return None if change.columns is None else _op("insert", table, row=change.columns)
@@ -287,13 +273,7 @@ class Link:
         """The deletion of the oldest rows of history, when `new` ones make them too many."""
         history = self.state.history
         old = history[: max(0, len(history) + new - MAX_HISTORY)] if new else ()
-        table = table_of(old[0]) if old else None
-        return [
-            _op("delete", "History", where=[["_uuid", "==", ["uuid", str(uuid)]]])
-            for row in old
-            if table is not None
-            and (uuid := self._uuids["History"].get(table.key_of(row))) is not None
-        ]
+        return self._operations(Encoded(row, None) for row in old)
 
 
 def encode(change: Change) -> Encoded:
@@ -303,9 +283,10 @@ def encode(change: Change) -> Encoded:
         return Encoded(change.row, None)
     types = _types()[table.name].columns
     columns = {}
-    for name, value in table.to_columns(change.row).items():
+    for name, value in to_columns(change.row).items():
         try:
-            columns[name] = Datum.from_python(types[name].type, value, _as_it_is).to_json()
+            # Values are atoms already, never rows of the IDL.
+            columns[name] = Datum.from_python(types[name].type, value, lambda atom: atom).to_json()
         except (Error, TypeError, ValueError):
             raise refusal(
                 "row_not_storable", table=table.name, column=name, value=repr(value)
@@ -328,8 +309,3 @@ def _wait(rows: list[dict[str, int]]) -> dict[str, Any]:
     """Fail unless the table of the cluster has these rows alone."""
     what = {"where": [], "columns": ["epoch"], "until": "==", "rows": rows, "timeout": 0}
     return _op("wait", "Cluster", **what)
-
-
-def _as_it_is(value: Any) -> Any:
-    """Values are atoms already, never rows of the IDL."""
-    return value

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the store as plain values, and `State`, a snapshot of all of them."""
+"""The rows of the store as plain values, and `State`, a snapshot of all of them.
+
+Moves, reservations, rights and records of jobs are rows as they are.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.model import Job, Policy, Reservation
+from ri2n_sdn.jobs.moves import Move
+from ri2n_sdn.jobs.rights import Right
+
 __all__ = [
     "Change",
     "ClusterRow",
-    "HistoryRow",
     "HostRow",
     "JobRow",
     "LanesRow",
     "LinksRow",
-    "MoveRow",
     "NetworkRow",
     "PolicyRow",
     "Put",
     "Remove",
-    "ReservationRow",
-    "RightRow",
     "Row",
-    "Rules",
     "State",
     "TokenRow",
 ]
@@ -89,45 +92,20 @@ class LinksRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a job's policy says. The fields mean the same as in `ri2n_sdn.jobs`.
+class JobRow:
+    """A job that has not ended. `state` and `why` are what the controller has decided about it.
 
-    `tables` has the names of the paths by DSCP; None stands for the default table. `services` are
-    (address, "tcp" or "udp", port).
+    The job is `within` none: the reservations say that anew.
     """
 
-    kind: str = "shared"
-    tables: tuple[tuple[int | None, tuple[str, ...]], ...] = ()
-    services: tuple[tuple[str, str, int], ...] = ()
-    min_rate_bps: int | None = None
-    max_rate_bps: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job that has not ended. `state` and `why` are what the controller has decided about it."""
-
-    id: str
-    user: str
-    uid: int
-    hosts: tuple[str, ...]
-    rules: Rules = Rules()
-    begin_s: float = 0.0
-    end_s: float | None = None
-    source: str = "host"
+    job: Job
     state: str = ""
     why: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class MoveRow:
-    """Another policy for a job of hosts, by whom, and since when (Unix time)."""
-
-    id: str
-    uid: int
-    rules: Rules = Rules()
-    by: str = ""
-    moved_s: float = 0.0
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,49 +121,11 @@ class LanesRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationRow:
-    """A reservation of hosts, and of a rate between them, for some time (Unix times)."""
-
-    id: str
-    user: str
-    hosts: tuple[str, ...]
-    begin_s: float
-    end_s: float
-    rate_bps: int | None = None
-    rules: Rules = Rules()
-
-
-@dataclass(frozen=True, slots=True)
 class PolicyRow:
     """A policy with a name, which jobs may ask for."""
 
     name: str
-    rules: Rules = Rules()
-
-
-@dataclass(frozen=True, slots=True)
-class RightRow:
-    """What a user may ask for. None stands for no limit."""
-
-    user: str
-    policies: frozenset[str] = frozenset()
-    max_rate_bps: int | None = None
-    max_hosts: int | None = None
-    reserve: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
-    """A job that has ended, and `why`. One id may be there several times."""
-
-    id: str
-    user: str
-    uid: int
-    hosts: tuple[str, ...]
-    rules: Rules
-    begin_s: float
-    end_s: float
-    why: str = ""
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +150,12 @@ Row: TypeAlias = (
     | NetworkRow
     | LinksRow
     | JobRow
-    | MoveRow
+    | Move
     | LanesRow
-    | ReservationRow
+    | Reservation
     | PolicyRow
-    | RightRow
-    | HistoryRow
+    | Right
+    | Record
     | TokenRow
 )
 
@@ -253,10 +193,10 @@ class State:
     networks: Mapping[str, NetworkRow] = field(default_factory=dict)
     links: Mapping[tuple[str, str], LinksRow] = field(default_factory=dict)
     jobs: Mapping[str, JobRow] = field(default_factory=dict)
-    moves: Mapping[str, MoveRow] = field(default_factory=dict)
+    moves: Mapping[str, Move] = field(default_factory=dict)
     lanes: Mapping[str, LanesRow] = field(default_factory=dict)
-    reservations: Mapping[str, ReservationRow] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
     policies: Mapping[str, PolicyRow] = field(default_factory=dict)
-    rights: Mapping[str, RightRow] = field(default_factory=dict)
-    history: tuple[HistoryRow, ...] = ()
+    rights: Mapping[str, Right] = field(default_factory=dict)
+    history: tuple[Record, ...] = ()
     tokens: Mapping[str, TokenRow] = field(default_factory=dict)

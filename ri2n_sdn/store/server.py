@@ -51,7 +51,8 @@ class FolderInUse(NotAvailable):
 class OwnServer:
     """An ovsdb-server that runs as long as this process, on `ri2n.db` in a folder.
 
-    A child that ends is started again. The folder belongs to one process at a time.
+    A child that ends is started again; `starts` counts that. The folder belongs to one process at a
+    time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +64,7 @@ class OwnServer:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._listens = threading.Event()
-        self._starts = 0
+        self.starts = 0
         self._thread = threading.Thread(target=self._keep, name="store-server", daemon=True)
 
     @property
@@ -76,11 +77,6 @@ class OwnServer:
         """The process ID of the child; None while there is none."""
         child = self._child
         return child.pid if child is not None and child.poll() is None else None
-
-    @property
-    def starts(self) -> int:
-        """How often a child was started."""
-        return self._starts
 
     def start(self) -> None:
         """Start the server, and return when it listens.
@@ -152,7 +148,7 @@ class OwnServer:
                 if self._stop.is_set():
                     return
                 _LOG.warning("ovsdb-server has ended (code %d); it is started again", code)
-                if not self._listens.is_set() and self._starts >= _MAX_FAILURES:
+                if not self._listens.is_set() and self.starts >= _MAX_FAILURES:
                     # It has never run: the one who has called `start` hears of it.
                     self._stop.set()
                     return
@@ -177,7 +173,7 @@ class OwnServer:
                 start_new_session=True,  # a terminal's Ctrl-C is for the controller alone
             )
             self._child = child
-            self._starts += 1
+            self.starts += 1
         return child
 
     def _await_socket(self, child: subprocess.Popen[bytes]) -> None:

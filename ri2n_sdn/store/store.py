@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ from ri2n_sdn.store.idl import POLLIN, Poller, Transaction
 from ri2n_sdn.store.link import Encoded, Link, RowKey, TlsFiles, encode
 from ri2n_sdn.store.rows import Change, ClusterRow, State
 
-__all__ = ["LOCK", "Store"]
+__all__ = ["Store"]
 
-LOCK = "ri2n_controller"
+_LOCK = "ri2n_controller"
 """The name of the lock that the active controller has."""
 
 _LOG = logging.getLogger("ri2n.store")
@@ -64,29 +64,37 @@ class Store:
     Of all that compete, the one with the lock is active. It writes the next epoch first, and each
     of its writes is refused as soon as there is a later epoch. A connection that is lost does not
     make it inactive: only another's take-over does (`deposed`).
+
+    `run` is this run of the controller, `epoch` the number of this one's take-over (0 before it).
     """
 
     def __init__(
         self,
-        targets: Iterable[str],
+        targets: Sequence[str],
         *,
         name: str,
-        run: str = "",
         tls: TlsFiles | None = None,
         compete: bool = True,
     ) -> None:
-        """`name` is this controller for people, `run` its run. See `open`."""
-        self.targets = tuple(targets)
-        self._name, self._run = name, run or f"{os.getpid()}-{time.time_ns():x}"
+        """Start the store's thread, which connects by itself, and again whenever that is needed.
+
+        `targets` are as `check_targets` returns them; of a RAFT cluster, the leader is followed.
+        `name` is this controller for people. Without `compete` it only reads.
+        """
+        self._where = f"the store at {', '.join(targets)}"
+        self.run = f"{os.getpid()}-{time.time_ns():x}"
+        self._name = name
         self._compete = compete
-        self._link = Link(self.targets, tls)
+        self._link = Link(targets, tls)
         self._state = self._link.state
         self._lock = threading.Lock()
         self._queue: deque[_Write] = deque()
         self._flight: _Flight | None = None
         self._watchers: list[Callable[[State], None]] = []
-        self._epoch = 0
-        self._deposed = False
+        # So many of the next writes have a transaction of their own.
+        self._single = 0
+        self.epoch = 0
+        self.deposed = False
         self._has_read = threading.Event()
         self._is_active = threading.Event()
         self._ready = False
@@ -97,32 +105,9 @@ class Store:
         self._stop = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._loop, name="store", daemon=True)
-
-    @classmethod
-    def open(
-        cls,
-        targets: Iterable[str],
-        *,
-        name: str,
-        run: str = "",
-        tls: TlsFiles | None = None,
-        compete: bool = True,
-    ) -> Store:
-        """A store whose thread runs. It connects by itself, and again whenever that is needed.
-
-        `targets` are as `check_targets` returns them; of a RAFT cluster, the leader is followed.
-        Without `compete` it only reads.
-        """
-        store = cls(targets, name=name, run=run, tls=tls, compete=compete)
-        store._thread.start()
-        return store
+        self._thread.start()
 
     # ---- what is known
-
-    @property
-    def run(self) -> str:
-        """This run of the controller."""
-        return self._run
 
     @property
     def active(self) -> bool:
@@ -130,20 +115,10 @@ class Store:
         return self._is_active.is_set()
 
     @property
-    def deposed(self) -> bool:
-        """Whether this one was active and another one has taken over."""
-        return self._deposed
-
-    @property
-    def epoch(self) -> int:
-        """The number of this one's take-over; 0 before it."""
-        return self._epoch
-
-    @property
     def problem(self) -> str | None:
         """Why the servers cannot be asked, in one line; None when they can."""
         problem = self._problem
-        return None if problem is None else f"the store at {', '.join(self.targets)}: {problem}"
+        return None if problem is None else f"{self._where}: {problem}"
 
     def state(self) -> State:
         """All rows, as they were last read: empty at first, and old while the servers are away."""
@@ -153,10 +128,6 @@ class Store:
         """Call `callback` with every new state, in the store's thread: it must be quick."""
         with self._lock:
             self._watchers.append(callback)
-
-    def wait_read(self, timeout_s: float) -> bool:
-        """Wait until all rows were read once, and return whether they were."""
-        return self._has_read.wait(timeout_s)
 
     def wait_active(self, timeout_s: float) -> bool:
         """Wait until this one is active, and return whether it is."""
@@ -181,7 +152,7 @@ class Store:
             if self._stop:
                 raise refusal("store_closed")
             if len(self._queue) >= _MAX_QUEUED:
-                raise refusal("store_queue_full", store=self._where())
+                raise refusal("store_queue_full", store=self._where)
             self._queue.append(write)
         self._wake()
         try:
@@ -197,13 +168,10 @@ class Store:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _where(self) -> str:
-        return f"the store at {', '.join(self.targets)}"
-
     def _unanswered(self) -> Ri2nError:
         if self.problem is not None:
             return refusal("store_away", problem=self.problem)
-        return refusal("store_not_acknowledged", store=self._where())
+        return refusal("store_not_acknowledged", store=self._where)
 
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(OSError):
@@ -268,15 +236,15 @@ class Store:
     def _judge(self, now_s: float) -> None:
         """Find out whether another one has taken over, and whether to ask for the lock."""
         cluster = self._state.cluster
-        if self._epoch and cluster is not None and cluster.epoch > self._epoch:
-            if not self._deposed:
+        if self.epoch and cluster is not None and cluster.epoch > self.epoch:
+            if not self.deposed:
                 _LOG.warning("%s has taken over", cluster.active)
-            self._deposed = True
+            self.deposed = True
             self._is_active.clear()
         if self._flight is None:
-            wants = self._compete and not self._deposed
+            wants = self._compete and not self.deposed
             polite = self.active or (self._ready and now_s >= self._courtesy_s)
-            self._link.ask_for_lock(LOCK if wants and polite else None)
+            self._link.ask_for_lock(_LOCK if wants and polite else None)
 
     def _land(self) -> None:
         """Take in the server's answer to the transaction that is under way."""
@@ -287,17 +255,18 @@ class Store:
         if status == Transaction.INCOMPLETE:
             return
         self._flight = None
-        if status not in (Transaction.SUCCESS, Transaction.UNCHANGED):
+        done = status in (Transaction.SUCCESS, Transaction.UNCHANGED)
+        if not done:
             self._again_s = time.monotonic() + _AGAIN_S
         if flight.claim is not None:
-            if status in (Transaction.SUCCESS, Transaction.UNCHANGED):
-                self._epoch = flight.claim.epoch
+            if done:
+                self.epoch = flight.claim.epoch
                 self._is_active.set()
-                _LOG.debug("in charge of the store, epoch %d", self._epoch)
+                _LOG.debug("in charge of the store, epoch %d", self.epoch)
             elif status == Transaction.ERROR:
                 error = flight.txn.get_error()  # type: ignore[attr-defined]
                 _LOG.warning("the store refuses a take-over: %s", error)
-        elif status in (Transaction.SUCCESS, Transaction.UNCHANGED):
+        elif done:
             for write in flight.writes:
                 write.done.set_result(None)
         elif status == Transaction.ERROR and len(flight.writes) > 1:
@@ -307,13 +276,10 @@ class Store:
         elif status == Transaction.ERROR:
             error = flight.txn.get_error()  # type: ignore[attr-defined]
             for write in flight.writes:
-                refused = refusal("store_refuses", store=self._where(), why=str(error))
+                refused = refusal("store_refuses", store=self._where, why=str(error))
                 write.done.set_exception(refused)
         else:
             self._requeue(flight.writes)
-
-    _single = 0
-    """So many of the next writes have a transaction of their own."""
 
     def _requeue(self, writes: Iterable[_Write]) -> None:
         with self._lock:
@@ -322,7 +288,7 @@ class Store:
     def _expire(self, now_s: float) -> None:
         """Refuse the writes that can no longer be made."""
         with self._lock:
-            if self._deposed or not self._compete or (not self.active and self._link.lacks_lock):
+            if self.deposed or not self._compete or (not self.active and self._link.lacks_lock):
                 late, self._queue = list(self._queue), deque()
                 reason = self._not_in_charge
             else:
@@ -341,13 +307,13 @@ class Store:
     def _take_off(self) -> None:
         """Start the next transaction: a take-over, or what waits to be written."""
         link = self._link
-        if not link.has_lock or self._deposed:
+        if not link.has_lock or self.deposed:
             return
         if not self.active:
             cluster = self._state.cluster or ClusterRow()
             # A store that was made anew must not begin with an epoch that switches have seen.
             epoch = max(cluster.epoch + 1, int(time.time()))
-            claim = ClusterRow(epoch, cluster.name, self._name, self._run, time.time())
+            claim = ClusterRow(epoch, cluster.name, self._name, self.run, time.time())
             self._flight = _Flight(link.begin_claim(claim), (), claim)
             return
         with self._lock:
@@ -360,7 +326,7 @@ class Store:
         changes: dict[RowKey, Encoded] = {}
         for write in writes:
             changes.update((change.key, change) for change in write.changes)
-        txn = link.begin(changes, self._epoch)
+        txn = link.begin(changes.values(), self.epoch)
         if txn is None:
             for write in writes:
                 write.done.set_result(None)

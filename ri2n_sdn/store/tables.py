@@ -1,42 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """How rows are columns of OVSDB, table by table, and back.
 
-Columns have the fields' types. A tuple is a map from the place to the value, because the sets of
-OVSDB have no order. None is an empty set.
+Columns have the names and the types of fields. A job or a policy in a row is the columns of its own
+fields. A tuple is a map from the place to the value, because the sets of OVSDB have no order. None
+is an empty set.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
 
+from ri2n_sdn.contract.choices import Kind
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.model import PathTable, Reservation, Service
+from ri2n_sdn.jobs.moves import Move
+from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import (
     ClusterRow,
-    HistoryRow,
     HostRow,
     JobRow,
     LanesRow,
     LinksRow,
-    MoveRow,
     NetworkRow,
     PolicyRow,
-    ReservationRow,
-    RightRow,
     Row,
-    Rules,
     TokenRow,
 )
 
-__all__ = ["NO_DSCP", "TABLES", "Table", "table_of"]
+__all__ = ["TABLES", "Table", "table_of", "to_columns"]
 
-NO_DSCP = -1
+_NO_DSCP = -1
 """The key of a job's default table of paths, in place of a DSCP."""
 
-RowT = TypeVar("RowT", bound=Row)
+_NOT_KEPT = frozenset({"within"})
+
 Columns = Mapping[str, Any]
 """Values of columns as `ovs.db.idl` gives and takes them, by name."""
+
+_Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def _same(value: Any) -> Any:
@@ -59,166 +63,126 @@ def _or_none(values: list[Any]) -> Any:
     return values[0] if values else None
 
 
-_TEXT = _NUMBER = _MAP = (_same, _same)
-_TUPLE = (_ordered, _in_order)
-_OPTIONAL = (_optional, _or_none)
-_SET = (sorted, frozenset)
-_Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-
-
-def _rules_columns(rules: Rules) -> dict[str, Any]:
+def _tables_column(tables: tuple[PathTable, ...]) -> dict[int, str]:
     return {
-        "kind": rules.kind,
-        "tables": {
-            NO_DSCP if dscp is None else dscp: " ".join(paths) for dscp, paths in rules.tables
-        },
-        "services": _ordered(
-            tuple(f"{address}/{proto}/{port}" for address, proto, port in rules.services)
-        ),
-        "min_rate_bps": _optional(rules.min_rate_bps),
-        "max_rate_bps": _optional(rules.max_rate_bps),
+        _NO_DSCP if table.dscp is None else table.dscp: " ".join(table.paths) for table in tables
     }
 
 
-def _rules(columns: Columns) -> Rules:
-    services = [text.split("/") for text in _in_order(columns["services"])]
-    return Rules(
-        columns["kind"],
-        tuple(
-            (None if dscp == NO_DSCP else dscp, tuple(names.split()))
-            for dscp, names in sorted(columns["tables"].items())
-        ),
-        tuple((address, proto, int(port)) for address, proto, port in services),
-        _or_none(columns["min_rate_bps"]),
-        _or_none(columns["max_rate_bps"]),
+def _tables(column: Mapping[int, str]) -> tuple[PathTable, ...]:
+    return tuple(
+        PathTable(None if dscp == _NO_DSCP else dscp, tuple(names.split()))
+        for dscp, names in sorted(column.items())
     )
 
 
-_RULES_COLUMNS = tuple(_rules_columns(Rules()))
+def _services_column(services: tuple[Service, ...]) -> dict[int, str]:
+    return _ordered(tuple(f"{each.address}/{each.proto}/{each.port}" for each in services))
+
+
+def _services(column: Mapping[int, str]) -> tuple[Service, ...]:
+    parts = [text.split("/") for text in _in_order(column)]
+    return tuple(Service(address, proto, int(port)) for address, proto, port in parts)
+
+
+_CODECS: Mapping[Any, _Codec] = {
+    frozenset[str]: (sorted, frozenset),
+    frozenset[Kind]: (sorted, frozenset),
+    tuple[str, ...]: (_ordered, _in_order),
+    tuple[PathTable, ...]: (_tables_column, _tables),
+    tuple[Service, ...]: (_services_column, _services),
+}
+
+
+@cache
+def _fields(kind: Any) -> Mapping[str, Any]:
+    """The fields of a class that are kept: each one's codec, or its class if it has fields."""
+    hints = get_type_hints(kind)
+    kept = {each.name: hints[each.name] for each in fields(kind) if each.name not in _NOT_KEPT}
+    return {name: hint if is_dataclass(hint) else _codec(hint) for name, hint in kept.items()}
+
+
+def _codec(hint: Any) -> _Codec:
+    if get_origin(hint) in (frozenset, tuple):
+        return _CODECS[hint]
+    return (_optional, _or_none) if type(None) in get_args(hint) else (_same, _same)
+
+
+def _names(kind: Any) -> Iterator[str]:
+    for name, each in _fields(kind).items():
+        if isinstance(each, tuple):
+            yield name
+        else:
+            yield from _names(each)
+
+
+def to_columns(value: Any) -> dict[str, Any]:
+    """The columns of a row."""
+    kind: Any = type(value)
+    columns: dict[str, Any] = {}
+    for name, each in _fields(kind).items():
+        if isinstance(each, tuple):
+            columns[name] = each[0](getattr(value, name))
+        else:
+            columns |= to_columns(getattr(value, name))
+    return columns
+
+
+def _from_columns(kind: Any, columns: Columns) -> Any:
+    values = {
+        name: each[1](columns[name]) if isinstance(each, tuple) else _from_columns(each, columns)
+        for name, each in _fields(kind).items()
+    }
+    return kind(**values)
 
 
 @dataclass(frozen=True)
-class Table(Generic[RowT]):
-    """One table: its rows' class, their key, and how each field is a column of the same name.
+class Table:
+    """One table: its rows' class, their key, and the part of `State` that has its rows by key.
 
-    The field `rules` is five columns. A table without a key has a row per `Put`.
+    A table without a key has a row per `Put`.
     """
 
     name: str
-    row: type[RowT]
-    key: tuple[str, ...]
-    fields: Mapping[str, _Codec]
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether its rows have the field `rules`."""
-        return any(each.name == "rules" for each in dataclasses.fields(self.row))
+    row: type[Row]
+    key: tuple[str, ...] = ()
+    part: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns that are read and written."""
-        return (*self.fields, *(_RULES_COLUMNS if self.has_rules else ()))
+        return tuple(_names(self.row))
 
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """The values that distinguish a row from the others of its table."""
         return tuple(getattr(row, name) for name in self.key)
 
-    def to_columns(self, row: Row) -> dict[str, Any]:
-        """The columns of a row."""
-        columns = {name: encode(getattr(row, name)) for name, (encode, _) in self.fields.items()}
-        return {**columns, **_rules_columns(row.rules)} if isinstance(row, _WITH_RULES) else columns
-
-    def from_columns(self, columns: Columns) -> RowT:
+    def from_columns(self, columns: Columns) -> Row:
         """The row of these columns. Raises ValueError when another program wrote nonsense."""
         try:
-            values: dict[str, Any] = {
-                name: decode(columns[name]) for name, (_, decode) in self.fields.items()
-            }
-            if self.has_rules:
-                values["rules"] = _rules(columns)
-            return self.row(**values)
+            row: Row = _from_columns(self.row, columns)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"a row of {self.name} cannot be read: {error!r}") from None
+        return row
 
 
-_WITH_RULES = (JobRow, MoveRow, ReservationRow, PolicyRow, HistoryRow)
-_JOB: dict[str, _Codec] = {"id": _TEXT, "user": _TEXT, "uid": _NUMBER, "hosts": _TUPLE}
-
-TABLES: tuple[Table[Any], ...] = (
-    Table(
-        "Cluster",
-        ClusterRow,
-        (),
-        {"epoch": _NUMBER, "name": _TEXT, "active": _TEXT, "run": _TEXT, "since_s": _NUMBER},
-    ),
-    Table(
-        "Host",
-        HostRow,
-        ("name",),
-        {
-            **{"name": _TEXT, "datapath_id": _TEXT, "mac": _TEXT},
-            **{"nic_names": _MAP, "nic_macs": _MAP, "away_since_s": _OPTIONAL},
-            **{"nic_speeds_bps": _MAP, "nic_faults": _MAP},
-            **{"accepts_wire": _NUMBER, "helper": _TEXT},
-        },
-    ),
-    Table("Network", NetworkRow, ("name",), {"name": _TEXT, "nics": _SET}),
-    Table("Links", LinksRow, ("low", "high"), {"low": _TEXT, "high": _TEXT, "numbers": _MAP}),
-    Table(
-        "Job",
-        JobRow,
-        ("id",),
-        {
-            **_JOB,
-            **{"begin_s": _NUMBER, "end_s": _OPTIONAL},
-            **{"source": _TEXT, "state": _TEXT, "why": _TEXT},
-        },
-    ),
-    Table(
-        "Move",
-        MoveRow,
-        ("id",),
-        {"id": _TEXT, "uid": _NUMBER, "by": _TEXT, "moved_s": _NUMBER},
-    ),
-    Table("Lanes", LanesRow, ("id",), {"id": _TEXT, "lanes": _SET}),
-    Table(
-        "Reservation",
-        ReservationRow,
-        ("id",),
-        {
-            **{"id": _TEXT, "user": _TEXT, "hosts": _TUPLE},
-            **{"begin_s": _NUMBER, "end_s": _NUMBER, "rate_bps": _OPTIONAL},
-        },
-    ),
-    Table("Policy", PolicyRow, ("name",), {"name": _TEXT}),
-    Table(
-        "Right",
-        RightRow,
-        ("user",),
-        {
-            **{"user": _TEXT, "policies": _SET, "max_rate_bps": _OPTIONAL},
-            **{"max_hosts": _OPTIONAL, "reserve": _NUMBER},
-        },
-    ),
-    Table(
-        "History",
-        HistoryRow,
-        ("id", "begin_s", "end_s"),
-        {**_JOB, "begin_s": _NUMBER, "end_s": _NUMBER, "why": _TEXT},
-    ),
-    Table(
-        "Token",
-        TokenRow,
-        ("name",),
-        {
-            **{"name": _TEXT, "hash": _TEXT, "role": _TEXT, "user": _OPTIONAL},
-            **{"created_s": _NUMBER, "expires_s": _OPTIONAL},
-        },
-    ),
+TABLES: tuple[Table, ...] = (
+    Table("Cluster", ClusterRow),
+    Table("Host", HostRow, ("name",), "hosts"),
+    Table("Network", NetworkRow, ("name",), "networks"),
+    Table("Links", LinksRow, ("low", "high"), "links"),
+    Table("Job", JobRow, ("id",), "jobs"),
+    Table("Move", Move, ("id",), "moves"),
+    Table("Lanes", LanesRow, ("id",), "lanes"),
+    Table("Reservation", Reservation, ("id",), "reservations"),
+    Table("Policy", PolicyRow, ("name",), "policies"),
+    Table("Right", Right, ("user",), "rights"),
+    Table("History", Record, ("id", "begin_s", "end_s")),
+    Table("Token", TokenRow, ("name",), "tokens"),
 )
 """All tables of the schema that hold rows of `rows.py`."""
 
 
-def table_of(row: Row) -> Table[Any]:
+def table_of(row: Row) -> Table:
     """The table to which a row belongs."""
     return next(table for table in TABLES if isinstance(row, table.row))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.fabric.topology import parse_topology
 from tests.lab.prepared_host import SCRIPTS
 from tests.lab.test_host_nic import SITE, Nics
+from tests.topology_text import parse_topology
 
 __all__ = ["dry_runs"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .prepared_host import ALONE, SCRIPTS, Host
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab, ovs
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import TOPOLOGIES
 

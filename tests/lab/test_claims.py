@@ -19,8 +19,8 @@ import pytest
 
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.streams import Stream, StreamResult
-from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.pipeline.layout import Table
+from tests.topology_text import parse_topology
 
 from .conftest import WaitUntil, controlled
 from .packets import all_reach_each_other, flawless

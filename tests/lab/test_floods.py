@@ -15,7 +15,7 @@ import pytest
 from ri2n_lab.bench.spinners import cpu_seconds
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import await_true
 from .floods import BROADCAST, FLOODED, PROBES, flood, send

@@ -17,7 +17,7 @@ import pytest
 
 from ri2n_lab.cluster import Lab, ovs
 from ri2n_lab.traffic.streams import Stream
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import WaitUntil, kill_controller
 from .failing_host import RUN, differences

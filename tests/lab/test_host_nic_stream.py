@@ -13,7 +13,7 @@ import pytest
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import EXACT, WaitUntil
 from .prepared_host import HOST

@@ -11,7 +11,7 @@ import pytest
 
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import PATIENCE_S, await_true, controlled
 from .test_jobs import ALICE, SERVE, THREE_NETWORKS, begin, end_all, send, serving

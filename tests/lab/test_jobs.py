@@ -20,8 +20,8 @@ import pytest
 
 from ri2n_lab.cluster import Lab, ovs
 from ri2n_sdn.client import call
-from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.shipped import host_script
+from tests.topology_text import parse_topology
 
 from .conftest import PATIENCE_S, await_true, controlled, replace_controller
 

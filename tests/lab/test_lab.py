@@ -25,7 +25,8 @@ from ri2n_lab.cluster.run import CommandFailed
 from ri2n_lab.traffic.iperf import measure
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology, load_topology
+from tests.topology_text import parse_topology
 
 from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, LabOf, WaitUntil
 

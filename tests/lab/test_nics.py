@@ -17,7 +17,7 @@ import pytest
 
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.inside import device_counters
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import EXACT, controlled
 from .floods import BROADCAST, FLOOD, FLOODED, PROBES, flood

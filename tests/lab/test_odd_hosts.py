@@ -15,8 +15,9 @@ import pytest
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
-from ri2n_sdn.fabric.topology import Topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology
 from tests.problem_texts import problem_texts
+from tests.topology_text import parse_topology
 
 from .conftest import EXACT, WaitUntil, controlled
 from .outages import busy_nic, felt

@@ -18,7 +18,7 @@ import yaml
 from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.machine import Machine
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 from .conftest import WaitUntil
 from .test_ten_steps import PATIENCE_S, ROOT, do, steps

@@ -18,7 +18,8 @@ import pytest
 
 from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
-from ri2n_sdn.fabric.topology import Topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology
+from tests.topology_text import parse_topology
 
 from .conftest import EXACT, WaitUntil
 from .connections import PORT, Client, Watcher, serve

@@ -19,23 +19,22 @@ import pytest
 import ri2n_sdn.store.link as link
 from ri2n_lab.cluster.sandbox import reserve_port
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
+from ri2n_sdn.jobs.moves import Move
+from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.link import TlsFiles
 from ri2n_sdn.store.rows import (
     ClusterRow,
-    HistoryRow,
     HostRow,
     JobRow,
     LanesRow,
     LinksRow,
-    MoveRow,
     NetworkRow,
     PolicyRow,
     Put,
     Remove,
-    ReservationRow,
-    RightRow,
     Row,
-    Rules,
     State,
 )
 from ri2n_sdn.store.server import FolderInUse, OwnServer
@@ -45,10 +44,15 @@ from tests.waiting import LONG_S, wait_until
 from .store_servers import Server, common_server, is_gone, transact
 from .test_tls import authority, signed
 
-RULES = Rules(
-    "exclusive", ((None, ("net1", "A:eth1")), (10, ())), (("fe80::1", "tcp", 2049),), 4 * 10**8, 7
+POLICY = Policy(
+    "exclusive",
+    (PathTable(None, ("net1", "A:eth1")), PathTable(10, ())),
+    (Service("fe80::1", "tcp", 2049),),
+    *(4 * 10**8, 7),
 )
-JOB = JobRow("j1", "alice", 20001, ("n2", "n1"), RULES, 1.5, None, "order", "waiting", "no lane")
+JOB = JobRow(
+    Job("j1", "alice", 20001, ("n2", "n1"), POLICY, 1.5, source="order"), "waiting", "no lane"
+)
 HOST = HostRow(
     "A",
     f"{2**64 - 1:016x}",
@@ -64,12 +68,12 @@ HOST = HostRow(
 ROWS: list[Row] = [
     *(JOB, HOST, NetworkRow("n1", frozenset({"A:1", "B:2"}))),
     LinksRow("A", "B", {"1/2/0": 3, "2/1/12": 0}),
-    MoveRow("j1", 20001, RULES, "root", 4.5),
+    Move("j1", 20001, POLICY, "root", 4.5),
     LanesRow("j1", frozenset({"n1/0", "n2/12"})),
-    ReservationRow("r1", "bob", ("n1",), 5.0, 6.0, 10**9, RULES),
-    PolicyRow("fast", RULES),
-    RightRow("alice", frozenset({"paths", "shared"}), None, 4, True),
-    HistoryRow("j0", "alice", 20001, ("n1",), RULES, 1.0, 2.0, "ended"),
+    Reservation("r1", "bob", ("n1",), 5.0, 6.0, 10**9, POLICY),
+    PolicyRow("fast", POLICY),
+    Right("alice", frozenset({"paths", "shared"}), None, 4, True),
+    Record("j0", "alice", 20001, ("n1",), POLICY, 1.0, 2.0, "ended"),
 ]
 """A row of every table."""
 
@@ -85,7 +89,7 @@ def open_store() -> Iterator[Callable[..., Store]]:
     opened: list[Store] = []
 
     def open_one(*targets: str, name: str = "one", compete: bool = True) -> Store:
-        opened.append(Store.open(targets, name=name, compete=compete))
+        opened.append(Store(targets, name=name, compete=compete))
         return opened[-1]
 
     yield open_one
@@ -123,7 +127,7 @@ def test_what_is_written_is_there_at_once_and_for_others(
     assert everything(store.state()) == ROWS
     wait_until(lambda: everything(reader.state()) == ROWS, "the other one does not see it")
     assert reader.state().identity == store.state().identity != ""
-    changed = replace(JOB, why="", state="installed", hosts=())
+    changed = JobRow(replace(JOB.job, hosts=()), "installed")
     store.write(Put(changed), Remove(HOST), Remove(replace(HOST, name="never")))
     assert store.state().jobs == {"j1": changed} and not store.state().hosts
     store.write(*(Remove(row) for row in ROWS))
@@ -142,7 +146,7 @@ from ri2n_sdn.store.server import OwnServer
 from ri2n_sdn.store.store import Store
 server = OwnServer(Path({str(tmp_path / "state")!r}))
 server.start()
-store = Store.open([server.target], name="x")
+store = Store([server.target], name="x")
 store.wait_active({LONG_S})
 print(server.pid, flush=True)
 number = len(store.state().hosts)
@@ -166,7 +170,7 @@ while True:
         wait_until(partial(is_gone, pid), "the server outlives its controller")
     server = OwnServer(tmp_path / "state")
     server.start()
-    store = Store.open([server.target], name="y")
+    store = Store([server.target], name="y")
     try:
         assert store.wait_active(LONG_S)
         kept = {int(name[1:]) for name in store.state().hosts}
@@ -252,7 +256,7 @@ def test_only_so_much_history_is_kept(
     monkeypatch.setattr(link, "MAX_HISTORY", 4)
     store = open_store(own.target)
     assert store.wait_active(LONG_S)
-    rows = {end: HistoryRow(f"j{end}", "a", 1, (), Rules(), 0.0, float(end)) for end in range(8)}
+    rows = {end: Record(f"j{end}", "a", 1, (), Policy(), 0.0, float(end), "") for end in range(8)}
     for end in (3, 1, 2, 4, 5, 6):
         store.write(Put(rows[end]))
     assert [row.end_s for row in store.state().history] == [3.0, 4.0, 5.0, 6.0]
@@ -267,7 +271,8 @@ def test_the_second_one_takes_over_and_the_first_one_is_fenced_off(
     first = open_store(server.target, name="first")
     assert first.wait_active(LONG_S)
     second = open_store(server.target, name="second")
-    assert second.wait_read(LONG_S) and not second.active
+    wait_until(lambda: second.problem is None, lambda: second.problem)
+    assert not second.active
     wait_until(lambda: second.state().cluster is not None, "the second one knows of no first")
     with pytest.raises(NotAvailable, match="this controller is not in charge: first is"):
         second.write(Put(HOST))
@@ -291,7 +296,7 @@ def test_a_closed_one_is_followed_at_once(server: Server, open_store: Callable[.
     first = open_store(server.target, name="first")
     assert first.wait_active(LONG_S)
     second = open_store(server.target, name="second")
-    assert second.wait_read(LONG_S)
+    wait_until(lambda: second.problem is None, lambda: second.problem)
     first.close()
     assert second.wait_active(LONG_S)
     cluster = second.state().cluster
@@ -379,7 +384,7 @@ def test_a_folder_belongs_to_one_process(own: OwnServer, tmp_path: Path) -> None
 
 
 def test_time_does_not_pass_for_a_closed_store(server: Server) -> None:
-    store = Store.open([server.target], name="one")
+    store = Store([server.target], name="one")
     assert store.wait_active(LONG_S)
     store.close()
     store.close()
@@ -406,9 +411,9 @@ def test_a_server_with_tls(tmp_path: Path) -> None:
             files = TlsFiles(
                 tmp_path / f"{name}.key", tmp_path / f"{name}.pem", tmp_path / f"{by}.pem"
             )
-            stores[name] = Store.open([f"ssl:127.0.0.1:{port}"], name=name, tls=files)
+            stores[name] = Store([f"ssl:127.0.0.1:{port}"], name=name, tls=files)
             if name == "two":
-                assert not stores[name].wait_read(1.0)
+                assert not stores[name].wait_active(1.0) and stores[name].problem
                 stores[name].close()
         try:
             assert stores["one"].wait_active(LONG_S)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.store.files import check_file, prepare_file, schema_version
 from ri2n_sdn.store.link import SCHEMA
-from ri2n_sdn.store.rows import HostRow, JobRow, Put, Rules, TokenRow
+from ri2n_sdn.store.rows import HostRow, JobRow, Put, TokenRow
 from ri2n_sdn.store.server import OwnServer
 from ri2n_sdn.store.store import Store
 from tests.waiting import LONG_S
@@ -46,7 +47,7 @@ def read(folder: Path) -> tuple[dict[str, HostRow], dict[str, JobRow], int]:
     """The hosts and jobs that a store has in a folder, and the epoch after it was opened."""
     server = OwnServer(folder)
     server.start()
-    store = Store.open([server.target], name="new")
+    store = Store([server.target], name="new")
     try:
         assert store.wait_active(LONG_S)
         store.write(Put(HostRow("B", "2", "n")), Put(TokenRow("t1", 64 * "a", "viewer")))
@@ -73,7 +74,8 @@ def test_a_database_of_every_schema_is_read(schema: Path, tmp_path: Path) -> Non
     before = (tmp_path / "ri2n.db").read_bytes()
     hosts, jobs, epoch = read(tmp_path)
     assert hosts["A"] == HostRow("A", "1", "m") and set(hosts) == {"A", "B"}
-    assert jobs == {"j1": JobRow("j1", "alice", 7, ("A",), Rules("paths"), source="")}
+    job = Job("j1", "alice", 7, ("A",), Policy("paths"), 0.0, source="")  # type: ignore[arg-type]
+    assert jobs == {"j1": JobRow(job)}
     assert epoch > 12
     backups = [path for path in tmp_path.iterdir() if path.name == f"ri2n.db.{schema.stem}"]
     assert [path.read_bytes() for path in backups] == (

@@ -11,6 +11,7 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.store.rows import HostRow, JobRow, Put
 from ri2n_sdn.store.store import Store
 from tests.waiting import LONG_S, wait_until
@@ -46,8 +47,8 @@ def targets(servers: dict[str, Server]) -> list[str]:
 def test_each_server_may_be_killed_and_nothing_acknowledged_is_lost(
     servers: dict[str, Server],
 ) -> None:
-    store = Store.open(targets(servers), name="one")
-    other = Store.open(targets(servers), name="other")
+    store = Store(targets(servers), name="one")
+    other = Store(targets(servers), name="other")
     try:
         assert store.wait_active(LONG_S) or other.wait_active(LONG_S)
         wait_until(lambda: store.active != other.active, "none is active, or both are")
@@ -67,14 +68,14 @@ def test_each_server_may_be_killed_and_nothing_acknowledged_is_lost(
         wait_until(lambda: set(standby.state().hosts) == names, "the standby has not read them")
         active.close()
         assert standby.wait_active(LONG_S)
-        standby.write(Put(JobRow("j", "alice", 1, ("A",))), timeout_s=LONG_S)
+        standby.write(Put(JobRow(Job("j", "alice", 1, ("A",), Policy(), 0.0))), timeout_s=LONG_S)
     finally:
         store.close()
         other.close()
 
 
 def test_without_most_of_the_servers_nothing_is_acknowledged(servers: dict[str, Server]) -> None:
-    store = Store.open(targets(servers), name="one")
+    store = Store(targets(servers), name="one")
     try:
         assert store.wait_active(LONG_S)
         left = leader(servers)
@@ -105,7 +106,7 @@ def test_controllers_with_three_servers_of_which_one_is_killed(servers: dict[str
         first.until(first.in_charge, "it does not settle")
         second.until(lambda: second.stands_by() and second.hosts() == set(HOSTS), "no standby")
         before = rows(sandbox)
-        reader = Store.open(targets(servers), name="reader", compete=False)
+        reader = Store(targets(servers), name="reader", compete=False)
         try:
             wait_until(lambda: set(reader.state().hosts) == set(HOSTS), "nothing is stored")
         finally:

@@ -52,7 +52,7 @@ def memory(sandbox: Sandbox) -> Path:
 def opened(folder: Path) -> tuple[OwnServer, Store]:
     server = OwnServer(folder)
     server.start()
-    store = Store.open([server.target], name="test")
+    store = Store([server.target], name="test")
     assert store.wait_active(LONG_S)
     return server, store
 
@@ -68,8 +68,8 @@ def remembered(sandbox: Sandbox) -> State:
 
 def reader(sandbox: Sandbox) -> Store:
     """A reader beside the controller."""
-    store = Store.open([f"unix:{memory(sandbox)}/db.sock"], name="reader", compete=False)
-    assert store.wait_read(LONG_S)
+    store = Store([f"unix:{memory(sandbox)}/db.sock"], name="reader", compete=False)
+    wait_until(lambda: store.problem is None, lambda: store.problem)
     return store
 
 

@@ -100,7 +100,7 @@ def test_one_that_was_only_stopped_is_fenced_off_and_stands_back(
     """
     reserved, port = reserve_port()
     server.listen("db:ri2n,Cluster,connections")
-    store = Store.open([server.target], name="one")
+    store = Store([server.target], name="one")
     assert store.wait_active(LONG_S)
     store.close()
     assert transact(
@@ -164,7 +164,7 @@ def test_a_store_that_is_away_changes_nothing_and_two_do_not_become_active(
         each.until(each.is_well, "the store stays away")
     assert first.status()["in_charge"] and second.stands_by()
     first.until(first.in_charge, "it does not stay in charge")
-    store = Store.open([server.target], name="reader", compete=False)
+    store = Store([server.target], name="reader", compete=False)
     wait_until(lambda: "C" in store.state().hosts, "nothing was stored")
     wait_until(lambda: set(store.state().hosts["C"].nic_names) == {1}, "it is not stored later")
     store.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
+from ri2n_sdn.contract.choices import Kind
 from ri2n_sdn.fabric.model import Fabric, Host, Nic, Path
 from ri2n_sdn.fabric.switches import VlanSpec
 from ri2n_sdn.jobs.assign import Assignment
-from ri2n_sdn.jobs.lanes import lane_of, lane_text
+from ri2n_sdn.jobs.lanes import LaneMap
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Service
 from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.routing import DeadParts, VlanRouting
@@ -110,7 +112,7 @@ def job(
     """A job of user `u_NAME`; `hosts`, `paths` and `tables` are words."""
     default = [PathTable(None, tuple(paths.split()))] if paths else []
     others = [PathTable(dscp, tuple(names.split())) for dscp, names in (tables or {}).items()]
-    policy = Policy(kind, (*default, *others), tuple(services), min_rate_bps)
+    policy = Policy(cast(Kind, kind), (*default, *others), tuple(services), min_rate_bps)
     return Job(
         name,
         user or f"u_{name}",
@@ -125,13 +127,14 @@ def job(
 
 def lanes(assignment: Assignment, name: str) -> list[str]:
     """The lanes of a job, as text, in order."""
-    return sorted(lane_text(assignment.fabric, lane) for lane in assignment.lanes.get(name, ()))
+    return sorted(assignment.lane_map.text(lane) for lane in assignment.lanes.get(name, ()))
 
 
 def used(fabric: Fabric, paths: Sequence[Path]) -> list[str]:
     """The lanes of some paths, as text, in order; `-` for paths in none."""
-    found = {lane_of(fabric, path) for path in paths}
-    return sorted("-" if lane is None else lane_text(fabric, lane) for lane in found)
+    lane_map = LaneMap(fabric)
+    found = lane_map.of_all(paths)
+    return sorted("-" if lane is None else lane_map.text(lane) for lane in found)
 
 
 def job_uses(assignment: Assignment, name: str, pair: str, dscp: int | None = None) -> list[str]:

@@ -7,18 +7,11 @@ import struct
 from typing import Any
 
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.store.rows import (
-    Change,
-    HistoryRow,
-    JobRow,
-    LanesRow,
-    MoveRow,
-    PolicyRow,
-    Put,
-    ReservationRow,
-    RightRow,
-    State,
-)
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.model import Reservation
+from ri2n_sdn.jobs.moves import Move
+from ri2n_sdn.jobs.rights import Right
+from ri2n_sdn.store.rows import Change, JobRow, LanesRow, PolicyRow, Put, State
 
 __all__ = ["FakeStore", "described"]
 
@@ -53,7 +46,7 @@ class FakeStore:
             row = change.row
             names = [getattr(row, field, None) for field in ("id", "user", "name")]
             key: tuple[Any, ...] = (type(row), next(name for name in names if name is not None))
-            if isinstance(row, HistoryRow):
+            if isinstance(row, Record):
                 key += (row.begin_s, row.end_s)
             if isinstance(change, Put):
                 self.rows[key] = row
@@ -67,10 +60,10 @@ class FakeStore:
         return State(
             identity="an identity",
             jobs={row.id: row for row in of(JobRow)},
-            reservations={row.id: row for row in of(ReservationRow)},
-            rights={row.user: row for row in of(RightRow)},
+            reservations={row.id: row for row in of(Reservation)},
+            rights={row.user: row for row in of(Right)},
             lanes={row.id: row for row in of(LanesRow)},
-            moves={row.id: row for row in of(MoveRow)},
+            moves={row.id: row for row in of(Move)},
             policies={row.name: row for row in of(PolicyRow)},
-            history=tuple(of(HistoryRow)),
+            history=tuple(of(Record)),
         )

@@ -22,7 +22,8 @@ from ri2n_lab.cli.bench import _stream_counts
 from ri2n_lab.cli.bench_common import PEER_NAMES, contestants
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.topology import Topology, load_topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology, load_topology
+from tests.topology_text import parse_topology
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 FIGURE_4 = [f"fig4/{letter}" for letter in "abcdefgh"]

@@ -23,8 +23,8 @@ from ri2n_lab.bench.vbft_rows import compared, has_choice, settle_s, vbft_row
 from ri2n_lab.cli import bench_vbft
 from ri2n_lab.traffic.bulk import BIN_S, PhaseResult, Schedule, run_schedule
 from ri2n_lab.traffic.flooding import parse_flooded
+from ri2n_sdn.contract.choices import PATH_TABLES
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.table_names import TABLES
 from ri2n_sdn.fabric.topology import Topology
 from tests.unit.bench_options import option
 from tests.unit.test_bench_report_striped import page_of, written
@@ -64,7 +64,7 @@ def fat_tree(leaves: int, uppers: int, hosts: int = 16) -> Topology:
 def test_the_command_line_names_what_there_is() -> None:
     assert tuple(bench_vbft.PATTERNS) == PATTERNS
     assert tuple(bench_vbft.TABLES) == vbft.TABLES
-    assert set(vbft.TABLES) < set(TABLES)
+    assert set(vbft.TABLES) < set(PATH_TABLES)
     assert tuple(bench_vbft.ENGINES) == vbft.ENGINES
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import fields, make_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import Any, cast
@@ -23,7 +23,7 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared, read_failed
-from ri2n_sdn.apps.job_book import JobBook, _from_row, _to_row
+from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.client import call, jobs_socket_of
@@ -33,7 +33,7 @@ from ri2n_sdn.jobs.history import MAX_RECORDS, Record, ended
 from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.rights import Right
-from ri2n_sdn.store.rows import Change, HistoryRow, JobRow, ReservationRow, RightRow
+from ri2n_sdn.store.rows import Change
 from tests.unit.fake_hosts import FakeChannel
 from tests.unit.job_rows import FakeStore, described
 
@@ -162,7 +162,7 @@ def test_the_oldest_record_makes_way() -> None:
     book.end(*records)
     for number in range(MAX_RECORDS, MAX_RECORDS + 3):
         book.end(ended(job(f"j{number}"), 50.0 + number, "over"))
-    kept = [row for row in store.rows.values() if isinstance(row, HistoryRow)]
+    kept = [row for row in store.rows.values() if isinstance(row, Record)]
     assert len(book.history) == len(kept) == MAX_RECORDS
     assert book.history[0].id == "j3" and {row.id for row in kept} == {r.id for r in book.history}
     assert store.writes == 4, "what ends together is written together"
@@ -185,26 +185,12 @@ def test_a_host_that_ends_jobs_without_pause_pushes_out_its_own_records_alone() 
     assert again.load() and list(again.history) == list(book.history)
 
 
-FULL = {
-    Job: (JobRow, Job("j", "a", 7, ("A",), POLICY, 1.0, 2.0, "order")),
-    Reservation: (ReservationRow, Reservation("r", "a", ("A",), 1.0, 2.0, 5, POLICY)),
-    Right: (RightRow, Right("a", frozenset({"paths"}), 9, 4, True)),
-    Record: (HistoryRow, Record("j", "a", 7, ("A",), POLICY, 1.0, 2.0, "over")),
-}
-
-
-@pytest.mark.parametrize("kind", FULL)
-def test_no_field_is_forgotten_on_the_way_to_the_store_and_back(kind: type[Any]) -> None:
-    row, value = FULL[kind]
-    assert _from_row(kind, _to_row(row, value)) == value
-    usual = {each.name for each in fields(kind) if getattr(value, each.name) == each.default}
-    assert usual <= {"within"}, "the example shows nothing about a field that has its default"
-    with_more = make_dataclass("WithMore", [("more", int, 5)], bases=(kind,), frozen=True)
-    told = {each.name: getattr(value, each.name) for each in fields(kind)}
-    with pytest.raises(TypeError, match="more"):
-        _to_row(row, with_more(**told, more=6))
-    with pytest.raises(AttributeError, match="more"):
-        _from_row(with_more, _to_row(row, value))
+def test_the_reservations_say_anew_within_which_one_a_job_is() -> None:
+    store = FakeStore()
+    book = JobBook(store)
+    book.keep({"j1": (job("j1", within="@r1"), "installed", "")})
+    again = JobBook(store)
+    assert again.load() and again.installed() == {"j1": job("j1")}
 
 
 @pytest.fixture

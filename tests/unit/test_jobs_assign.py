@@ -16,7 +16,7 @@ def test_without_jobs_all_paths_are_common() -> None:
     nobody = assign(flat(THREE), [])
     assert all_use(nobody, "A B") == ["net1", "net2", "net3"]
     assert job_uses(nobody, "unknown", "A B") == ["net1", "net2", "net3"]
-    assert nobody.closed("A") is None
+    assert nobody.owners.get("A") is None
 
 
 def test_shared_jobs_use_the_common_paths() -> None:
@@ -85,13 +85,13 @@ def test_tables_choose_by_dscp() -> None:
 def test_an_isolated_job_has_its_hosts_for_itself() -> None:
     jobs = [job("a", "A B", "isolated"), job("b", "B C", begin_s=1), job("c", "C D", begin_s=2)]
     three = assign(flat(THREE), jobs)
-    assert [three.closed(host) for host in "ABCD"] == ["a", "a", None, None]
+    assert [three.owners.get(host) for host in "ABCD"] == ["a", "a", None, None]
     assert three.refused == {"b": "job b (u_b): B belongs to isolated job a (u_a) until its end"}
     late = assign(flat(THREE), [job("x", "A"), job("a", "A B", "isolated", begin_s=5)])
     assert late.refused == {
         "a": "job a (u_a): A cannot be isolated: it also runs job x (u_x) until its end"
     }
-    assert late.closed("B") is None
+    assert late.owners.get("B") is None
 
 
 # ---- Refusals

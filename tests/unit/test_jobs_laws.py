@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.assign import Assignment, assign
-from ri2n_sdn.jobs.lanes import lane_of
+from ri2n_sdn.jobs.lanes import LaneMap
 from ri2n_sdn.jobs.model import Job
 from tests.unit.job_cases import RATE_BPS, broken, fat, flat, job
 
@@ -88,8 +88,8 @@ def check(result: Assignment, jobs: Sequence[Job]) -> None:
                 assert held.setdefault((host, lane), name) == name
     for host in fabric.hosts:
         on = [each for each in jobs if host in each.hosts and each.id not in result.refused]
-        if result.closed(host) is not None:
-            assert [each.id for each in on] == [result.closed(host)]
+        if result.owners.get(host) is not None:
+            assert [each.id for each in on] == [result.owners.get(host)]
     for pair in ((a, b) for a in fabric.hosts for b in fabric.hosts if a != b):
         paths = fabric.paths(*pair)
         some = [result.common(*pair, paths)]
@@ -151,16 +151,17 @@ def test_others_keep_away_from_the_lanes_of_a_healthy_fabric(data: st.DataObject
     fabric = data.draw(fabrics())
     jobs = data.draw(jobs_of(fabric))
     result = assign(fabric, jobs)
+    lane_map = LaneMap(fabric)
     for pair in ((a, b) for a in fabric.hosts for b in fabric.hosts if a != b):
         paths = fabric.paths(*pair)
         taken = {host: result.taken.get(host, {}) for host in pair}
-        isolated = any(result.closed(host) for host in pair)
+        isolated = any(result.owners.get(host) for host in pair)
         for path in () if isolated else result.common(*pair, paths):
-            lane = lane_of(fabric, path)
+            lane = lane_map.of(path)
             assert all(lane not in lanes for lanes in taken.values())
         for each in jobs:
             for path in () if isolated else result.paths(each.id, None, paths):
-                lane = lane_of(fabric, path)
+                lane = lane_map.of(path)
                 assert {lanes.get(lane, each.id) for lanes in taken.values() if lane} <= {each.id}
 
 
@@ -169,6 +170,7 @@ def test_lanes_carry_the_rate_that_was_asked_for(data: st.DataObject) -> None:
     fabric = data.draw(flat_fabrics())
     jobs = data.draw(jobs_of(fabric))
     result = assign(fabric, jobs)
+    lane_map = LaneMap(fabric)
     for name, lanes in result.lanes.items():
         wanted = result.jobs[name].policy.min_rate_bps or 0
         members = [host for host in result.jobs[name].hosts if host in fabric.hosts]
@@ -178,7 +180,7 @@ def test_lanes_carry_the_rate_that_was_asked_for(data: st.DataObject) -> None:
                 for peer in members
                 if peer != host
                 for path in fabric.paths(host, peer)
-                if lane_of(fabric, path) in lanes
+                if lane_map.of(path) in lanes
             }
             talks = any(fabric.paths(host, peer) for peer in members if peer != host)
             assert not talks or sum(nic.rate_bps for nic in nics) >= wanted

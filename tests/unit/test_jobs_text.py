@@ -21,7 +21,6 @@ from ri2n_sdn.jobs.text import (
     parse_paths,
     parse_service,
     service_text,
-    table_text,
 )
 
 NOW = 1795687200.0  # 2026-11-26T10:00:00Z
@@ -94,8 +93,6 @@ def test_services(text: str, service: Service) -> None:
 
 def test_tables_and_lists_of_names() -> None:
     assert parse_dscp_table("10=net2,net3/12") == PathTable(10, ("net2", "net3/12"))
-    assert table_text(PathTable(10, ("net2", "net3/12"))) == "10=net2,net3/12"
-    assert table_text(PathTable(None, ("net2",))) == "net2"
     assert parse_paths("net1, vlan:12,A:eth1,n1.cluster:p2p1") == (
         "net1",
         "vlan:12",

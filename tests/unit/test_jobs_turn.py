@@ -16,7 +16,7 @@ from ri2n_sdn.apps import jobs as jobs_module
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.jobs import JobsApp, jobs_changed
-from ri2n_sdn.jobs.declaration import Declaration, write_declaration
+from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.lanes import Lane
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
@@ -25,6 +25,7 @@ from ri2n_sdn.pipeline.jobs import HostJobs, message_rows
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.store.rows import LanesRow, Put
 from tests.unit.fake_hosts import FakeChannel, cluster_of, parts
+from tests.unit.job_notes import declaration_note
 from tests.unit.job_rows import FakeStore, described
 
 
@@ -41,7 +42,7 @@ class Host(FakeChannel):
     def _reply(self, message: Any) -> list[Any]:
         if message.table_id == Table.JOB_ANSWERS:
             return parts(self.messages)
-        return parts(described(*map(write_declaration, self.declared)))
+        return parts(described(*map(declaration_note, self.declared)))
 
     def request(self, message: Any) -> Future[list[Any]]:
         if not self.late:

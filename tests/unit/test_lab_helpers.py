@@ -10,7 +10,7 @@ import pytest
 
 from ri2n_lab.cluster import helpers
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.fabric.topology import parse_topology
+from tests.topology_text import parse_topology
 
 TOPOLOGY = """
 name: t

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.jobs.history import Record
+from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
+from ri2n_sdn.jobs.moves import Move
+from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.link import SCHEMA, check_targets, encode
 from ri2n_sdn.store.rows import (
-    HistoryRow,
     HostRow,
     JobRow,
     LanesRow,
@@ -22,27 +26,26 @@ from ri2n_sdn.store.rows import (
     PolicyRow,
     Put,
     Remove,
-    ReservationRow,
-    RightRow,
     Row,
-    Rules,
     State,
     TokenRow,
 )
-from ri2n_sdn.store.tables import TABLES, table_of
+from ri2n_sdn.store.tables import TABLES, table_of, to_columns
 
 names = st.text("abcXYZ019.:/_-", min_size=1, max_size=12)
 rates = st.none() | st.integers(0, 10**12)
-rules = st.builds(
-    Rules,
+policies = st.builds(
+    Policy,
     st.sampled_from(["shared", "paths", "exclusive", "isolated"]),
     st.dictionaries(st.none() | st.integers(0, 63), st.lists(names, max_size=3).map(tuple)).map(
         lambda tables: tuple(
-            sorted(tables.items(), key=lambda item: -1 if item[0] is None else item[0])
+            PathTable(dscp, tables[dscp])
+            for dscp in sorted(tables, key=lambda dscp: -1 if dscp is None else dscp)
         )
     ),
     st.lists(
-        st.tuples(
+        st.builds(
+            Service,
             st.sampled_from(["10.0.0.9", "fe80::1"]),
             st.sampled_from(["tcp", "udp"]),
             st.integers(1, 65535),
@@ -55,6 +58,7 @@ rules = st.builds(
 times = st.floats(0, 4e9, allow_nan=False)
 hosts = st.lists(names, max_size=5).map(tuple)
 by_port = st.dictionaries(st.integers(1, 1023), names, max_size=4)
+job = (names, names, st.integers(0, 2**31), hosts, policies)
 rows = st.one_of(
     st.builds(
         HostRow,
@@ -68,11 +72,15 @@ rows = st.one_of(
     st.builds(LanesRow, names, st.frozensets(names)),
     st.builds(LinksRow, names, names, st.dictionaries(names, st.integers(0, 63))),
     st.builds(
-        JobRow, names, names, st.integers(0, 2**31), hosts, rules, times, st.none() | times, names
+        JobRow,
+        st.builds(Job, *job[:5], times, st.none() | times, names),
+        names,
+        names,
     ),
-    st.builds(ReservationRow, names, names, hosts, times, times, rates, rules),
-    st.builds(PolicyRow, names, rules),
-    st.builds(RightRow, names, st.frozensets(names), rates, rates, st.booleans()),
+    st.builds(Move, names, st.integers(0, 2**31), policies, names, times),
+    st.builds(Reservation, names, names, hosts, times, times, rates, policies),
+    st.builds(PolicyRow, names, policies),
+    st.builds(Right, names, st.frozensets(names), rates, rates, st.booleans()),
     st.builds(
         TokenRow,
         names,
@@ -82,14 +90,14 @@ rows = st.one_of(
         times,
         st.none() | times,
     ),
-    st.builds(HistoryRow, names, names, st.integers(0, 2**31), hosts, rules, times, times, names),
+    st.builds(Record, *job, times, times, names),
 )
 
 
 @given(rows)
 def test_a_row_is_the_same_after_columns(row: Row) -> None:
     table = table_of(row)
-    columns = table.to_columns(row)
+    columns = to_columns(row)
     # The IDL gives sets as lists, in another order.
     there = {
         name: sorted(value, reverse=True) if isinstance(value, list) else value
@@ -105,8 +113,12 @@ def test_every_field_is_a_column_of_the_schema() -> None:
     for table in TABLES:
         own = {"connections"} if table.name == "Cluster" else set()
         assert set(table.columns) == schema[table.name]["columns"].keys() - own
-        named = {each.name for each in fields(table.row)} - {"rules"}
-        assert named == table.fields.keys()
+        parts = {"job": Job, "policy": Policy}
+        named = {each.name for each in fields(table.row)}
+        for part in parts:
+            if part in named:
+                named |= {each.name for each in fields(parts[part])}
+        assert named - parts.keys() - {"within"} == set(table.columns)
         if table.key and table.name != "History":
             assert schema[table.name]["indexes"] == [list(table.key)]
     assert {each.name for each in fields(State)} - {"cluster", "identity"} == {
@@ -115,17 +127,21 @@ def test_every_field_is_a_column_of_the_schema() -> None:
     }
 
 
-JOB = JobRow("j1", "alice", 20001, ("n1",))
+JOB = JobRow(Job("j1", "alice", 20001, ("n1",), Policy(), 0.0))
+
+
+def job_with(**changed: Any) -> JobRow:
+    return JobRow(replace(JOB.job, **changed))
 
 
 @pytest.mark.parametrize(
     ("row", "column"),
     [
-        (JobRow("j1", "alice", "alice", ("n1",)), "uid"),  # type: ignore[arg-type]
-        (replace(JOB, rules=Rules("mine")), "kind"),
-        (JobRow("j1", "alice", 1, ("n1", 2)), "hosts"),  # type: ignore[arg-type]
-        (replace(JOB, rules=Rules(tables=((64, ()),))), "tables"),
-        (replace(JOB, rules=Rules(min_rate_bps=-1)), "min_rate_bps"),
+        (job_with(uid="alice"), "uid"),
+        (job_with(policy=Policy("mine")), "kind"),  # type: ignore[arg-type]
+        (job_with(hosts=("n1", 2)), "hosts"),
+        (job_with(policy=Policy(tables=(PathTable(64, ()),))), "tables"),
+        (job_with(policy=Policy(min_rate_bps=-1)), "min_rate_bps"),
         (HostRow("A", "0", "m", {0.5: "x"}), "nic_names"),  # type: ignore[dict-item]
     ],
 )
@@ -135,7 +151,7 @@ def test_a_wrong_value_is_named(row: Row, column: str) -> None:
 
 
 def test_only_the_key_of_a_row_to_remove_counts() -> None:
-    assert encode(Remove(replace(JOB, uid="?"))).key == ("Job", ("j1",))  # type: ignore[arg-type]
+    assert encode(Remove(job_with(uid="?"))).key == ("Job", ("j1",))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +161,7 @@ def test_only_the_key_of_a_row_to_remove_counts() -> None:
 def test_nonsense_of_another_program_is_a_value_error(change: str, value: object) -> None:
     table = table_of(JOB)
     with pytest.raises(ValueError, match="a row of Job cannot be read"):
-        table.from_columns({**table.to_columns(JOB), change: value})
+        table.from_columns({**to_columns(JOB), change: value})
 
 
 def test_targets() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.topology import load_topology, parse_topology
+from ri2n_sdn.fabric.topology import load_topology
+from tests.topology_text import parse_topology
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"
 

@@ -119,7 +119,7 @@ class World:
             f"{names[a]} to {names[b]} in tree {tree} "
             f"{'works' if self.works(tree, a, b) else 'is dead'}"
             for tree, a, b in self.pairs()
-            if self.liveness.path_alive(tree, a, b) != self.works(tree, a, b)
+            if self.liveness.state.path_alive(tree, a, b) != self.works(tree, a, b)
         ]
         return found + [f"port {port}" for port in sorted(self.missing ^ self.liveness.dead_ports)]
 
@@ -162,7 +162,7 @@ def test_a_dead_upper_switch_is_known_within_six_tenths_of_a_second_whenever_it_
         world.run(step * TICK_S)
         world.broken.add(world.fabric.switch("up2"))
         assert until_right(world, 0.6) <= 0.6
-        assert not any(world.liveness.path_alive(1, a, b) for _, a, b in world.pairs())
+        assert not any(world.liveness.state.path_alive(1, a, b) for _, a, b in world.pairs())
         world.run(0.5)
         assert world.log == ["up2: is dead"]
         world.heal()
@@ -266,8 +266,8 @@ def test_a_switch_all_of_whose_cables_are_dead_is_not_dead_itself_while_its_own_
 def test_networks_that_share_vlans_do_not_disturb_each_other() -> None:
     world = settled(FABRICS["forest"])
     a, b = world.fabric.switch("b1"), world.fabric.switch("b2")
-    assert not world.liveness.path_alive(2, a, b)  # the set has no tree there
-    assert not world.liveness.path_alive(0, a, world.fabric.switch("a1"))
+    assert not world.liveness.state.path_alive(2, a, b)  # the set has no tree there
+    assert not world.liveness.state.path_alive(0, a, world.fabric.switch("a1"))
     world.broken.add(world.fabric.switch("v1"))
     world.run(1.0)
     assert not world.wrong()
@@ -389,7 +389,7 @@ def test_a_nic_that_works_in_no_vlan_is_none_of_the_trees_business() -> None:
         world.broken.add(world.fabric.switch("up1"))
         world.run(1.0)
         alive = {int(leaf) for nic, leaf in world.fabric.leaf_of.items() if nic != ("h01", 1)}
-        assert not any(world.liveness.path_alive(0, a, b) for a, b in permutations(alive, 2))
+        assert not any(world.liveness.state.path_alive(0, a, b) for a, b in permutations(alive, 2))
 
 
 @pytest.mark.parametrize("hears", [True, False])
@@ -420,7 +420,7 @@ def test_a_nic_that_is_plugged_in_elsewhere_leaves_its_dead_ports_behind() -> No
     world.missing = {(nic, 1, "tx"), (nic, 1, "rx")}
     until_right(world, 3.0)
     world.liveness.set_nics({**leaf_of, nic: world.fabric.switch("leaf2")}, leaf_of)
-    assert not world.liveness.dead_ports and world.liveness.port_alive(nic, 1) == (True, True)
+    assert not world.liveness.dead_ports and world.liveness.state.port_alive(nic, 1) == (True, True)
 
 
 def test_an_inquiry_asks_nothing_more_of_nics_that_are_gone() -> None:
@@ -498,7 +498,7 @@ def test_a_switch_that_flaps_comes_back_when_it_is_steady() -> None:
         world.run(0.5)
         world.broken.clear()
         world.run(0.3)
-    assert not world.liveness.path_alive(0, 0, world.fabric.switch("leaf2"))
+    assert not world.liveness.state.path_alive(0, 0, world.fabric.switch("leaf2"))
     world.run(2.0)
     assert not world.wrong()
 
@@ -532,10 +532,11 @@ def test_probes_from_before_a_links_death_that_are_read_late_do_not_bring_it_bac
 
     world.liveness.lag_s = 1.0
     hear_three()
-    assert not world.liveness.path_alive(0, first, second), "they were sent up to a second ago"
+    state = world.liveness.state
+    assert not state.path_alive(0, first, second), "they were sent up to a second ago"
     world.run(0.5)
     hear_three()
-    assert world.liveness.path_alive(0, first, second), "these were sent since"
+    assert state.path_alive(0, first, second), "these were sent since"
 
 
 def test_every_nic_is_tried_in_every_vlan() -> None:

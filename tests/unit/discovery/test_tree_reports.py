@@ -23,7 +23,7 @@ def test_of_an_element_with_two_causes_each_is_told_once(monkeypatch: pytest.Mon
     ]
     for found, told in steps:
         now: dict[Element, list[Problem]] = {("a",): found} if found else {}
-        monkeypatch.setattr(liveness._state, "problems", lambda name, now=now: now)
+        monkeypatch.setattr(liveness.state, "problems", lambda name, now=now: now)
         liveness._report()
         assert [event.code for event in liveness.events] == told
         assert {event.subject["cable"] for event in liveness.events} <= {"a"}

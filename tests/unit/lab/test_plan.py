@@ -25,7 +25,8 @@ from ri2n_lab.traffic.lossy import loss_program
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.switches import SwitchSpec
-from ri2n_sdn.fabric.topology import NicSpec, Topology, load_topology, parse_topology
+from ri2n_sdn.fabric.topology import NicSpec, Topology, load_topology
+from tests.topology_text import parse_topology
 
 TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"
 

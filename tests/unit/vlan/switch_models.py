@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from ri2n_sdn.fabric.topology import Topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.vlan.configs import VENDORS
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts, switch_ports
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
+from tests.topology_text import parse_topology
 from tests.unit.vlan.switch_parsers import PARSERS, PortState
 
 __all__ = ["VBFT", "assert_means", "names_of", "vbft", "vbft_trees"]

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
-from ri2n_sdn.fabric.topology import load_topology, parse_topology
+from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.vlan.build import build_trees, check_reach, switch_levels, topology_trees
 from ri2n_sdn.vlan.plan import longest_paths
+from tests.topology_text import parse_topology
 from tests.unit.vlan.graphs import check_trees, generated, graph_of, networks, torus
 
 VBFT = Path(__file__).resolve().parents[3] / "topologies" / "vbft"

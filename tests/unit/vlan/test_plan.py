@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
-from ri2n_sdn.fabric.topology import load_topology, parse_topology
+from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.vlan.build import build_trees
 from ri2n_sdn.vlan.macs import mac_entries
 from ri2n_sdn.vlan.plan import longest_paths, make_plan
+from tests.topology_text import parse_topology
 from tests.unit.vlan.graphs import generated, networks
 
 TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"

@@ -13,9 +13,9 @@ import pytest
 from ri2n_sdn.cli.common import run_guarded
 from ri2n_sdn.cli.vlan_config import switch_config, write_files
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.fabric.topology import parse_topology
 from ri2n_sdn.vlan.configs import VENDORS, write
 from ri2n_sdn.vlan.switch_ports import SwitchPorts, switch_ports
+from tests.topology_text import parse_topology
 from tests.unit.vlan.switch_models import VBFT, vbft, vbft_trees
 from tests.unit.vlan.switch_parsers import PARSERS
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.fabric.topology import Topology, parse_topology
+from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts, switch_ports
 from ri2n_sdn.vlan.trees import trees_from_cables
+from tests.topology_text import parse_topology
 from tests.unit.vlan.switch_models import VBFT, vbft, vbft_trees
 
 __all__ = ["vbft"]
