@@ -17,7 +17,6 @@ from ri2n_sdn.web.gui.job_views import (
     job_actions,
     job_row,
     jobs_found,
-    move_request,
     order_request,
     owns,
     policy_request,
@@ -153,7 +152,6 @@ def test_a_policy_of_a_form() -> None:
         **{"kind": "isolated", "paths": "n0 n1", "tables": "10=n0\n\n46 = n1,n0\n"},
         **{"services": "10.0.0.9/tcp/2049", "min_rate": "400M", "max_rate": "2.5G"},
     )
-    assert policy_request(form) == move_request(form)
     assert policy_request(form) == {
         **{"policy": "isolated", "paths": ["n0", "n1"], "services": ["10.0.0.9/tcp/2049"]},
         "tables": [{"dscp": 10, "paths": ["n0"]}, {"dscp": 46, "paths": ["n1", "n0"]}],

@@ -114,10 +114,9 @@ def test_nothing_stands_on_top_of_each_other(state: dict[str, Any]) -> None:
 
 
 def test_a_host_is_a_row_as_long_as_there_is_room() -> None:
-    assert not scene_of(plain(MAX_HOST_ROWS)).grouped
-    assert len(scene_of(plain(MAX_HOST_ROWS)).rows) == MAX_HOST_ROWS
+    assert [len(row.hosts) for row in scene_of(plain(MAX_HOST_ROWS)).rows] == [1] * MAX_HOST_ROWS
     many = scene_of(plain(MAX_HOST_ROWS + 1))
-    assert many.grouped and [len(row.hosts) for row in many.rows] == [MAX_HOST_ROWS + 1]
+    assert [len(row.hosts) for row in many.rows] == [MAX_HOST_ROWS + 1]
 
 
 def test_many_hosts_are_grouped_by_their_switches_and_at_last_by_their_networks() -> None:

@@ -26,7 +26,6 @@ __all__ = [
     "field",
     "form",
     "information",
-    "notify",
     "operation",
     "remove",
     "side_by_side",
@@ -63,11 +62,6 @@ def operation(
         return said(await change(session, op, **wanted()))
 
     return submit, lambda: command_of(op, **wanted())
-
-
-def notify(words: str) -> None:
-    """Tell that something was done."""
-    ui.notify(words, type="positive", multi_line=True, attrs={"role": "status"})
 
 
 def field(label: str, *, value: str = "", hint: str = "", lines: bool = False) -> Any:
@@ -138,7 +132,7 @@ def form(
                 button.enable()
             dialog.close()
             if said:
-                notify(said)
+                ui.notify(said, type="positive", multi_line=True, attrs={"role": "status"})
 
         with ui.element("div").classes("bar"):
             ui.button("Cancel", on_click=dialog.close).props("flat no-caps")

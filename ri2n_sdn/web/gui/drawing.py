@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,8 +33,7 @@ class _Shared:
     def scene(self, state: Mapping[str, Any]) -> Scene:
         """The scene of a state; the same object as long as the geometry is the same."""
         parts = tuple(state.get(part) for part in ("hosts", "networks", "cables"))
-        same = self._scene is not None and all(map(_is, parts, self._parts))
-        if not same or self._scene is None:
+        if self._scene is None or not all(map(operator.is_, parts, self._parts)):
             shape = shape_of(state)
             if self._scene is None or shape != self._shape:
                 self._scene, self._shape = scene_of(state), shape
@@ -48,10 +48,6 @@ class _Shared:
 
 
 _SHARED: WeakKeyDictionary[Feed, _Shared] = WeakKeyDictionary()
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 class Drawing:

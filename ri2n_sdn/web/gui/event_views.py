@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from ri2n_sdn.contract.said import SEVERITIES as ORDER
 from ri2n_sdn.contract.units import page_time
-from ri2n_sdn.web.gui.words import sentence
+from ri2n_sdn.web.gui.words import address, has_words, sentence
 
 __all__ = [
     "SEVERITIES",
@@ -18,7 +17,6 @@ __all__ = [
     "hosts_of",
     "place_of",
     "problem_rows",
-    "severity_of",
 ]
 
 Row = dict[str, Any]
@@ -49,9 +47,9 @@ def place_of(said: Document, state: Document) -> tuple[str, str] | None:
     """
     job = said.get("subject", {}).get("job")
     if job in state.get("jobs", {}):
-        return f"job {job}", f"/jobs?{urlencode({'search': job})}"
+        return f"job {job}", address("/jobs", search=job)
     host = next((host for host in hosts_of(said) if host in state.get("hosts", {})), None)
-    return (f"host {host}", f"/?{urlencode({'host': host})}") if host is not None else None
+    return (f"host {host}", address("/", host=host)) if host is not None else None
 
 
 def problem_rows(state: Mapping[str, Any]) -> list[Row]:
@@ -82,11 +80,10 @@ def events_found(
     `search` are words that must all be in the text. `host` is the name of a host that the event
     must be about. `severities` are those that are shown.
     """
-    words = search.casefold().split()
     return [
         event
         for event in reversed(state.get("events", ()))
-        if (not words or all(word in event["text"].casefold() for word in words))
+        if has_words(search, event["text"])
         and (not host or host in hosts_of(event))
         and (len(severities) == len(SEVERITIES) or severity_of(event) in severities)
     ]
@@ -94,14 +91,13 @@ def events_found(
 
 def event_row(event: Mapping[str, Any], state: Mapping[str, Any]) -> Row:
     """The row of one event, with a link to what it is about in this state."""
-    text = event["text"]
     severity = severity_of(event)
     return {
         "key": event["seq"],
         "time": page_time(event["time_s"]),
         "severity": severity,
         "what": SEVERITIES[severity],
-        "text": text,
+        "text": event["text"],
         "text_href": (place_of(event, state) or ("", ""))[1],
         "advice": sentence(event.get("advice", "")),
     }

@@ -114,7 +114,6 @@ def _command(command: str) -> Markup:
 
 def _paths(answer: Mapping[str, Any]) -> Markup:
     texts, numbers = ("Path", "Network", "State"), ("Share", "Rate", "Speed")
-    heads = [*((name, False) for name in texts), *((name, True) for name in numbers)]
     way = answer.get("path") or {}
     rows = []
     for path in answer["paths"]:
@@ -137,7 +136,7 @@ def _paths(answer: Mapping[str, Any]) -> Markup:
                 class_="chosen" if chosen else None,
             )
         )
-    return table("The paths", heads, rows)
+    return table("The paths", texts, numbers, rows)
 
 
 def _sentence(words: str) -> str:

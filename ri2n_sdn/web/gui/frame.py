@@ -66,7 +66,7 @@ def frame(title: str, session: Session) -> Iterator[None]:
     )
     with ui.header(elevated=False).classes("top"):
         html(tag("a", "Skip to the content", href="#content"), classes="skip")
-        html(_brand(), classes="brand")
+        html(tag("a", "RI2N", href="/", aria_label="RI2N, to the first page"), classes="brand")
         if session.allowed:
             html(navigation(session), name="nav").props('aria-label="Pages"')
         html(account(session), classes="account")
@@ -125,16 +125,7 @@ def _add_banner(session: Session) -> None:
     shown = html(_banner(session), name="section", classes="banner")
     shown.props('aria-label="State of the cluster" role="status"')
 
-    def update() -> None:
-        content = _banner(session)
-        if content != shown.content:
-            shown.set_content(content)
-
-    session.live(update)
-
-
-def _brand() -> Markup:
-    return tag("a", "RI2N", href="/", aria_label="RI2N, to the first page")
+    session.live(lambda: shown.set_content(_banner(session)))
 
 
 def _banner(session: Session) -> str:

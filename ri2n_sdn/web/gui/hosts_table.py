@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import Paint
 from ri2n_sdn.web.gui.scene import natural
+from ri2n_sdn.web.gui.words import address
 
 __all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", "table"]
 
@@ -124,7 +124,6 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
     ]
     look = rate_cells(state, name)
     texts, numbers = ("NIC", "State", "Network", "Switch"), ("Speed", "Sends", "Receives")
-    heads = [*((each, False) for each in texts), *((each, True) for each in numbers)]
     rows = []
     for number, nic in enumerate(sorted(host["nics"], key=natural)):
         known = host["nics"][nic]
@@ -146,12 +145,12 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
     return text(
         tag("h2", f"Host {name}"),
         tag("dl", *(text(tag("dt", key), tag("dd", value)) for key, value in facts)),
-        markup.table(f"NICs of {name}", heads, rows),
+        markup.table(f"NICs of {name}", texts, numbers, rows),
         tag(
             "p",
             *(
-                text(tag("a", words, href=f"/{page}?{urlencode({'host': name})}"), " ")
-                for words, page in (("Its traffic", "traffic"), ("Its events", "events"))
+                text(tag("a", words, href=address(page, host=name)), " ")
+                for words, page in (("Its traffic", "/traffic"), ("Its events", "/events"))
             ),
             class_="ways",
         ),

@@ -19,7 +19,6 @@ from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.words import rate_input
 
 __all__ = [
-    "PolicyFields",
     "free_name",
     "policy_fields",
     "some_hosts",

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from ri2n_sdn.contract.choices import one_of
 from ri2n_sdn.contract.limits import MAX_DSCP
@@ -15,7 +14,7 @@ from ri2n_sdn.contract.names import job_id
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, duration_text, page_rate, page_time
 from ri2n_sdn.web.gui.scene import natural
-from ri2n_sdn.web.gui.words import parse_names, rate_of_field, time_of_field
+from ri2n_sdn.web.gui.words import address, parse_names, rate_of_field, time_of_field
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "job_actions",
     "job_row",
     "jobs_found",
-    "move_request",
     "order_request",
     "owns",
     "policy_request",
@@ -151,7 +149,7 @@ def job_row(job: Mapping[str, Any], who: Who, now_s: float) -> Row:
     """The row of one job."""
     return {
         "id": job["id"],
-        "id_href": f"/?{urlencode({'job': job['id']})}",
+        "id_href": address("/", job=job["id"]),
         "user": job["user"],
         "hosts": _hosts_text(job["hosts"]),
         "paths": _lanes_text(job),
@@ -299,11 +297,6 @@ def order_request(
             raise refusal("not_later_than_now", "Ends")
         job["end_s"] = end_s
     return job
-
-
-def move_request(policy: PolicyForm) -> Json:
-    """The `job` of an operation `job_move`. Raises BadInput, which begins with the field's name."""
-    return policy_request(policy)
 
 
 def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now_s: float) -> Json:

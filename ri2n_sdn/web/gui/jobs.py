@@ -38,7 +38,6 @@ from ri2n_sdn.web.gui.job_views import (
     history_rows,
     job_row,
     jobs_found,
-    move_request,
     order_request,
     policy_request,
     policy_rows,
@@ -254,7 +253,7 @@ class _Page:
             return
 
         def wanted() -> dict[str, Any]:
-            return {"id": key, "job": move_request(policy.value())}
+            return {"id": key, "job": policy_request(policy.value())}
 
         with form(
             f"Move the job {key}",

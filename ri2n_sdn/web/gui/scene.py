@@ -114,11 +114,6 @@ class Scene:
     width: float
     height: float
 
-    @property
-    def grouped(self) -> bool:
-        """Whether rows stand for several hosts."""
-        return any(len(row.hosts) > 1 for row in self.rows)
-
 
 class _Plug(NamedTuple):
     """A place at which NICs are plugged in. Without a switch, it is the network itself."""

@@ -12,13 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from nicegui import Client, ui
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.auth import ANONYMOUS, Auth
 from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui.words import address
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -185,8 +186,8 @@ class Session:
     @property
     def here(self) -> str:
         """The address of the page as it is now, from the path on."""
-        query = urlencode({key: value for key, value in self.query.items() if value})
-        return f"{self.path}?{query}" if query else self.path
+        query = {key: value for key, value in self.query.items() if value}
+        return address(self.path, **query) if query else self.path
 
     def moved(self, **query: str) -> None:
         """Let the browser's address say what is shown now, so that it can be kept or sent on.

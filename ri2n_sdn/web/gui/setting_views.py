@@ -13,7 +13,7 @@ from ri2n_sdn.contract.names import token_name
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
 from ri2n_sdn.contract.wording import fill
-from ri2n_sdn.web.gui.words import rate_of_field, sentence
+from ri2n_sdn.web.gui.words import has_words, rate_of_field, sentence
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -116,11 +116,9 @@ def token_rows(
     tokens: Mapping[str, Mapping[str, Any]], who: Who, now_s: float, search: str = ""
 ) -> list[Row]:
     """The tokens in order of names. No hash is among the columns."""
-    words = search.casefold().split()
     rows = []
     for name, token in sorted(tokens.items()):
-        text = f"{name} {token['role']} {token['user'] or ''}".casefold()
-        if not all(word in text for word in words):
+        if not has_words(search, f"{name} {token['role']} {token['user'] or ''}"):
             continue
         expires_s = token["expires_s"]
         over = expires_s is not None and expires_s <= now_s
@@ -154,29 +152,28 @@ def token_request(name: str, role: str, user: str, days: str) -> dict[str, Any]:
     return wanted
 
 
-def audit_rows(events: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Who changed what, from the events that say so, the newest first."""
+def audit_rows(events: Sequence[Mapping[str, Any]], search: str = "") -> list[Row]:
+    """Who changed what, by the events that say so and fit a search, the newest first."""
     rows = []
     for event in reversed(events):
         template = _DONE.get(event.get("code", ""))
         args = {**event.get("args", {}), **event.get("subject", {})}
         if template is None or not {"by", *_NAMED.findall(template)} <= args.keys():
             continue
-        rows.append(
-            {
-                "key": event["seq"],
-                "time": page_time(event["time_s"]),
-                "who": str(args["by"]),
-                "what": fill(template, args),
-                "result": "done",
-            }
-        )
+        row = {
+            "key": event["seq"],
+            "time": page_time(event["time_s"]),
+            "who": str(args["by"]),
+            "what": fill(template, args),
+            "result": "done",
+        }
+        if has_words(search, f"{row['who']} {row['what']}"):
+            rows.append(row)
     return rows
 
 
 def audit_entry_rows(entries: Sequence[Mapping[str, Any]], search: str = "") -> list[Row]:
     """The entries of the controller's audit trail that have all words of a search, newest first."""
-    words = search.casefold().split()
     rows = [
         {
             "key": entry["seq"],
@@ -188,11 +185,7 @@ def audit_entry_rows(entries: Sequence[Mapping[str, Any]], search: str = "") -> 
         }
         for entry in reversed(entries)
     ]
-    return [row for row in rows if all(word in _text_of(row) for word in words)]
-
-
-def _text_of(row: Row) -> str:
-    return f"{row['who']} {row['what']} {row['result']}".casefold()
+    return [row for row in rows if has_words(search, f"{row['who']} {row['what']} {row['result']}")]
 
 
 def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:

@@ -224,13 +224,7 @@ class _Audit:
             with contextlib.suppress(BadInput):  # of a controller that keeps no such trail
                 answer = await session.feed.request("audit", session.who)
                 return page_of(audit_entry_rows(answer["entries"], question.search), question)
-        words = question.search.casefold().split()
-        rows = [
-            row
-            for row in audit_rows(session.state.get("events", ()))
-            if all(word in f"{row['who']} {row['what']}".casefold() for word in words)
-        ]
-        return page_of(rows, question)
+        return page_of(audit_rows(session.state.get("events", ()), question.search), question)
 
     async def refresh(self) -> None:
         """Show what is new, now or a little later."""
@@ -361,5 +355,4 @@ class _Facts:
             tag("a", "Metrics for Prometheus", href="/metrics"),
         )
         content = text(content, *(tag("p", link, class_="ways") for link in links))
-        if self._shown.content != content:
-            self._shown.set_content(content)
+        self._shown.set_content(content)

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from nicegui import ui
 
@@ -34,7 +33,7 @@ from ri2n_sdn.web.gui.traffic_views import (
     thinned,
     worst_client,
 )
-from ri2n_sdn.web.gui.words import shortened
+from ri2n_sdn.web.gui.words import address, shortened
 
 __all__ = ["build"]
 
@@ -320,7 +319,7 @@ class _Pairs:
         pairs = answer["pairs"]
         self._paths = path_rows(pairs[0]) if pairs else []
         self._detail.visible = True
-        why = tag("a", "Explain", href=f"/explain?{urlencode({'src': src, 'dst': dst})}")
+        why = tag("a", "Explain", href=address("/explain", src=src, dst=dst))
         self._title.set_content(text(f"{src} to {dst} ", why))
         await self._path_table.refresh()
         if not pairs:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
 
 from ri2n_sdn.contract.units import counted, page_rate, page_time, percent_text
+from ri2n_sdn.web.gui.words import address, has_words
 
 __all__ = [
     "HOST_SORTS",
@@ -66,9 +66,7 @@ def host_names(state: Mapping[str, Any], sort: str = "worst", search: str = "") 
     A client is a host that sends or receives at least ACTIVE_BPS. The worst client is the one with
     the lowest rate. Hosts that are no clients come last.
     """
-    words = search.casefold().split()
-    hosts = state.get("hosts", {})
-    names = [name for name in hosts if all(word in name.casefold() for word in words)]
+    names = [name for name in state.get("hosts", {}) if has_words(search, name)]
     if sort == "name":
         return sorted(names)
     rates = state.get("rates", {})
@@ -91,7 +89,7 @@ def host_row(state: Mapping[str, Any], name: str) -> Row:
     there = host["connected"]
     return {
         "id": name,
-        "id_href": f"/?{urlencode({'host': name})}",
+        "id_href": address("/", host=name),
         "tx": page_rate(tx_bps) if there else "-",
         "rx": page_rate(rx_bps) if there else "-",
         "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
@@ -155,8 +153,8 @@ def pair_rows(pairs: Sequence[Mapping[str, Any]]) -> list[Row]:
             "key": f"{pair['src']} {pair['dst']}",
             "src": pair["src"],
             "dst": pair["dst"],
-            "src_href": f"/?{urlencode({'host': pair['src']})}",
-            "dst_href": f"/?{urlencode({'host': pair['dst']})}",
+            "src_href": address("/", host=pair["src"]),
+            "dst_href": address("/", host=pair["dst"]),
             "rate": page_rate(pair.get("tx_bps")),
             "shares": ", ".join(
                 f"{_way(path)} {percent_text(path['share'])}" for path in pair["paths"][:4]

@@ -23,7 +23,7 @@ from ri2n_sdn.web.rest.limits import Buckets, address_of
 from ri2n_sdn.web.rest.problem import Fault, ProblemError
 from ri2n_sdn.web.who import Who
 
-__all__ = ["Access", "cached", "entry_of"]
+__all__ = ["Access", "cached", "entry_of", "name_of"]
 
 TURN_S = 10.0
 """A change waits so long for other changes at most."""
@@ -65,8 +65,7 @@ class Access:
         """Who asks. Raises Denied, and ProblemError when that one asks too often."""
         client = request.client.host if request.client is not None else "127.0.0.1"
         who = self.auth.who_of_bearer(request.headers.get("authorization"), client)
-        name = f"token {who.name}" if who != ANONYMOUS else address_of(request.scope)
-        wait_s = self.buckets.wait_s(name)
+        wait_s = self.buckets.wait_s(name_of(request, who))
         if wait_s:
             raise ProblemError(
                 429,
@@ -95,17 +94,11 @@ class Access:
         finally:
             self._changing.release()
 
-    def part(self, name: str) -> Mapping[str, Any]:
+    def part(self, name: str) -> Any:
         """A part of the state. Raises NotAvailable while the controller does not answer."""
         if not self.feed.connected:
             raise refusal("controller_away", why=self.feed.why or "the controller does not answer")
-        part: Mapping[str, Any] = self.feed.state.get(name, {})
-        return part
-
-    def events(self) -> list[dict[str, Any]]:
-        """The newest events, the oldest of them first. Raises NotAvailable as `part` does."""
-        self.part("controller")
-        return list(self.feed.state.get("events", ()))
+        return self.feed.state.get(name, {})
 
     async def fresh(self, op: str, who: Who, part: str, key: str) -> dict[str, dict[str, Any]]:
         """What the controller lists at this moment, by `key`; the state may be older."""
@@ -129,6 +122,11 @@ class Access:
             faults = [Fault(where=f"query.{key[:60]}", what="unknown parameter") for key in unknown]
             detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
             raise ProblemError(422, "request_wrong", detail, faults=faults[:20])
+
+
+def name_of(request: Request, who: Who) -> str:
+    """What counts as one asker: a token, or an address without one."""
+    return f"token {who.name}" if who != ANONYMOUS else address_of(request.scope)
 
 
 def cached(request: Request, response: Response, document: Any) -> Any:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Annotated, Any, Literal
 
@@ -13,13 +13,14 @@ from ri2n_sdn.contract.documents import Cable, Host, Network, Nic, Switch
 from ri2n_sdn.web.rest.access import Access, cached, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.models import Samples
-from ri2n_sdn.web.rest.pages import PartOf, page_of, text_filter
+from ri2n_sdn.web.rest.pages import Descending, PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
 
 Text = Annotated[str | None, Query(max_length=100, alias="q", description="a part of the name")]
-Descending = Annotated[bool, Query(description="the other way round")]
+OnlyThose = Annotated[bool | None, Query(description="only those that are, or not")]
+Sort = Annotated[Literal["name", "tx", "rx"], Query(description="rates: the highest first")]
 
 
 def router(access: Access) -> APIRouter:
@@ -31,10 +32,8 @@ def router(access: Access) -> APIRouter:
     def hosts(
         part: PartOf,
         q: Text = None,
-        connected: Annotated[bool | None, Query(description="only those that are, or not")] = None,
-        sort: Annotated[
-            Literal["name", "tx", "rx"], Query(description="rates: the highest first")
-        ] = "name",
+        connected: OnlyThose = None,
+        sort: Sort = "name",
         descending: Descending = False,
         who: Who = viewer,
     ) -> Any:
@@ -48,16 +47,11 @@ def router(access: Access) -> APIRouter:
             and connected in (None, host.get("connected"))
         ]
         rates = access.part("rates")
-        if sort == "name":
-            page = page_of(found, part, str, descending)
-        else:
-            place = 0 if sort == "tx" else 1
 
-            def order(name: str) -> tuple[float, str]:
-                sign = 1 if descending else -1
-                return sign * sum(each[place] for each in rates.get(name, {}).values()), name
+        def order(name: str) -> tuple[float, str]:
+            return _by_rate(rates.get(name, {}).values(), sort, descending), name
 
-            page = page_of(found, part, order)
+        page = page_of(found, part, order, descending and sort == "name")
         page["items"] = [_host(name, known[name], rates) for name in page["items"]]
         return page
 
@@ -93,10 +87,8 @@ def router(access: Access) -> APIRouter:
         host: Annotated[str | None, Query(max_length=64, description="of this host")] = None,
         network: Annotated[str | None, Query(max_length=64, description="in this one")] = None,
         switch: Annotated[str | None, Query(max_length=64, description="at this one")] = None,
-        alive: Annotated[bool | None, Query(description="only those that are, or not")] = None,
-        sort: Annotated[
-            Literal["name", "tx", "rx"], Query(description="rates: the highest first")
-        ] = "name",
+        alive: OnlyThose = None,
+        sort: Sort = "name",
         descending: Descending = False,
         who: Who = viewer,
     ) -> Any:
@@ -112,12 +104,8 @@ def router(access: Access) -> APIRouter:
         ]
 
         def order(each: tuple[str, str, Any]) -> tuple[float, str, str]:
-            rate_bps = 0.0
-            if sort != "name":
-                place = 0 if sort == "tx" else 1
-                sign = 1 if descending else -1
-                rate_bps = sign * rates.get(each[0], {}).get(each[1], (0, 0))[place]
-            return rate_bps, each[0], each[1]
+            rate = rates.get(each[0], {}).get(each[1], (0, 0))
+            return _by_rate([rate], sort, descending), each[0], each[1]
 
         page = page_of(found, part, order, descending and sort == "name")
         page["items"] = [_nic(host, nic, each, rates) for host, nic, each in page["items"]]
@@ -151,7 +139,7 @@ def router(access: Access) -> APIRouter:
     def cables(
         part: PartOf,
         q: Text = None,
-        alive: Annotated[bool | None, Query(description="only those that are, or not")] = None,
+        alive: OnlyThose = None,
         who: Who = viewer,
     ) -> Any:
         """The cables between switches that cluster.yaml declares."""
@@ -169,6 +157,14 @@ def router(access: Access) -> APIRouter:
         return cached(request, response, {"id": cable, **found})
 
     return api
+
+
+def _by_rate(rates: Iterable[Sequence[float]], sort: str, descending: bool) -> float:
+    """What puts the highest rates first, or last; 0 when names are the order."""
+    if sort == "name":
+        return 0.0
+    total_bps = sum(rate[0 if sort == "tx" else 1] for rate in rates)
+    return total_bps if descending else -total_bps
 
 
 def _named(part: Mapping[str, Any], key: str, wanted: Any, q: str | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.rest.problem import ProblemError
 
-__all__ = ["MAX_CLIENTS", "MAX_CLIENTS_OF_ONE", "Client", "Hub"]
+__all__ = ["MAX_CLIENTS_OF_ONE", "Client", "Hub"]
 
 MAX_CLIENTS = 256
 """So many streams at once."""
@@ -151,13 +151,13 @@ class Hub:
         state = feed.state
         if feed.connected is not self._connected:
             self._connected = feed.connected
-            document = {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
-            self._tell("connection", document)
+            self._tell("connection", self._connection())
         if state is before:
             return
         self._state = state
         if _begun(before) != _begun(state):
-            self._forget()
+            self._kept.clear()
+            self._kept_bytes = 0
             self._number += 1
             for client in list(self._clients):
                 client.last_event = 0
@@ -240,9 +240,12 @@ class Hub:
 
     def _whole(self, client: Client) -> bytes:
         state = {part: each for part, each in self._state.items() if _wanted(client.parts, part)}
+        connection = _sse("connection", self._connection())
+        return connection + _sse("state", state, f"{self._boot}-{self._number}")
+
+    def _connection(self) -> dict[str, Any]:
         feed = self._feed
-        connection = {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
-        return _sse("connection", connection) + _sse("state", state, f"{self._boot}-{self._number}")
+        return {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
 
     def _text(self, message: _Message, parts: frozenset[str] | None) -> bytes:
         document = message.document
@@ -251,10 +254,6 @@ class Hub:
             if not document:
                 return b""
         return _sse(message.event, document, f"{self._boot}-{message.number}")
-
-    def _forget(self) -> None:
-        self._kept.clear()
-        self._kept_bytes = 0
 
 
 def _wanted(parts: frozenset[str] | None, part: str) -> bool:

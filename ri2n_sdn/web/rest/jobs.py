@@ -18,7 +18,7 @@ from ri2n_sdn.web.rest.access import Access, cached, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match, etag_of
 from ri2n_sdn.web.rest.job_models import JobOrder, PolicyBody, ReservationOrder
-from ri2n_sdn.web.rest.pages import PartOf, page_of, text_filter
+from ri2n_sdn.web.rest.pages import Descending, PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
@@ -29,6 +29,7 @@ _ENDED_MOST = 1000
 _ID = re.compile(rf"{JOB_ID}(@{HOST_NAME})?\Z")
 
 User = Annotated[str | None, Query(max_length=65, description="of this user")]
+Sort = Literal["id", "begin", "end", "user"]
 AtHost = Annotated[str | None, Query(max_length=64, description="at this host")]
 
 
@@ -54,8 +55,8 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
         state: Annotated[
             str | None, Query(max_length=20, description="`installed`, `waiting`, `refused`")
         ] = None,
-        sort: Annotated[Literal["id", "begin", "end", "user"], Query()] = "id",
-        descending: Annotated[bool, Query(description="the other way round")] = False,
+        sort: Sort = "id",
+        descending: Descending = False,
         who: Who = viewer,
     ) -> Any:
         """The jobs that run or wait."""
@@ -95,7 +96,7 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
     @api.get("/jobs/{job}", response_model=answer(JobDetails), operation_id="show_job")
     async def show(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One job, with its class on each host and its paths."""
-        found = await access.feed.request("job_show", who, id=_id(job, "job"))
+        found = await access.feed.request("job_show", who, id=_id(job))
         return cached(request, response, found["job"])
 
     @api.delete("/jobs/{job}", status_code=204, operation_id="end_job")
@@ -103,9 +104,9 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
         """End a job that was ordered here. Job managers end theirs on the hosts."""
         async with access.writing():
             if "if-match" in request.headers or "if-none-match" in request.headers:
-                shown = await access.feed.request("job_show", who, id=_id(job, "job"))
+                shown = await access.feed.request("job_show", who, id=_id(job))
                 check_match(request, shown["job"])
-            await access.feed.request("job_end", who, id=_id(job, "job"))
+            await access.feed.request("job_end", who, id=_id(job))
         return Response(status_code=204)
 
     @api.get("/ended-jobs", response_model=page(EndedJob), operation_id="list_ended_jobs")
@@ -164,8 +165,8 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
         part: PartOf,
         user: User = None,
         host: AtHost = None,
-        sort: Annotated[Literal["id", "begin", "end", "user"], Query()] = "begin",
-        descending: Annotated[bool, Query(description="the other way round")] = False,
+        sort: Sort = "begin",
+        descending: Descending = False,
         who: Who = viewer,
     ) -> Any:
         """The reservations that are kept."""
@@ -253,10 +254,10 @@ def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     )
 
 
-def _id(name: str, what: str) -> str:
-    """An id from the path. What cannot be one names nothing (404)."""
+def _id(name: str) -> str:
+    """A job's id from the path. What cannot be one names nothing (404)."""
     if not _ID.match(name):
-        raise refusal(f"no_such_{what}", name=name[:130])
+        raise refusal("no_such_job", name=name[:130])
     return name
 
 

@@ -18,7 +18,7 @@ from ri2n_sdn.addresses import crowd_of
 from ri2n_sdn.contract.bucket import TokenBucket
 from ri2n_sdn.web.rest.problem import answer
 
-__all__ = ["MAX_BUCKETS", "AddressLimit", "Buckets", "address_of"]
+__all__ = ["AddressLimit", "Buckets", "address_of"]
 
 MAX_BUCKETS = 4096
 """So many are remembered, those that were used last."""

@@ -18,6 +18,7 @@ __all__ = ["router"]
 
 HostName = Annotated[str, Query(max_length=64, description="the name of a host")]
 End = Annotated[str | None, Query(max_length=64, description="the name of a host")]
+EitherEnd = Annotated[str | None, Query(max_length=64, description="either end")]
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 _PROTOCOL = r"^(tcp|udp|icmp|25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})$"
 _ADDRESS = r"^[0-9a-fA-F.:]{2,45}$"
@@ -36,13 +37,7 @@ def router(access: Access) -> APIRouter:
         found = await access.feed.request(
             "pairs", who, offset=part.offset, limit=part.limit, **asked
         )
-        part.link(found["total"])
-        return {
-            "items": found["pairs"],
-            "total": found["total"],
-            "offset": part.offset,
-            "limit": part.limit,
-        }
+        return part.page(found["pairs"], found["total"])
 
     async def one(who: Who, src: str, dst: str) -> dict[str, Any]:
         for name in (src, dst):
@@ -56,7 +51,7 @@ def router(access: Access) -> APIRouter:
     @api.get("/pairs", response_model=Page[Pair], operation_id="list_pairs")
     async def pairs(
         part: PartOf,
-        host: Annotated[str | None, Query(max_length=64, description="either end")] = None,
+        host: EitherEnd = None,
         src: End = None,
         dst: End = None,
         active: Annotated[
@@ -97,7 +92,7 @@ def router(access: Access) -> APIRouter:
     @api.get("/weights", response_model=Page[Weights], operation_id="list_weights")
     async def weights(
         part: PartOf,
-        host: Annotated[str | None, Query(max_length=64, description="either end")] = None,
+        host: EitherEnd = None,
         src: End = None,
         dst: End = None,
         who: Who = viewer,
