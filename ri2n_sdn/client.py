@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast, overload
 
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import merge
@@ -41,16 +43,39 @@ def web_socket_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}-web{path.suffix}")
 
 
+@overload
+def call(
+    path: Path,
+    op: Operation[Answer],
+    *,
+    timeout_s: float = ...,
+    who: Mapping[str, object] | None = ...,
+    **arguments: object,
+) -> Answer: ...
+
+
+@overload
 def call(
     path: Path,
     op: str,
     *,
+    timeout_s: float = ...,
+    who: Mapping[str, object] | None = ...,
+    **arguments: object,
+) -> dict[str, Any]: ...
+
+
+def call(
+    path: Path,
+    op: Operation[Any] | str,
+    *,
     timeout_s: float = 10.0,
     who: Mapping[str, object] | None = None,
     **arguments: object,
-) -> dict[str, Any]:
+) -> Any:
     """Send one request to the controller that listens at `path`, and return its answer.
 
+    `op` is of `contract.operations`. By its name alone, the answer is any JSON object.
     `who` is for whom it is, and needed on the socket of `web_socket_of` alone.
 
     Raises NotAvailable when nobody listens, when no answer comes within `timeout_s`, or when the
@@ -59,7 +84,8 @@ def call(
     """
     deadline = time.monotonic() + timeout_s
     with _asking(path, timeout_s), socket.socket(socket.AF_UNIX) as connection:
-        _send(connection, path, timeout_s, request_line(op, arguments, who))
+        name = op if isinstance(op, str) else op.name
+        _send(connection, path, timeout_s, request_line(name, arguments, who))
         line = _read_line(connection, deadline)
     return _answer(path, line)
 
@@ -101,14 +127,14 @@ class Watch:
         self._connection = socket.socket(socket.AF_UNIX)
         try:
             with _asking(path, silent_s):
-                _send(self._connection, path, silent_s, request_line("watch", {}, who))
+                _send(self._connection, path, silent_s, request_line(WATCH.name, {}, who))
                 first = _answer(path, self._line() or b"")
         except BaseException:
             self._connection.close()
             raise
         self.seq = int(first["seq"])
         """The number of the newest change. Numbers grow, and some may be left out."""
-        self.state: dict[str, Any] = first["state"]
+        self.state: Documents = first["state"]
         """The newest state."""
         self._begins = True
 
@@ -130,7 +156,7 @@ class Watch:
     def __iter__(self) -> Watch:
         return self
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> Documents:
         """The state after the next change. Raises NotAvailable when the stream breaks off."""
         if self._begins:
             self._begins = False
@@ -146,7 +172,7 @@ class Watch:
             except (KeyError, TypeError, ValueError):
                 raise _stranger(self._path) from None
             if changed:
-                self.state = merge(self.state, changed)
+                self.state = cast(Documents, merge(self.state, changed))
                 return self.state
 
     def _line(self) -> bytes | None:

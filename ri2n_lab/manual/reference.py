@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType, ModuleType, SimpleNamespace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 from ri2n_lab.manual.markdown import table
@@ -22,9 +21,8 @@ from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.apps.schema import cluster_schema
 from ri2n_sdn.apps.tokens import Tokens
-from ri2n_sdn.apps.watching import Watching
-from ri2n_sdn.apps.web_socket import OWN, READING
 from ri2n_sdn.cli.main import tree
+from ri2n_sdn.contract.operations import OPERATIONS
 from ri2n_sdn.web import rest
 
 __all__ = ["cluster_page", "commands_page", "operations_page", "pages"]
@@ -179,19 +177,20 @@ def operations_page() -> str:
     cluster = cast(Cluster, SimpleNamespace(memory=None))
     asker = Asker(0, "root")
     api = object.__new__(LocalApi)
-    api._cluster, api._tokens = cluster, cast(Tokens, Tokens)
+    api._cluster, api._tokens, api._audit = cluster, cast(Tokens, Tokens), Audit()
     jobs = job_operations(cluster, asker)
+    carried_out = api._operations(Leases(), asker, True, True)
     rows = []
-    for name, function in sorted(api._operations(Leases(), asker, True, True).items()):
-        source = _source_of(name, function)
-        role = "viewer" if name in READING else "user, on what is the user's own"
+    for name, operation in sorted(OPERATIONS.items()):
+        run = carried_out[name]
+        about = inspect.getdoc(run.func if isinstance(run, partial) else run)
         rows.append(
             (
                 f"`{name}`",
                 "all" if name in jobs else "root's, the web process's",
-                role if name in READING | OWN else "admin",
-                ", ".join(f"`{key}`" for key in _arguments(source)),
-                (inspect.getdoc(source) or "").partition("\n\n")[0] if source else "",
+                "user, on what is the user's own" if operation.needs == "user" else operation.needs,
+                ", ".join(f"`{key}`" for key in operation.keys),
+                (about or "").partition("\n\n")[0],
             )
         )
     return (
@@ -200,57 +199,3 @@ def operations_page() -> str:
         ' line, `{"op": NAME, ...}`. The role is the least one that may ask on the web process\'s'
         " socket.\n\n" + table(("operation", "sockets", "role", "takes", "does"), rows)
     )
-
-
-def _source_of(name: str, function: Callable[..., Any]) -> FunctionType | None:
-    """The function that does the work: itself, or the one that a lambda or a wrapper calls."""
-    plain = getattr(function, "__func__", function)
-    if not isinstance(plain, FunctionType):
-        return None
-    if plain.__name__ != "<lambda>" and "request" not in plain.__code__.co_varnames[:1]:
-        return plain
-    for cell in plain.__closure__ or ():
-        if isinstance(cell.cell_contents, FunctionType):
-            return _source_of(name, cell.cell_contents)
-    places = [plain.__globals__, *map(vars, (LocalApi, Audit, Tokens, Watching))]
-    for used in plain.__code__.co_names:
-        places += [vars(found) for found in [places[0].get(used)] if isinstance(found, ModuleType)]
-    found = [place.get(used) for used in plain.__code__.co_names for place in places]
-    functions = [each for each in found if isinstance(each, FunctionType)]
-    return functions[0] if functions else None
-
-
-def _arguments(function: FunctionType | None, depth: int = 3) -> list[str]:
-    """The keys of a request that a function reads, or that those read to which it gives it."""
-    if function is None:
-        return []
-    found: dict[str, None] = {}
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and _is_request(node.value):
-            _add_key(found, node.slice)
-        elif isinstance(node, ast.Call):
-            called = node.func
-            if isinstance(called, ast.Attribute) and _is_request(called.value) and node.args:
-                _add_key(found, node.args[0])
-            elif depth and any(_is_request(argument) for argument in node.args):
-                for argument in node.args:
-                    _add_key(found, argument)
-                name = called.attr if isinstance(called, ast.Attribute) else _name(called)
-                inner = function.__globals__.get(name, getattr(LocalApi, name, None))
-                if isinstance(inner, FunctionType):
-                    found |= dict.fromkeys(_arguments(inner, depth - 1))
-    return list(found)
-
-
-def _is_request(node: ast.expr) -> bool:
-    return _name(node) == "request"
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _add_key(found: dict[str, None], node: ast.expr) -> None:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-        found[node.value] = None

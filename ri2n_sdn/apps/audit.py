@@ -11,9 +11,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from ri2n_sdn.apps.web_socket import OWN, READING
+from ri2n_sdn.contract.operations import (
+    AUDIT,
+    OPERATIONS,
+    READING,
+    TOKEN_LIST,
+    AuditEntry,
+    AuditTrail,
+)
 from ri2n_sdn.contract.printing import shown
 
 __all__ = ["MAX_DONE", "MAX_REFUSED", "Audit"]
@@ -27,7 +34,7 @@ MAX_REFUSED = 200
 _LOG = logging.getLogger("ri2n.audit")
 _MAX_WHAT = 200
 # These change nothing, or are told by others.
-_QUIET = READING | {"audit", "token_list"}
+_QUIET = READING | {AUDIT.name, TOKEN_LIST.name}
 # The values of these keys say what an operation was about. A token's hash is not among them.
 _TOLD = (
     *("name", "value", "id", "user", "role", "days", "owner", "policy", "named", "hosts", "back"),
@@ -44,14 +51,19 @@ class Audit:
         self._clock = clock
         self._lock = threading.Lock()
         self._seq = 0
-        self._kinds: Mapping[str, deque[dict[str, Any]]] = {
+        self._kinds: Mapping[str, deque[AuditEntry]] = {
             "settings": deque(maxlen=MAX_DONE),
             "jobs": deque(maxlen=MAX_DONE),
             "refused": deque(maxlen=MAX_REFUSED),
         }
 
     def note(
-        self, user: str, role: str, via: str, request: Mapping[str, Any], error: str | None = None
+        self,
+        user: str,
+        role: str,
+        via: Literal["cli", "jobs", "web"],
+        request: Mapping[str, Any],
+        error: str | None = None,
     ) -> None:
         """Note a request that was carried out, or refused because of `error`.
 
@@ -66,7 +78,7 @@ class Audit:
             return
         with self._lock:
             self._seq += 1
-            entry = {
+            entry: AuditEntry = {
                 "seq": self._seq,
                 "time_s": self._clock(),
                 "user": user,
@@ -77,18 +89,19 @@ class Audit:
                 "ok": error is None,
                 "error": error,
             }
-            kind = "refused" if error is not None else "jobs" if op in OWN else "settings"
+            own = op in OPERATIONS and OPERATIONS[op].needs == "user"
+            kind = "refused" if error is not None else "jobs" if own else "settings"
             self._kinds[kind].append(entry)
         # Anybody may be refused as often as they like, and must not fill the log.
         level = logging.INFO if error is None else logging.DEBUG
         told = (user, role, via, entry["op"], entry["what"], error or "done")
         _LOG.log(level, "audit: %s (%s, %s) %s %s: %s", *told)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> AuditTrail:
         """All entries that are kept, the oldest first."""
         with self._lock:
             entries = [entry for kind in self._kinds.values() for entry in kind]
-        return {"entries": sorted(entries, key=lambda entry: int(entry["seq"]))}
+        return {"entries": sorted(entries, key=lambda entry: entry["seq"])}
 
 
 def _what(request: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
+from pathlib import Path as FilePath
 from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
@@ -30,7 +31,17 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching
 from ri2n_sdn.apps.web_socket import Speaker, give_to_group, speaker_of
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
+from ri2n_sdn.contract import operations
 from ri2n_sdn.contract.earlier_status import earlier_status
+from ri2n_sdn.contract.operations import (
+    OPERATIONS,
+    Events,
+    LinkReport,
+    Nothing,
+    Path,
+    Reloaded,
+    Status,
+)
 from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.fabric.model import Fabric
@@ -204,8 +215,7 @@ class LocalApi:
                 self._audit.note(speaker.user, speaker.role, "web", request, error)
             elif isinstance(request, dict):
                 role = "admin" if asker.uid == 0 else "user"
-                via = "cli" if everything else "jobs"
-                self._audit.note(asker.name, role, via, request, error)
+                self._audit.note(asker.name, role, "cli" if everything else "jobs", request, error)
 
         try:
             request = json.loads(line)
@@ -216,13 +226,14 @@ class LocalApi:
                 asker = speaker.asker()
             elif "as" in request:
                 raise refusal("as_not_here", "as")
-            operations = self._operations(held, asker, everything, web)
+            known = self._operations(held, asker, everything, web)
             name = request.get("op")
-            if not isinstance(name, str) or name not in operations:
-                raise refusal("not_one_of", "op", choices=list(operations))
+            if not isinstance(name, str) or name not in known:
+                raise refusal("not_one_of", "op", choices=list(known))
             if speaker is not None:
                 speaker.check(name)
-            answer = operations[name](request)
+            run = known[name]
+            answer = run(request) if OPERATIONS[name].keys else run()
             note()
             return {"ok": True, **answer}
         except Ri2nError as error:
@@ -240,36 +251,43 @@ class LocalApi:
 
     def _operations(
         self, leases: local_vlans.Leases, asker: Asker, everything: bool, web: bool
-    ) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """The operations by name, for one who asks."""
+    ) -> dict[str, Callable[..., Any]]:
+        """The operations by name, for one who asks: those of `contract.operations`."""
         cluster = self._cluster
         jobs = job_operations(cluster, asker)
         if not everything:
             return jobs
-        return {
-            "status": self._status,
-            "explain": self._explain,
-            "strategy": lambda request: self._strategy(request, asker),
-            "events": self._events,
-            "reload": self._reload,
-            "vlan_table": lambda request: local_vlans.set_table(cluster, request, leases),
-            "traffic": lambda request: local_vlans.traffic(cluster),
-            "vlan_check": lambda request: local_vlans.check(cluster),
-            "vlan_tables": lambda request: local_vlans.tables(cluster, request),
-            "watch": lambda request: {"watcher": self._watching.join(tokens=web)},
-            "pairs": lambda request: pairs_page(cluster, request, self._paths),
-            "parameters": lambda request: list_parameters(cluster),
-            "parameters_set": lambda request: set_parameter(cluster, request, asker),
-            "audit": lambda request: self._audit.document(),
-            "host_list": lambda request: list_hosts(cluster),
-            "host_retire": lambda request: retire_host(cluster, request, asker),
-            "token_add": self._tokens.add,
-            "token_list": lambda request: self._tokens.list(),
-            "token_remove": self._tokens.remove,
-            **jobs,
-        }
+        return dict(
+            (
+                operations.STATUS.by(self._status),
+                operations.EXPLAIN.by(partial(local_explain.explain, cluster, paths=self._paths)),
+                operations.STRATEGY.by(partial(self._strategy, asker=asker)),
+                operations.EVENTS.by(self._events),
+                operations.RELOAD.by(self._reload),
+                operations.VLAN_TABLE.by(partial(local_vlans.set_table, cluster, leases=leases)),
+                operations.TRAFFIC.by(partial(local_vlans.traffic, cluster)),
+                operations.VLAN_CHECK.by(partial(local_vlans.check, cluster)),
+                operations.VLAN_TABLES.by(partial(local_vlans.tables, cluster)),
+                # What is sent is not this answer, but what the watcher sends.
+                (operations.WATCH.name, partial(self._watch, web)),
+                operations.PAIRS.by(partial(pairs_page, cluster, paths=self._paths)),
+                operations.PARAMETERS.by(partial(list_parameters, cluster)),
+                operations.PARAMETERS_SET.by(partial(set_parameter, cluster, asker=asker)),
+                operations.AUDIT.by(self._audit.document),
+                operations.HOST_LIST.by(partial(list_hosts, cluster)),
+                operations.HOST_RETIRE.by(partial(retire_host, cluster, asker=asker)),
+                operations.TOKEN_ADD.by(self._tokens.add),
+                operations.TOKEN_LIST.by(self._tokens.list),
+                operations.TOKEN_REMOVE.by(self._tokens.remove),
+                *jobs.items(),
+            )
+        )
 
-    def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _watch(self, web: bool) -> dict[str, Watcher]:
+        """The state, and then what changes of it, as it changes."""
+        return {"watcher": self._watching.join(tokens=web)}
+
+    def _status(self, request: dict[str, Any]) -> Status:
         """All that is known: the state as a watcher gets it, the keys of before, and the pairs.
 
         A request with `"pairs": false` gets no pairs: their number is the square of the number of
@@ -301,13 +319,13 @@ class LocalApi:
                 ],
             }
 
-    def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[dict[str, Any]]:
+    def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[Path]:
         slots = slots_in_force(self._cluster, sender, receiver)
         rates = self._cluster.measured.rates.get((sender, receiver), {})
         numbers = {
             path.key: number for number, path in fabric.helper_links(sender, receiver).items()
         }
-        result = []
+        result: list[Path] = []
         for path in fabric.paths(sender, receiver):
             rate = rates.get(path.key, PathRates())
             count = slots.count(path.key)
@@ -331,7 +349,7 @@ class LocalApi:
             )
         return result
 
-    def _reported(self, sender: str, peer_mac: str, number: int | None) -> dict[str, Any] | None:
+    def _reported(self, sender: str, peer_mac: str, number: int | None) -> LinkReport | None:
         """What a helper has reported of a helper link in the last seconds; None when nothing.
 
         Numbers of frames are since the helper began.
@@ -358,11 +376,7 @@ class LocalApi:
             "demand_bps": None if entry.demand_kbps == NO_LIMIT else entry.demand_kbps * 1000,
         }
 
-    def _explain(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The paths of a pair with their shares, or the path of one of its flows, and why."""
-        return local_explain.explain(self._cluster, request, self._paths)
-
-    def _strategy(self, request: dict[str, Any], asker: Asker) -> dict[str, Any]:
+    def _strategy(self, request: dict[str, Any], asker: Asker) -> Nothing:
         """Change the strategy from the next round on."""
         name = request.get("name")
         if not isinstance(name, str):
@@ -371,7 +385,7 @@ class LocalApi:
         set_parameter(self._cluster, {"name": "strategy", "value": name}, asker)
         return {}
 
-    def _reload(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _reload(self) -> Reloaded:
         """Check all files that a new start reads, and then start anew in the same process."""
         try:
             self._check()
@@ -379,7 +393,7 @@ class LocalApi:
             raise refusal("file_wrong", why=str(error)) from None
         return {"starts_anew": True}
 
-    def _events(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _events(self, request: dict[str, Any]) -> Events:
         """The newest events, or those after the number `since`."""
         since = request.get("since", 0)
         if not isinstance(since, int):
@@ -388,7 +402,7 @@ class LocalApi:
             return {"events": [event for event in self._cluster.events if event["seq"] > since]}
 
 
-def _claim(path: Path) -> None:
+def _claim(path: FilePath) -> None:
     """Remove the socket that an ended controller left.
 
     Raises NotAvailable when another controller listens there, or when the file is no socket.

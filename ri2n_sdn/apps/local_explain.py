@@ -7,7 +7,7 @@ The answer has the sentences that the command prints.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
@@ -17,9 +17,10 @@ from ri2n_sdn.apps.local_placement import deciding
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
+from ri2n_sdn.contract.operations import Explained, ManagedPair, Path, Placed
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.fabric.model import Fabric
-from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, Verdict, decider, pair_verdict
+from ri2n_sdn.fabric.model import Fabric, PathKey
+from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict
 from ri2n_sdn.pipeline.explain import explain as explain_flow
 
 __all__ = ["explain"]
@@ -46,9 +47,9 @@ class _Question:
 def explain(
     cluster: Cluster,
     request: dict[str, Any],
-    paths: Callable[[str, str, Fabric], list[dict[str, Any]]],
-) -> dict[str, Any]:
-    """The answer to a request about a pair, or about one of its flows. Its `why` is for people.
+    paths: Callable[[str, str, Fabric], list[Path]],
+) -> Explained:
+    """The paths of a pair with their shares, or the path of one of its flows, and why.
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
     `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
@@ -68,27 +69,26 @@ def explain(
             raise refusal("same_host", host=source)
         pair = explain_jobs.with_jobs(cluster, _pair(cluster, fabric, source, target), packets)
         verdict = pair_verdict(pair)
-        document: dict[str, Any] = {"src": source, "dst": target, "slots": [], "paths": []}
-        document["sampled_s"] = cluster.measured.sampled_s
-        if verdict.kind == "managed":
-            names = {
-                path.key: [path.own.name, path.peer.name, path.route.vlan or None]
-                for path in pair.paths
-            }
+        managed = verdict.kind == "managed"
+        about: ManagedPair = {}
+        if managed:
             striped = fabric.striped(source, target)
-            document |= {
+            about = {
                 "striped": striped,
-                "by_flows": [asdict(traffic) for traffic in fabric.by_flows] if striped else [],
+                "by_flows": [
+                    {"proto": traffic.proto, "port": traffic.port, "dscp": traffic.dscp}
+                    for traffic in (fabric.by_flows if striped else ())
+                ],
                 "services": {
                     host: list(fabric.placement[host])
                     for host in (source, target)
                     if host in fabric.placement
                 },
-                "slots": [names[slot] for slot in pair.slots],
-                "paths": paths(source, target, fabric),
             }
+        pair_paths = paths(source, target, fabric) if managed else []
+        sampled_s = cluster.measured.sampled_s
     flow = None
-    if question is not None and verdict.kind == "managed":
+    if question is not None and managed:
         by = decider(fabric, source, target, question.protocol, question.sport, question.dport)
         if by is not Decider.HELPERS or pair.jobs.own_paths:
             flow, datapath = _flow(cluster, source, target, question)
@@ -96,8 +96,33 @@ def explain(
             row = deciding(cluster, source, target, flow) if by_row else None
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=question.build)
             if by_row:
-                document["placed"] = _placed(pair, row)
-    return document | _told(verdict) | {"flow": None if flow is None else str(flow)}
+                about["placed"] = _placed(pair, row)
+    names: dict[PathKey, list[str | int | None]] = {
+        path.key: [path.own.name, path.peer.name, path.route.vlan or None]
+        for path in (pair.paths if managed else ())
+    }
+    path = verdict.path
+    return {
+        "src": source,
+        "dst": target,
+        "slots": [names[slot] for slot in pair.slots] if managed else [],
+        "paths": pair_paths,
+        "sampled_s": sampled_s,
+        **about,
+        "kind": verdict.kind,
+        "reason": verdict.reason,
+        "why": list(verdict.why),
+        "slot": verdict.slot,
+        "path": None
+        if path is None
+        else {
+            "own": path.own.name,
+            "peer": path.peer.name,
+            "vlan": path.route.vlan or None,
+            "network": path.network,
+        },
+        "flow": None if flow is None else str(flow),
+    }
 
 
 def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
@@ -138,25 +163,7 @@ def _flow(
     ), datapath
 
 
-def _told(verdict: Verdict) -> dict[str, Any]:
-    path = verdict.path
-    return {
-        "kind": verdict.kind,
-        "reason": verdict.reason,
-        "why": list(verdict.why),
-        "slot": verdict.slot,
-        "path": None
-        if path is None
-        else {
-            "own": path.own.name,
-            "peer": path.peer.name,
-            "vlan": path.route.vlan or None,
-            "network": path.network,
-        },
-    }
-
-
-def _placed(pair: Pair, row: Row | None) -> dict[str, Any] | None:
+def _placed(pair: Pair, row: Row | None) -> Placed | None:
     """The row of a placed connection. NICs are None when the pair no longer has its path."""
     if row is None:
         return None

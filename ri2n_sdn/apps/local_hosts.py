@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from ri2n_sdn.apps.asker import ROOT, Asker
+from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations
+from ri2n_sdn.contract.documents import Job, Reservation
 from ri2n_sdn.contract.names import is_host_name
+from ri2n_sdn.contract.operations import HOST_RETIRE, KnownHost, KnownHosts, Retired
 from ri2n_sdn.contract.refusals import refusal
 
 __all__ = ["list_hosts", "retire_host"]
@@ -18,28 +21,23 @@ __all__ = ["list_hosts", "retire_host"]
 _STORED_S = 6.0
 _LOOK_S = 0.02
 _SHOWN = 64
-_KEYS = {"op", "as", "name", "dry_run", "force"}
 
 
-def list_hosts(cluster: Cluster) -> dict[str, Any]:
+def list_hosts(cluster: Cluster) -> KnownHosts:
     """All hosts that are known, also those that are only remembered, by name.
 
     Of each: whether it is `connected`, where it connects from, since when it is away (Unix time, if
     known), its NICs, whether cluster.yaml names it, its places there (switch and port of each NIC),
     and the ids of the jobs and reservations that name it.
     """
-    documents = job_operations(cluster, ROOT)
-    named: dict[str, dict[str, list[str]]] = {}
-    for part, operation in (("jobs", "job_list"), ("reservations", "reserve_list")):
-        for each in documents[operation]({})[part]:
-            for host in each["hosts"]:
-                named.setdefault(host, {}).setdefault(part, []).append(str(each["id"]))
+    jobs = _by_host(list_jobs(cluster)["jobs"])
+    reservations = _by_host(list_reservations(cluster)["reservations"])
     rows = cluster.memory.state().hosts
     now_s = time.time()
     with cluster.lock:
         since_epoch_s = now_s - time.monotonic()
         names = {*cluster.members, *cluster.remembered.hosts, *rows, *cluster.config.hosts}
-        found = []
+        found: list[KnownHost] = []
         for name in sorted(names):
             member, row = cluster.members.get(name), rows.get(name)
             connected = member is not None and member.channel is not None
@@ -75,14 +73,23 @@ def list_hosts(cluster: Cluster) -> dict[str, Any]:
                         for nic, about in (declared.nics if declared is not None else {}).items()
                         if about.switch is not None
                     },
-                    "jobs": named.get(name, {}).get("jobs", []),
-                    "reservations": named.get(name, {}).get("reservations", []),
+                    "jobs": jobs.get(name, []),
+                    "reservations": reservations.get(name, []),
                 }
             )
     return {"hosts": found}
 
 
-def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict[str, Any]:
+def _by_host(listed: Iterable[Job | Reservation]) -> dict[str, list[str]]:
+    """The ids of jobs or reservations, by each host that they name."""
+    found: dict[str, list[str]] = {}
+    for each in listed:
+        for host in each["hosts"]:
+            found.setdefault(host, []).append(each["id"])
+    return found
+
+
+def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> Retired:
     """Forget a host that is away for good: it is in no status and no row of the store any more.
 
     `dry_run`: only say what would happen. `force`: also when jobs or reservations name it; they
@@ -91,7 +98,7 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
     (it would be awaited again), and without `force` when a job or reservation does. Raises
     NotAvailable when another controller is in charge.
     """
-    unknown = request.keys() - _KEYS
+    unknown = HOST_RETIRE.strange(request)
     if unknown:
         raise refusal("unknown_key", name=min(unknown))
     name = request.get("name")
@@ -118,9 +125,13 @@ def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> dict
         raise refusal(
             "host_needed", host=name, by=f"{by} need{'s' if len(hurt) == 1 else ''}", needed_by=hurt
         )
-    answer = {
-        **{"retired": not dry_run, "known": True, "nics": document["nics"]},
-        **{"jobs": document["jobs"], "reservations": document["reservations"], "stored": True},
+    answer: Retired = {
+        "retired": not dry_run,
+        "known": True,
+        "nics": document["nics"],
+        "jobs": document["jobs"],
+        "reservations": document["reservations"],
+        "stored": True,
     }
     if dry_run:
         return answer

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, wraps
 from typing import Any, cast
 
 from ri2n_sdn.apps.asker import ROOT, Asker
@@ -23,9 +24,22 @@ from ri2n_sdn.apps.local_policies import (
     show_policy,
     spelled_out,
 )
-from ri2n_sdn.contract import documents
+from ri2n_sdn.contract import documents, operations
 from ri2n_sdn.contract.choices import Kind, Source
 from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.operations import (
+    AllJobs,
+    AllReservations,
+    AllRights,
+    Answer,
+    BegunJob,
+    EndedJobs,
+    Nothing,
+    OneJob,
+    OneReservation,
+    OneRight,
+    ShownJob,
+)
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.jobs.admit import conflict
@@ -38,64 +52,56 @@ from ri2n_sdn.jobs.moves import Move, move_of
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
 from ri2n_sdn.pipeline.job_plan import tables_of
 
-__all__ = ["job_operations"]
+__all__ = ["job_operations", "list_jobs", "list_reservations", "list_rights"]
 
 _MAX_HISTORY = 1000
-_ADMITTING = frozenset({"job_begin", "job_move", "reserve_add"})
 
 
-Operation = Callable[[dict[str, Any]], dict[str, Any]]
+def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Callable[..., Any]]:
+    """The operations by name, for one who asks. They raise BadInput and NotAvailable.
+
+    An operation is given the request, unless its requests have no keys.
+    """
+    return dict(
+        (
+            operations.JOB_BEGIN.by(partial(_begin, cluster, asker)),
+            operations.JOB_END.by(partial(_end, cluster, asker)),
+            operations.JOB_MOVE.by(partial(_move, cluster, asker)),
+            operations.JOB_LIST.by(partial(list_jobs, cluster)),
+            operations.JOB_SHOW.by(partial(_show, cluster)),
+            operations.JOB_HISTORY.by(partial(_history, cluster)),
+            operations.RESERVE_ADD.by(partial(_reserve, cluster, asker)),
+            operations.RESERVE_LIST.by(partial(list_reservations, cluster)),
+            operations.RESERVE_REMOVE.by(partial(_unreserve, cluster, asker)),
+            operations.RIGHTS_SET.by(partial(_set_right, cluster, asker)),
+            operations.RIGHTS_LIST.by(partial(list_rights, cluster)),
+            operations.RIGHTS_REMOVE.by(partial(_remove_right, cluster, asker)),
+            operations.POLICY_ADD.by(partial(add_policy, cluster, asker)),
+            operations.POLICY_LIST.by(partial(list_policies, cluster)),
+            operations.POLICY_SHOW.by(partial(show_policy, cluster)),
+            operations.POLICY_REMOVE.by(partial(remove_policy, cluster, asker)),
+        )
+    )
 
 
-def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Operation]:
-    """The operations by name, for one who asks. They raise BadInput and NotAvailable."""
-    operations: dict[str, Callable[[Cluster, Asker, dict[str, Any]], dict[str, Any]]] = {
-        "job_begin": _begin,
-        "job_end": _end,
-        "job_move": _move,
-        "job_list": _list,
-        "job_show": _show,
-        "job_history": _history,
-        "reserve_add": _reserve,
-        "reserve_list": _reservations,
-        "reserve_remove": _unreserve,
-        "rights_set": _set_right,
-        "rights_list": _rights,
-        "rights_remove": _remove_right,
-        "policy_add": lambda cluster, asker, request: add_policy(cluster.jobs.book, asker, request),
-        "policy_list": lambda cluster, asker, request: list_policies(cluster.jobs.book),
-        "policy_show": lambda cluster, asker, request: show_policy(cluster.jobs.book, request),
-        "policy_remove": lambda cluster, asker, request: remove_policy(
-            cluster.jobs.book, asker, request
-        ),
-    }
+def _admitting(
+    operation: Callable[[Cluster, Asker, dict[str, Any]], Answer],
+) -> Callable[[Cluster, Asker, dict[str, Any]], Answer]:
+    """The operation as one step: nobody else is admitted between its check and its record."""
 
-    def bound(
-        operation: Callable[[Cluster, Asker, dict[str, Any]], dict[str, Any]],
-    ) -> Operation:
-        return lambda request: operation(cluster, asker, request)
+    @wraps(operation)
+    def run(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Answer:
+        with cluster.jobs.book.admission:
+            return operation(cluster, asker, request)
 
-    def admitting(
-        operation: Callable[[Cluster, Asker, dict[str, Any]], dict[str, Any]],
-    ) -> Operation:
-        """The operation as one step: nobody else is admitted between its check and its record."""
-
-        def run(request: dict[str, Any]) -> dict[str, Any]:
-            with cluster.jobs.book.admission:
-                return operation(cluster, asker, request)
-
-        return run
-
-    return {
-        name: (admitting if name in _ADMITTING else bound)(operation)
-        for name, operation in operations.items()
-    }
+    return run
 
 
 # Jobs
 
 
-def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+@_admitting
+def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> BegunJob:
     """Order a job. Its hosts carry the order out as soon as they see it."""
     book, now_s = cluster.jobs.book, time.time()
     job = _job(request.get("job"), now_s, book)
@@ -115,7 +121,7 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str,
         return {"job": _document(cluster, job.id, job)}
 
 
-def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
     """End an order. What a host's job manager has begun, it must end itself."""
     name = _name(request)
     book = cluster.jobs.book
@@ -134,7 +140,8 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, A
     return {}
 
 
-def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+@_admitting
+def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneJob:
     """Give a job another policy while it runs. Its packets change over without a loss.
 
     An order becomes another order. Of a job that hosts have begun, the controller keeps the move
@@ -203,13 +210,13 @@ def _moved_policy(
     return policy
 
 
-def _list(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def list_jobs(cluster: Cluster) -> AllJobs:
     """All jobs, and the jobs that have been ordered and that no host carries out yet."""
     with cluster.lock:
         return {"jobs": [_document(cluster, key, job) for key, job in _all(cluster).items()]}
 
 
-def _show(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def _show(cluster: Cluster, request: dict[str, Any]) -> ShownJob:
     """One job, with its class on each host, and as `routes` its paths from each to the others."""
     name = _name(request)
     with cluster.lock:
@@ -219,7 +226,7 @@ def _show(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, 
         return {"job": _details(cluster, name, job)}
 
 
-def _history(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def _history(cluster: Cluster, request: dict[str, Any]) -> EndedJobs:
     """The jobs that have ended, the newest first."""
     limit = request.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= _MAX_HISTORY:
@@ -317,7 +324,8 @@ def _details(cluster: Cluster, key: str, job: Job) -> documents.JobDetails:
 # Reservations
 
 
-def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+@_admitting
+def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneReservation:
     """Keep a reservation, if its user may have it and it fits beside all others."""
     book, now_s = cluster.jobs.book, time.time()
     asked = request.get("reservation")
@@ -344,13 +352,13 @@ def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[st
     return {"reservation": _reservation(wanted)}
 
 
-def _reservations(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def list_reservations(cluster: Cluster) -> AllReservations:
     """All reservations, in the order in which they begin."""
     kept = cluster.jobs.book.reservations
     return {"reservations": [_reservation(each) for each in sorted(kept.values(), key=_begin_of)]}
 
 
-def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
     """Remove a reservation."""
     name = _name(request)
     book = cluster.jobs.book
@@ -382,7 +390,7 @@ def _begin_of(kept: Reservation) -> tuple[float, str]:
 # Rights
 
 
-def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneRight:
     """Say what a user may do, `*` for all others. Only root may do so."""
     asker.check_root("rights")
     asked = request.get("right")
@@ -411,12 +419,12 @@ def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[
     return {"right": _right(right)}
 
 
-def _rights(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def list_rights(cluster: Cluster) -> AllRights:
     """The rights of all users that have any."""
     return {"rights": [_right(right) for _, right in sorted(cluster.jobs.book.rights.items())]}
 
 
-def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> dict[str, Any]:
+def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
     """Take away what was said of a user. Only root may do so."""
     asker.check_root("rights")
     user = request.get("user")

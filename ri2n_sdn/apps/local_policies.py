@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ri2n_sdn.apps.asker import Asker
+from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.contract.choices import Kind
 from ri2n_sdn.contract.documents import NamedPolicy, PolicyOf
 from ri2n_sdn.contract.names import policy_name
+from ri2n_sdn.contract.operations import AllPolicies, Nothing, OnePolicy
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.declaration import read_order
@@ -68,7 +70,7 @@ def spelled_out(book: JobBook, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, **policy_document(policy)}
 
 
-def add_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[str, Any]:
+def add_policy(cluster: Cluster, asker: Asker, request: Mapping[str, Any]) -> OnePolicy:
     """Give a policy a name. Only root may do so."""
     asker.check_root("policies")
     name = _name(request.get("name"), "name")
@@ -80,25 +82,26 @@ def add_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[
             raise refusal("unknown_key", "policy", name=shown(key))
     order = {**_NOBODY, "begin_s": 0, "v": 1, "order": True, "source": "order", **asked}
     policy = read_order(json.dumps(order).encode()).policy
-    book.add_policy(name, policy)
+    cluster.jobs.book.add_policy(name, policy)
     return {"policy": _document(name, policy)}
 
 
-def list_policies(book: JobBook) -> dict[str, Any]:
+def list_policies(cluster: Cluster) -> AllPolicies:
     """All named policies in the order of their names."""
-    return {"policies": [_document(*each) for each in sorted(book.policies.items())]}
+    policies = cluster.jobs.book.policies
+    return {"policies": [_document(*each) for each in sorted(policies.items())]}
 
 
-def show_policy(book: JobBook, request: Mapping[str, Any]) -> dict[str, Any]:
+def show_policy(cluster: Cluster, request: Mapping[str, Any]) -> OnePolicy:
     """One named policy. Raises BadInput when there is none of the name."""
     name = request.get("name")
-    return {"policy": _document(str(name), _find(book, name, "name"))}
+    return {"policy": _document(str(name), _find(cluster.jobs.book, name, "name"))}
 
 
-def remove_policy(book: JobBook, asker: Asker, request: Mapping[str, Any]) -> dict[str, Any]:
+def remove_policy(cluster: Cluster, asker: Asker, request: Mapping[str, Any]) -> Nothing:
     """Remove a named policy. Only root may do so. Jobs and reservations keep what they have."""
     asker.check_root("policies")
-    book.remove_policy(_name(request.get("name"), "name"))
+    cluster.jobs.book.remove_policy(_name(request.get("name"), "name"))
     return {}
 
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.vlan_check import check_vlans
+from ri2n_sdn.contract.documents import VlanCheck
+from ri2n_sdn.contract.operations import TableOwners, Traffic, VlanTable, VlanTableOf, VlanTables
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import PairKey
 
@@ -36,7 +37,7 @@ class Leases:
                 _clear(cluster, owner)
 
 
-def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict[str, Any]:
+def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> TableOwners:
     """Set the path table of the request's `owner`, or clear it when `pairs` is empty.
 
     `pairs` is a list of [sender, receiver, VLAN ID]. With `lease`, the table ends when the
@@ -80,7 +81,7 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> dict
         return {"owners": tree.adaptive.tables}
 
 
-def tables(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
+def tables(cluster: Cluster, request: dict[str, Any]) -> VlanTables:
     """The programs' path tables, the newest last; with the rows of the one of `owner`.
 
     There are none where no links between switches are declared.
@@ -92,42 +93,36 @@ def tables(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
         tree = cluster.fat_tree
         if tree is None:
             return {"tables": []}
-        return {
-            "tables": [
-                {
-                    "owner": name,
-                    "pairs": len(table),
-                    "leased": name in tree.leased,
-                    **({"rows": _rows(table)} if name == owner else {}),
-                }
-                for name, table in tree.adaptive.rows.items()
-            ]
-        }
+        found: list[VlanTable | VlanTableOf] = []
+        for name, table in tree.adaptive.rows.items():
+            of: VlanTableOf = {
+                "owner": name,
+                "pairs": len(table),
+                "leased": name in tree.leased,
+            }
+            rows = [(*pair, vlan) for pair, vlan in sorted(table.items())]
+            found.append({**of, "rows": rows} if name == owner else of)
+        return {"tables": found}
 
 
-def traffic(cluster: Cluster) -> dict[str, Any]:
+def traffic(cluster: Cluster) -> Traffic:
     """The bytes that each pair has sent since the controller began, as last counted."""
     with cluster.lock:
-        rows = [
-            [sender, receiver, count]
-            for (sender, receiver), count in sorted(cluster.measured.sent_bytes.items())
-            if count
-        ]
         return {
             "hosts": sorted(cluster.members),
-            "pairs": rows,
+            "pairs": [
+                (*pair, count)
+                for pair, count in sorted(cluster.measured.sent_bytes.items())
+                if count
+            ],
             "hbspan_s": cluster.measured.hbspan_s,
         }
 
 
-def check(cluster: Cluster) -> dict[str, Any]:
+def check(cluster: Cluster) -> VlanCheck:
     """Check switches, cables and VLANs, and return what is wrong."""
     findings, n_probes = check_vlans(cluster)
     return {"findings": findings, "probes": n_probes}
-
-
-def _rows(table: Mapping[PairKey, int]) -> list[list[str | int]]:
-    return [[*pair, vlan] for pair, vlan in sorted(table.items())]
 
 
 def _clear(cluster: Cluster, owner: str) -> None:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.contract.operations import PAIRS, Pair, PairsPage, Path
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline.plan import pair_group_id
@@ -25,9 +26,8 @@ SORTS = ("rate", "src", "dst")
 
 # So many pairs are described before other threads may have the cluster's lock.
 _BATCH = 20
-_KEYS = {"op", "as", "host", "src", "dst", "active", "sort", "descending", "offset", "limit"}
 
-Pages = Callable[[str, str, Fabric], list[dict[str, Any]]]
+Pages = Callable[[str, str, Fabric], list[Path]]
 """Describes the paths of a pair (cluster.lock is held)."""
 
 
@@ -43,7 +43,7 @@ class _Question:
     limit: int
 
 
-def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> dict[str, Any]:
+def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> PairsPage:
     """The pairs that a request asks for, and how many there are (`total`).
 
     `host` is either end, `src` and `dst` one of them. `active` asks for pairs with a slot table of
@@ -86,7 +86,7 @@ def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> dict[
 
 def pair_document(
     cluster: Cluster, fabric: Fabric, sender: str, receiver: str, paths: Pages
-) -> dict[str, Any]:
+) -> Pair:
     """A pair for an answer (cluster.lock is held)."""
     active = (sender, receiver) in cluster.pair_slots
     return {
@@ -165,13 +165,13 @@ def _order(sort: str) -> Callable[[PairKey], PairKey]:
 
 def _documents(
     cluster: Cluster, page: Sequence[PairKey], rate_bps: Callable[[PairKey], float], paths: Pages
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Pair]:
     """The pairs of a page. Those whose hosts have gone meanwhile are left out."""
     for start in range(0, len(page), _BATCH):
         with cluster.lock:
             fabric = cluster.fabric()
-            made = [
-                pair_document(cluster, fabric, *pair, paths) | {"tx_bps": rate_bps(pair)}
+            made: list[Pair] = [
+                {**pair_document(cluster, fabric, *pair, paths), "tx_bps": rate_bps(pair)}
                 for pair in page[start : start + _BATCH]
                 if _joined(fabric, pair)
             ]
@@ -180,7 +180,7 @@ def _documents(
 
 def _question(request: dict[str, Any]) -> _Question:
     """The request, checked. Raises BadInput."""
-    for key in request.keys() - _KEYS:
+    for key in PAIRS.strange(request):
         raise refusal("unknown_key", name=ascii(key)[:64])
     for key in ("host", "src", "dst"):
         if request.get(key) is not None and not isinstance(request[key], str):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.contract import operations
+from ri2n_sdn.contract.operations import ParameterSet, Value
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.weights.loop import LoopSettings
@@ -139,15 +141,19 @@ PARAMETERS = {
 }
 """All parameters by name, in the order in which they are shown."""
 
-_KINDS = {str: "choice", int: "integer", float: "number"}
+_KINDS: dict[type, Literal["choice", "integer", "number"]] = {
+    str: "choice",
+    int: "integer",
+    float: "number",
+}
 
 
-def parameter_values(cluster: Cluster) -> dict[str, Any]:
+def parameter_values(cluster: Cluster) -> dict[str, Value]:
     """The value of each parameter (cluster.lock is held)."""
     return {name: _value(cluster, parameter) for name, parameter in PARAMETERS.items()}
 
 
-def list_parameters(cluster: Cluster) -> dict[str, Any]:
+def list_parameters(cluster: Cluster) -> operations.Parameters:
     """All parameters, with what a change needs to know."""
     with cluster.lock:
         values = parameter_values(cluster)
@@ -171,7 +177,7 @@ def list_parameters(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT) -> dict[str, Any]:
+def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT) -> ParameterSet:
     """Change a parameter from the next round on, and tell operators who did it.
 
     `request` has `name` and `value`. Raises BadInput, and then changes nothing, when one of them is

@@ -17,6 +17,7 @@ from ri2n_sdn.contract.choices import ROLES, Role, one_of
 from ri2n_sdn.contract.documents import Token, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name, user_name
+from ri2n_sdn.contract.operations import TOKEN_ADD, AllTokens, Nothing, OneToken
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.store.rows import Change, Put, Remove, State, TokenRow
@@ -28,7 +29,6 @@ MAX_TOKENS = 1000
 
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
 _DAY_S = 86_400.0
-_KEYS = {"op", "as", "name", "role", "user", "days", "hash"}
 
 
 class _Storage(Protocol):
@@ -71,7 +71,7 @@ class Tokens:
             )
         return self._made[1]
 
-    def add(self, request: dict[str, Any]) -> dict[str, Any]:
+    def add(self, request: dict[str, Any]) -> OneToken:
         """Keep a new token: `name`, `role`, `hash`, and where wanted `user` and `days`.
 
         `hash` is the SHA-256 of the token's text in hexadecimal digits. A token with the role
@@ -92,11 +92,11 @@ class Tokens:
                 self._own = {**self._own, row.name: row}
         return {"token": _listed(row)}
 
-    def list(self) -> dict[str, Any]:
+    def list(self) -> AllTokens:
         """All tokens without their hashes, in order of names."""
         return {"tokens": [_listed(row) for _, row in sorted(self._rows().items())]}
 
-    def remove(self, request: dict[str, Any]) -> dict[str, Any]:
+    def remove(self, request: dict[str, Any]) -> Nothing:
         """Remove the token called `name`. Raises BadInput when there is none, NotAvailable."""
         name = token_name(request.get("name"))
         with self._lock:
@@ -114,7 +114,7 @@ class Tokens:
 
 def _row(request: dict[str, Any], now_s: float) -> TokenRow:
     """The token that a request describes. Raises BadInput."""
-    for key in request.keys() - _KEYS:
+    for key in TOKEN_ADD.strange(request):
         raise refusal("unknown_key", name=shown(key))
     name, role = token_name(request.get("name")), one_of(request.get("role"), ROLES, "role")
     user, days, digest = request.get("user"), request.get("days"), request.get("hash")

@@ -19,12 +19,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ri2n_sdn import __version__
-from ri2n_sdn.apps.asker import ROOT
 from ri2n_sdn.apps.cluster import Cluster, Member
-from ri2n_sdn.apps.local_jobs import job_operations
+from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations, list_rights
+from ri2n_sdn.apps.local_policies import list_policies
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.problems import problems_of
@@ -32,7 +32,7 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.tallies import HelperSums
 from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
 from ri2n_sdn.contract.counters import HANDLER, with_former
-from ri2n_sdn.contract.documents import Controller, Event, Kept, StoreState, TokenEntry
+from ri2n_sdn.contract.documents import Controller, Documents, Event, Kept, StoreState, TokenEntry
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -43,6 +43,8 @@ __all__ = ["MAX_WATCHERS", "Collector", "Watcher", "Watching", "counters_of", "p
 
 MAX_WATCHERS = 8
 """So many may watch at once."""
+
+Document = TypeVar("Document")
 
 _LOG = logging.getLogger("ri2n.watch")
 # Watchers hear of changes at most this often. After a turn, the thread does nothing for this many
@@ -100,9 +102,21 @@ class Collector:
         store = _store(cluster.memory)
         tokens = self._tokens()
         book = cluster.jobs.book
-        reservations = self._documents("reserve_list", "reservations", "id", (book.reservations,))
-        rights = self._documents("rights_list", "rights", "user", (book.rights,))
-        policies = self._documents("policy_list", "policies", "name", (book.policies,))
+        reservations = self._documents(
+            "reservations",
+            lambda: {each["id"]: each for each in list_reservations(cluster)["reservations"]},
+            (book.reservations,),
+        )
+        rights = self._documents(
+            "rights",
+            lambda: {each["user"]: each for each in list_rights(cluster)["rights"]},
+            (book.rights,),
+        )
+        policies = self._documents(
+            "policies",
+            lambda: {each["name"]: each for each in list_policies(cluster)["policies"]},
+            (book.policies,),
+        )
         helpers = self._of_helpers()
         with cluster.lock:
             now_s = time.monotonic()
@@ -127,7 +141,9 @@ class Collector:
                 "openflow": message_counts(),
                 "helpers": helpers,
                 "counters": counters_of(cluster),
-                "jobs": self._documents("job_list", "jobs", "id", basis),
+                "jobs": self._documents(
+                    "jobs", lambda: {each["id"]: each for each in list_jobs(cluster)["jobs"]}, basis
+                ),
                 "reservations": reservations,
                 "rights": rights,
                 "policies": policies,
@@ -211,13 +227,12 @@ class Collector:
         return {name: sums.document for name, (_, sums) in self._helpers.items()}
 
     def _documents(
-        self, operation: str, part: str, key: str, basis: tuple[Any, ...]
-    ) -> dict[str, Any]:
-        """The documents that an operation on jobs lists, by their `key`.
+        self, part: str, make: Callable[[], dict[str, Document]], basis: tuple[Any, ...]
+    ) -> dict[str, Document]:
+        """The documents of a part, as `make` makes them.
 
         They are the same object as before while `basis`, of which they are made, is equal; but not
-        for longer than _MAX_KEPT_S. So nothing is wrong for long, whatever else the operation may
-        look at.
+        for longer than _MAX_KEPT_S. So nothing is wrong for long, whatever else `make` may look at.
         """
         now_s = time.monotonic()
         made_s, before, documents = self._kept.get(part, (-math.inf, (), {}))
@@ -225,8 +240,7 @@ class Collector:
             one is other or one == other for one, other in zip(before, basis, strict=True)
         ):
             return documents
-        listed = job_operations(self._cluster, ROOT)[operation]({})[part]
-        documents = {str(document[key]): document for document in listed}
+        documents = make()
         self._kept[part] = (now_s, basis, documents)
         return documents
 
@@ -403,14 +417,14 @@ class Watching:
             self._changed.notify_all()
         return watcher
 
-    def look(self) -> tuple[Facts, State]:
+    def look(self) -> tuple[Facts, Documents]:
         """The facts, and the state that a new watcher that is told of no tokens would get.
 
         The cluster's lock must not be held: a thread that collects waits for it.
         """
         with self._changed:
             facts = self._collector.collect()
-            return facts, _seen(snapshot(facts, self._last), False)
+            return facts, cast(Documents, _seen(snapshot(facts, self._last), False))
 
     def leave(self, watcher: Watcher) -> None:
         """Forget a watcher. To do it twice is no error."""

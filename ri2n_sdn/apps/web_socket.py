@@ -15,26 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
-from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.choices import ROLES, Role, one_of
 from ri2n_sdn.contract.limits import MAX_UID
 from ri2n_sdn.contract.names import user_name
+from ri2n_sdn.contract.operations import OPERATIONS
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
 
-__all__ = ["OWN", "READING", "Speaker", "give_to_group", "speaker_of"]
-
-READING = frozenset(
-    {
-        *("status", "events", "explain", "traffic", "watch", "pairs", "parameters", "vlan_check"),
-        *("job_list", "job_show", "job_history", "reserve_list", "rights_list"),
-        *("policy_list", "policy_show", "vlan_tables", "host_list"),
-    }
-)
-"""The operations of every role: they change nothing."""
-
-OWN = frozenset({"job_begin", "job_end", "job_move", "reserve_add", "reserve_remove"})
-"""The operations that the role `user` has as well, on what is the user's own."""
+__all__ = ["Speaker", "give_to_group", "speaker_of"]
 
 # In place of the uid of a user whom this machine does not know, and of who may only look.
 _NOBODYS_UID = -1
@@ -47,7 +36,7 @@ class Speaker:
 
     user: str
     uid: int | None
-    role: str
+    role: Role
 
     def asker(self) -> Asker:
         """The one who asks, as operations on jobs see them. Raises BadInput.
@@ -64,10 +53,8 @@ class Speaker:
 
     def check(self, operation: str) -> None:
         """Raise BadInput when the role does not include an operation."""
-        if operation in READING or self.role == "admin":
-            return
-        needed = "user" if operation in OWN else "admin"
-        if self.role != needed:
+        needed = OPERATIONS[operation].needs
+        if ROLES.index(self.role) < ROLES.index(needed):
             raise refusal(
                 "role_too_low", op=operation, needed=needed, user=self.user, role=self.role
             )

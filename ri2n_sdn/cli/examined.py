@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -51,7 +52,7 @@ class Examined:
     """What the checks look at. `state` is None when no controller answers; `why` says why."""
 
     socket: Path
-    state: dict[str, Any] | None = None
+    state: Mapping[str, Any] | None = None
     why: str = ""
     running: Process | None = None
     argv: tuple[str, ...] = ()

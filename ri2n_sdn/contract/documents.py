@@ -49,6 +49,7 @@ __all__ = [
     "Reservation",
     "Right",
     "Route",
+    "Said",
     "StoreState",
     "Switch",
     "SwitchEntry",
@@ -290,7 +291,7 @@ def _one_count_more(histogram: Histogram) -> bool:
 # controller gives the text alone.
 
 
-class _Said(TypedDict):
+class Said(TypedDict):
     code: NotRequired[Text]
     """what it is, in a word that lasts"""
     subject: NotRequired[dict[Text, Text]]
@@ -300,7 +301,7 @@ class _Said(TypedDict):
     text: Text
 
 
-class ProblemEntry(_Said):
+class ProblemEntry(Said):
     """Something that is wrong."""
 
     advice: Text
@@ -338,7 +339,7 @@ class Check(TypedDict):
     """null where no switches are declared"""
 
 
-class Event(_Said):
+class Event(Said):
     """Something that has happened."""
 
     advice: NotRequired[Text]

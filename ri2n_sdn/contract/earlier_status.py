@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
+
+from ri2n_sdn.contract.documents import Documents, HostEntry
+from ri2n_sdn.contract.operations import EarlierStatus, StatusHost, StatusProblem
 
 __all__ = ["earlier_status"]
 
@@ -12,10 +15,10 @@ _NOTHING: tuple[None, None] = (None, None)
 
 
 def earlier_status(
-    state: Mapping[str, Any],
+    state: Documents,
     rates: Mapping[str, Mapping[str, tuple[float, float]]],
     reports: Mapping[str, tuple[float | None, float]],
-) -> dict[str, Any]:
+) -> EarlierStatus:
     """The keys that follow from a state.
 
     `rates`: by host and NIC, (sent, received) in bit/s, with the fractions that the state lacks.
@@ -24,7 +27,11 @@ def earlier_status(
     """
     about = state["controller"]
     return {
-        **{key: about[key] for key in ("settled", "in_charge", "strategy", "hbspan_s", "cycle_s")},
+        "settled": about["settled"],
+        "in_charge": about["in_charge"],
+        "strategy": about["strategy"],
+        "hbspan_s": about["hbspan_s"],
+        "cycle_s": about["cycle_s"],
         "waits_because": about.get("waits_because"),
         "pid": about["pid"],
         "hosts": [
@@ -34,9 +41,14 @@ def earlier_status(
         "networks": [
             {"id": name, "nics": network["nics"]} for name, network in state["networks"].items()
         ],
-        "cables": sorted({tuple(sorted(cable["ends"])) for cable in state["cables"].values()}),
+        "cables": sorted(
+            {(min(cable["ends"]), max(cable["ends"])) for cable in state["cables"].values()}
+        ),
         "problems": [
-            {"id": name, **{key: value for key, value in problem.items() if key != "rank"}}
+            cast(
+                StatusProblem,
+                {"id": name, **{key: value for key, value in problem.items() if key != "rank"}},
+            )
             for name, problem in state["problems"].items()
         ],
         "counters": state["counters"],
@@ -46,19 +58,28 @@ def earlier_status(
 
 def _host(
     name: str,
-    host: Mapping[str, Any],
+    host: HostEntry,
     rates: Mapping[str, tuple[float, float]],
     report: tuple[float | None, float | None],
-) -> dict[str, Any]:
+) -> StatusHost:
     helper = host["helper"]
-    nics = []
-    for own, nic in host["nics"].items():
-        tx_bps, rx_bps = rates.get(own, _NOTHING)
-        nics.append({"name": own, **nic, "tx_bps": tx_bps, "rx_bps": rx_bps})
     return {
         "name": name,
-        **{key: value for key, value in host.items() if key != "certificate_ends_s"},
+        "dpid": host["dpid"],
+        "mac": host["mac"],
+        "address": host["address"],
+        "connected": host["connected"],
+        "ovs": host["ovs"],
+        "datapath": host["datapath"],
         "helper": helper
         and {"running": helper["running"], "report_age_s": report[0], "running_s": report[1]},
-        "nics": nics,
+        "nics": [
+            {
+                "name": own,
+                **nic,
+                "tx_bps": rates.get(own, _NOTHING)[0],
+                "rx_bps": rates.get(own, _NOTHING)[1],
+            }
+            for own, nic in host["nics"].items()
+        ],
     }

@@ -12,7 +12,7 @@ from typing import Any
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.local_vlans import Leases
-from ri2n_sdn.apps.web_socket import READING
+from ri2n_sdn.contract.operations import READING
 from ri2n_sdn.errors import BadInput
 from tests.baseline.controllers import fat, flat, serving, stands_by
 from tests.baseline.requests import FAT, FLAT, LINES, OF_USERS, STANDS_BY, Asked

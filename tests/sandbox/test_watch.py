@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ def watch(sandbox: Sandbox) -> Watch:
     return made[0]
 
 
-def until(watching: Watch, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+def until(watching: Watch, condition: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
     """The first state that fulfils a condition; a stream that ends fails."""
     deadline_s = time.monotonic() + LONG_S
     for state in watching:
@@ -57,12 +57,12 @@ def until(watching: Watch, condition: Callable[[dict[str, Any]], object]) -> dic
     raise AssertionError("the stream has ended")
 
 
-def told(state: dict[str, Any]) -> bool:
+def told(state: Mapping[str, Any]) -> bool:
     """Whether the newest event is that carol has set the strategy."""
     return str(state["events"][-1]["text"]).endswith(": carol has set it")
 
 
-def alive(state: dict[str, Any], host: str, nic: str) -> bool:
+def alive(state: Mapping[str, Any], host: str, nic: str) -> bool:
     return bool(state["hosts"][host]["nics"][nic]["alive"])
 
 

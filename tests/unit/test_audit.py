@@ -13,7 +13,7 @@ import pytest
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.audit import MAX_DONE, MAX_REFUSED, Audit
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.web_socket import READING
+from ri2n_sdn.contract.operations import READING
 from ri2n_sdn.web.gui.setting_views import audit_entry_rows
 from tests.unit.rest_controller import RealFeed, controller
 from tests.unit.test_web_socket import ADMIN, ALICE, ORDER, TRIED, VIEWER

@@ -296,8 +296,7 @@ def test_a_confirmation_says_what_will_happen() -> None:
 
 def parameters() -> list[dict[str, Any]]:
     """All parameters, as a controller without a cluster.yaml lists them."""
-    found: list[dict[str, Any]] = list_parameters(cluster_of({}))["parameters"]
-    return found
+    return [{**each} for each in list_parameters(cluster_of({}))["parameters"]]
 
 
 def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:

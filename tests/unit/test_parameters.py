@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -18,6 +19,7 @@ from ri2n_sdn.apps.parameters import (
     parameter_values,
     set_parameter,
 )
+from ri2n_sdn.contract.operations import ParameterSet
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.weights.loop import LoopSettings
 from tests.unit.fake_hosts import FakeChannel, cluster_of
@@ -28,11 +30,11 @@ def cluster() -> Cluster:
     return cluster_of({"A": FakeChannel(), "B": FakeChannel()})
 
 
-def put(cluster: Cluster, name: object, value: object) -> dict[str, Any]:
+def put(cluster: Cluster, name: object, value: object) -> ParameterSet:
     return set_parameter(cluster, {"name": name, "value": value})
 
 
-def other(parameter: dict[str, Any]) -> Any:
+def other(parameter: Mapping[str, Any]) -> Any:
     """A value that is allowed and is not the present one."""
     if parameter["kind"] == "choice":
         return next(each for each in parameter["choices"] if each != parameter["value"])

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from ri2n_sdn.apps.web_socket import OWN, READING
+from ri2n_sdn.contract.operations import READING
 from ri2n_sdn.web.rest.document import PREFIX
 from tests.unit.rest_controller import RealFeed, controller
+from tests.unit.test_web_socket import OWN
 from tests.unit.web_app import bearer, run, serving
 
 # What is in paths, and bodies with which each operation would do something.

@@ -47,6 +47,7 @@ def test_a_token_is_added_listed_and_removed(store: Any) -> None:
     tokens = Tokens(store())
     assert tokens.documents() == {} and tokens.list() == {"tokens": []}
     added = tokens.add(request(role="user", user="alice", days=2))["token"]
+    assert added["expires_s"] is not None
     assert added["expires_s"] - added["created_s"] == 2 * 86_400
     tokens.add(request(name="t0", role="admin", hash=64 * "b"))
     assert [each["name"] for each in tokens.list()["tokens"]] == ["t0", "t1"]

@@ -27,6 +27,7 @@ from ri2n_sdn.apps.reported import Reported
 from ri2n_sdn.apps.watch import Facts, snapshot
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, web_socket_of
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.state import MAX_EVENTS, difference, merge
 from ri2n_sdn.errors import NotAvailable
@@ -274,7 +275,7 @@ def api() -> Iterator[LocalApi]:
         yield made
 
 
-def until(watch: Watch, condition: Any) -> dict[str, Any]:
+def until(watch: Watch, condition: Any) -> Documents:
     """The first state that fulfils a condition; a stream that says nothing fails by itself."""
     for state in watch:
         if condition(state):
@@ -438,7 +439,7 @@ def test_a_broken_stream_is_no_clean_end() -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with Watch(path) as watch:
-            assert next(watch) == {}
+            assert not next(watch)
             with pytest.raises(NotAvailable, match="broken off"):
                 next(watch)
         thread.join()
