@@ -18,6 +18,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.metrics import FAMILIES, Family, Own
 from ri2n_sdn.web.auth import Auth, Denied
 from ri2n_sdn.web.feed import Feed
@@ -29,7 +30,7 @@ _KEPT_S = 1.0
 _GZIP_LEVEL = 1
 
 
-def families(state: Mapping[str, Any], own: Own) -> Iterator[Metric]:
+def families(state: Documents, own: Own) -> Iterator[Metric]:
     """The metrics of a state, as the operation `watch` gives it, and of the web process.
 
     While the controller is away, the state is old: then there are only those of the web process, so
@@ -133,7 +134,7 @@ class _Scrapes:
             self._made[openmetrics] = time.monotonic(), body
             return body
 
-    def _page(self, state: Mapping[str, Any], own: Own, openmetrics: bool) -> bytes:
+    def _page(self, state: Documents, own: Own, openmetrics: bool) -> bytes:
         return page([*families(state, own), *self._process.collect()], openmetrics)
 
 

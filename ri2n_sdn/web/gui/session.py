@@ -16,6 +16,8 @@ from urllib.parse import quote
 
 from nicegui import Client, ui
 
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.auth import ANONYMOUS, Auth
 from ri2n_sdn.web.feed import Feed
@@ -117,7 +119,7 @@ class Ticker:
 
     async def _run(self) -> None:
         while self._sessions:
-            before, hosts = self._seen(), self._feed.state.get("hosts")
+            before, hosts = self._seen(), self._feed.state["hosts"]
             began_s = time.monotonic()
             for session in list(self._sessions.values()):
                 session.tell()
@@ -125,7 +127,7 @@ class Ticker:
             # What has failed is shown at once. Rates, which change all the time, wait.
             while (left_s := began_s + PAUSE_S - time.monotonic()) > 0:
                 seen = self._seen()
-                if seen[1] != before[1] or self._feed.state.get("hosts") is not hosts:
+                if seen[1] != before[1] or self._feed.state["hosts"] is not hosts:
                     break
                 await self._feed.changed(seen[0], left_s)
             while self._sessions and self._seen() == before:
@@ -179,7 +181,7 @@ class Session:
         return self.logged_in or self.auth.anonymous(self.client.ip) is not None
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> Documents:
         """The state of the cluster, as it is known now. Empty before the first connection."""
         return self.feed.state
 
@@ -260,8 +262,12 @@ class Session:
                     self._failed = True
 
     async def ask(
-        self, op: str, *, refused: Callable[[str], None] | None = None, **arguments: Any
-    ) -> dict[str, Any] | None:
+        self,
+        op: Operation[Answer],
+        *,
+        refused: Callable[[str], None] | None = None,
+        **arguments: object,
+    ) -> Answer | None:
         """The controller's answer to a request in the name of who looks at the page.
 
         None after a refusal, whose words `refused` shows; without it, the page does. If the login

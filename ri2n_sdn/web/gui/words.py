@@ -14,6 +14,7 @@ from ri2n_sdn.contract.units import exact_rate, parse_rate, parse_time
 __all__ = [
     "address",
     "has_words",
+    "network_text",
     "parse_names",
     "rate_input",
     "rate_of_field",
@@ -33,6 +34,11 @@ def has_words(search: str, text: str) -> bool:
 def address(path: str, **query: str) -> str:
     """The address of a page that shows what the query names."""
     return f"{path}?{urlencode(query)}"
+
+
+def network_text(network: str | None, vlan: int | None) -> str:
+    """A network, `-` when it is not known, with the VLAN of a tree in it."""
+    return (network or "-") + (f", VLAN {vlan}" if vlan else "")
 
 
 def rate_input(rate_bps: int | None) -> str:

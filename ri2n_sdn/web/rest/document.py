@@ -72,20 +72,19 @@ _LINK = {
 }
 _RETRY = {"description": "seconds", "schema": {"type": "integer", "minimum": 0}}
 _ENTITY_TAGS = r'^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
-_MATCH = {
-    "name": "If-Match",
-    "in": "header",
-    "required": False,
-    "description": "the ETag of what is changed, or `*`; needed to replace something",
-    "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
-}
-_NONE_MATCH = {
-    "name": "If-None-Match",
-    "in": "header",
-    "required": False,
-    "description": "the ETag of what is known already: 304 when it is the same",
-    "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
-}
+_MATCH, _NONE_MATCH = (
+    {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": about,
+        "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
+    }
+    for name, about in (
+        ("If-Match", "the ETag of what is changed, or `*`; needed to replace something"),
+        ("If-None-Match", "the ETag of what is known already: 304 when it is the same"),
+    )
+)
 
 
 # To make it takes as long as to build an application, and tests build many.

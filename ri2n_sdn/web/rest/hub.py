@@ -12,14 +12,15 @@ import asyncio
 import json
 import secrets
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.rest.problem import ProblemError
+from ri2n_sdn.web.shape import EMPTY
 
 __all__ = ["MAX_CLIENTS_OF_ONE", "Client", "Hub"]
 
@@ -36,7 +37,6 @@ MAX_KEPT, MAX_KEPT_BYTES = 256, 4 << 20
 """So many messages, of so many bytes, are kept for clients that come back."""
 
 _TURN_S = 5.0
-State = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Hub:
         self._number = 0
         # What was seen of the feed last.
         self._seq = 0
-        self._state: State = {}
+        self._state: Documents = EMPTY
         self._connected: bool | None = None
         self._task: asyncio.Task[None] | None = None
         self.counters: Counter[str] = Counter()
@@ -191,7 +191,7 @@ class Hub:
             if texts[client.parts]:
                 self._give(client, texts[client.parts])
 
-    def _tell_events(self, state: State) -> None:
+    def _tell_events(self, state: Documents) -> None:
         for client in list(self._clients):
             if client.events_only:
                 text = _events(client, state)
@@ -233,8 +233,8 @@ class Hub:
     def _begin_events(self, client: Client, last_id: str | None) -> None:
         if last_id is not None and last_id.isascii() and last_id.isdigit() and len(last_id) < 18:
             client.last_event = int(last_id)
-            newest = self._state.get("events") or [{"seq": 0}]
-            if client.last_event > newest[-1]["seq"]:
+            events = self._state["events"]
+            if client.last_event > (events[-1]["seq"] if events else 0):
                 client.last_event = 0  # those of a controller that has gone
         client.put(_events(client, self._state) or b": no event yet\n\n")
 
@@ -260,13 +260,13 @@ def _wanted(parts: frozenset[str] | None, part: str) -> bool:
     return parts is None or part in parts
 
 
-def _begun(state: State) -> object:
+def _begun(state: Documents) -> object:
     """What tells one start of the controller from another."""
     known = state.get("controller", {})
     return known.get("pid"), known.get("started_s")
 
 
-def _events(client: Client, state: State) -> bytes:
+def _events(client: Client, state: Documents) -> bytes:
     """The events that a client has not seen yet."""
     text = b""
     for event in state.get("events", ()):
