@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,7 @@ from ri2n_sdn.web.who import Who
 
 __all__ = [
     "KINDS",
-    "JobForm",
     "PolicyForm",
-    "ReservationForm",
-    "RightForm",
     "history_rows",
     "job_actions",
     "job_row",
@@ -74,40 +71,6 @@ class PolicyForm:
     services: str = ""
     min_rate: str = ""
     max_rate: str = ""
-
-
-@dataclass
-class JobForm:
-    """What a person has filled in to begin a job. `uid` is needed for a user unknown here."""
-
-    id: str = ""
-    hosts: str = ""
-    user: str = ""
-    uid: str = ""
-    until: str = ""
-
-
-@dataclass
-class ReservationForm:
-    """What a person has filled in to make a reservation."""
-
-    id: str = ""
-    hosts: str = ""
-    user: str = ""
-    begin: str = ""
-    until: str = ""
-    rate: str = ""
-
-
-@dataclass
-class RightForm:
-    """What a person has filled in about the rights of a user."""
-
-    user: str = ""
-    policies: Sequence[str] = ()
-    max_rate: str = ""
-    max_hosts: str = ""
-    reserve: bool = False
 
 
 def owns(who: Who, document: Job | Reservation) -> bool:
@@ -269,20 +232,26 @@ def rates_text(policy: PolicyOf) -> str:
 
 
 def order_request(
-    form: JobForm,
+    name: str,
+    hosts: str,
+    user: str,
+    uid: str,
+    until: str,
+    *,
     policy: PolicyForm,
     who: Who,
     now_s: float,
     uid_of: Callable[[str], int | None] = lambda user: None,
 ) -> Json:
-    """The `job` of an operation `job_begin`. Raises BadInput, which begins with the field's name.
+    """The `job` of an operation `job_begin`, from what a person has filled in.
 
-    `uid_of` finds the uid of a user of this machine. A user begins jobs of his own alone.
+    `uid_of` finds the uid of a user of this machine; `uid` is needed for others. A user begins jobs
+    of his own alone. Raises BadInput, which begins with the field's name.
     """
-    job: Json = {"id": _id(form.id), "hosts": _hosts(form.hosts), "user": _user(form.user, who)}
-    job["uid"] = _uid(form.uid, job["user"], uid_of)
+    job: Json = {"id": _id(name), "hosts": _hosts(hosts), "user": _user(user, who)}
+    job["uid"] = _uid(uid, job["user"], uid_of)
     job |= policy_request(policy)
-    end_s = time_of_field(form.until, now_s, "Ends")
+    end_s = time_of_field(until, now_s, "Ends")
     if end_s is not None:
         if end_s <= now_s:
             raise refusal("not_later_than_now", "Ends")
@@ -290,23 +259,37 @@ def order_request(
     return job
 
 
-def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now_s: float) -> Json:
-    """The `reservation` of an operation `reserve_add`. Raises BadInput."""
-    begin_s = now_s if not form.begin.strip() else time_of_field(form.begin, now_s, "Begins")
-    end_s = time_of_field(form.until, now_s, "Ends")
+def reservation_request(
+    name: str,
+    hosts: str,
+    user: str,
+    begin: str,
+    until: str,
+    rate: str,
+    *,
+    policy: PolicyForm,
+    who: Who,
+    now_s: float,
+) -> Json:
+    """The `reservation` of an operation `reserve_add`, from what a person has filled in.
+
+    Raises BadInput, which begins with the field's name.
+    """
+    begin_s = now_s if not begin.strip() else time_of_field(begin, now_s, "Begins")
+    end_s = time_of_field(until, now_s, "Ends")
     if end_s is None:
         raise refusal("end_missing", "Ends")
     if begin_s is not None and end_s <= max(begin_s, now_s):
         raise refusal("not_later_than_begin", "Ends")
     wanted: Json = {
-        "id": _id(form.id),
-        "hosts": _hosts(form.hosts),
-        "user": _user(form.user, who),
+        "id": _id(name),
+        "hosts": _hosts(hosts),
+        "user": _user(user, who),
         "begin_s": begin_s,
         "end_s": end_s,
         **policy_request(policy),
     }
-    rate_bps = rate_of_field(form.rate, "Rate")
+    rate_bps = rate_of_field(rate, "Rate")
     if rate_bps is not None:
         wanted["rate_bps"] = rate_bps
     return wanted
@@ -335,21 +318,24 @@ def policy_request(form: PolicyForm) -> Json:
     return {key: value for key, value in result.items() if value not in (None, [])}
 
 
-def right_request(form: RightForm) -> Json:
-    """The `right` of an operation `rights_set`. Raises BadInput, which begins with the field."""
-    user = form.user.strip()
+def right_request(
+    user: str, policies: Collection[str], max_rate: str, max_hosts: str, reserve: bool
+) -> Json:
+    """The `right` of an operation `rights_set`, from what a person has filled in.
+
+    Raises BadInput, which begins with the field's name.
+    """
+    user, hosts, rate = user.strip(), max_hosts.strip(), max_rate.strip()
     if not user:
         raise refusal("everybody_missing", "User")
-    hosts = form.max_hosts.strip()
     if hosts and not (hosts.isascii() and hosts.isdigit() and len(hosts) < 9):
         raise refusal("not_whole_or_no_limit", "Most hosts")
-    rate = form.max_rate.strip()
     return {
         "user": user,
-        "policies": [kind for kind in KINDS if kind in form.policies],
+        "policies": [kind for kind in KINDS if kind in policies],
         "max_rate_bps": 0 if rate == "0" else rate_of_field(rate, "Highest rate"),
         "max_hosts": int(hosts) if hosts else None,
-        "reserve": form.reserve,
+        "reserve": reserve,
     }
 
 

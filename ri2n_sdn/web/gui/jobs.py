@@ -49,9 +49,6 @@ from ri2n_sdn.web.gui.job_fields import (
 )
 from ri2n_sdn.web.gui.job_views import (
     KINDS,
-    JobForm,
-    ReservationForm,
-    RightForm,
     history_rows,
     job_row,
     jobs_found,
@@ -220,8 +217,9 @@ class _Page:
         session = self._session
 
         def wanted() -> dict[str, Any]:
-            filled = JobForm(*values(name, hosts, user, uid, until))
-            job = order_request(filled, policy.value(), session.who, time.time(), uid_of)
+            filled = values(name, hosts, user, uid, until)
+            chosen, now_s = policy.value(), time.time()
+            job = order_request(*filled, policy=chosen, who=session.who, now_s=now_s, uid_of=uid_of)
             return {"job": job}
 
         def command() -> str | None:
@@ -331,8 +329,9 @@ class _Page:
         session = self._session
 
         def wanted() -> dict[str, Any]:
-            filled = ReservationForm(*values(name, hosts, user, begins, ends, rate))
-            made = reservation_request(filled, policy.value(), session.who, time.time())
+            filled = values(name, hosts, user, begins, ends, rate)
+            chosen, now_s = policy.value(), time.time()
+            made = reservation_request(*filled, policy=chosen, who=session.who, now_s=now_s)
             return {"reservation": made}
 
         def said(answer: OneReservation) -> str:
@@ -398,8 +397,8 @@ class _Page:
         def wanted() -> dict[str, Any]:
             kinds = [kind for kind, box in boxes.items() if box.value]
             name, most_rate, most = values(user, rate, hosts)
-            filled = RightForm(name, kinds, most_rate, most, bool(reserve.value))
-            return {"right": right_request(filled)}
+            right = right_request(name, kinds, most_rate, most, bool(reserve.value))
+            return {"right": right}
 
         def said(answer: OneRight) -> str:
             return f"The rights of {answer['right']['user']} are set."
