@@ -8,11 +8,13 @@ import hmac
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ri2n_sdn.addresses import is_loopback
 from ri2n_sdn.contract.choices import Role
+from ri2n_sdn.contract.documents import TokenEntry
 from ri2n_sdn.errors import Ri2nError
+from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.settings import WebSettings
 from ri2n_sdn.web.who import Who
 
@@ -42,15 +44,6 @@ class Denied(Ri2nError):
         self.status, self.detail = status, detail
 
 
-class _Source(Protocol):
-    """Where tokens come from: `feed.Feed`."""
-
-    @property
-    def tokens(self) -> Mapping[str, Mapping[str, Any]]: ...
-    @property
-    def known(self) -> bool: ...
-
-
 def hash_of(token: str) -> str:
     """What is kept of a token: its SHA-256.
 
@@ -68,7 +61,7 @@ def new_token() -> tuple[str, str]:
 class Auth:
     """Finds out who asks, by the tokens that the controller knows at that moment."""
 
-    def __init__(self, feed: _Source, settings: WebSettings) -> None:
+    def __init__(self, feed: Feed, settings: WebSettings) -> None:
         self._feed, self._settings = feed, settings
 
     def who_of_bearer(self, header: str | None, address: str) -> Who:
@@ -152,5 +145,5 @@ class Auth:
         return Who(name, token["role"], token["user"])
 
 
-def _expired(token: Mapping[str, Any], now_s: float) -> bool:
+def _expired(token: TokenEntry, now_s: float) -> bool:
     return token["expires_s"] is not None and token["expires_s"] <= now_s

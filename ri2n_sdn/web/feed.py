@@ -9,9 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ri2n_sdn.client import refusal_of, web_socket_of
+from ri2n_sdn.contract.documents import Documents, TokenEntry
+from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import merge
@@ -55,8 +57,8 @@ class Feed:
         """`socket` is the controller's own; the one for the web process is beside it."""
         self._path = web_socket_of(socket)
         self._clock = clock
-        self.state: Mapping[str, Any] = EMPTY
-        self.tokens: Mapping[str, Mapping[str, Any]] = {}
+        self.state: Documents = EMPTY
+        self.tokens: Mapping[str, TokenEntry] = {}
         self.seq = 0
         self.connected = False
         self.known = False
@@ -96,7 +98,7 @@ class Feed:
                 await asyncio.wait_for(self._news.wait(), left_s)
         return self.seq
 
-    async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+    async def request(self, op: Operation[Answer], who: Who, **arguments: object) -> Answer:
         """Send one request in the name of `who`, and return the answer without its `ok`.
 
         Raises the controller's own error when it refuses, and NotAvailable when it cannot be
@@ -105,7 +107,7 @@ class Feed:
         if self.known and not self.connected:
             # One that hangs takes requests, and would carry them out when nobody expects it.
             raise refusal("controller_away", why=self.why or "the controller does not answer")
-        text = request_line(op, arguments, who.said())
+        text = request_line(op.name, arguments, who.said())
         try:
             line = await asyncio.wait_for(self._ask(text), _ANSWER_S)
         except _LATE:
@@ -122,7 +124,7 @@ class Feed:
             self.counters["answers_dropped"] += error.code == "answer_wrong"
             raise
         del answer["ok"]
-        return answer
+        return cast(Answer, answer)
 
     # ---- the stream
 
@@ -152,7 +154,7 @@ class Feed:
     async def _stream(self) -> None:
         reader, writer = await asyncio.wait_for(self._open(), SILENT_S)
         try:
-            writer.write(request_line("watch", {}, _WATCHER))
+            writer.write(request_line(WATCH.name, {}, _WATCHER))
             first = await self._line(reader)
             if first is None:
                 raise _Broken("the controller has ended the stream")
@@ -191,7 +193,7 @@ class Feed:
         self.counters["streams"] += 1
         self.tokens = _without_none(state.pop("tokens", {}))
         # Of the first state, None is no entry either.
-        self.state = merge(EMPTY, state)
+        self.state = cast(Documents, merge(EMPTY, state))
         self.known = True
         self.connected, self.why, self.since_s = True, None, self._clock()
         self.history.add(self._clock(), self.state)
@@ -205,7 +207,7 @@ class Feed:
         if tokens is not None:
             self.tokens = _without_none({**self.tokens, **tokens})
         if changed:
-            self.state = merge(self.state, changed)
+            self.state = cast(Documents, merge(self.state, changed))
         if changed or tokens is not None:
             self._tell()
 

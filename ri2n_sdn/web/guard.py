@@ -7,9 +7,9 @@ import asyncio
 import json
 import time
 import urllib.parse
-from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ri2n_sdn.addresses import is_loopback
@@ -75,7 +75,10 @@ class Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": problem[1]})
         else:
-            await _refuse(send_on, *problem)
+            status, detail = problem
+            body = json.dumps({"type": "about:blank", "status": status, "detail": detail})
+            refused = Response(body, status, {"Connection": "close"}, "application/problem+json")
+            await refused(scope, receive, send_on)
 
     def _problem(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Why a request is refused: a status and a sentence."""
@@ -159,14 +162,3 @@ def _first(message: Message, rest: Receive) -> Receive:
         return waiting.pop() if waiting else await rest()
 
     return receive
-
-
-async def _refuse(send: Send, status: int, detail: str) -> None:
-    body = json.dumps({"type": "about:blank", "status": status, "detail": detail}).encode()
-    headers: Iterable[tuple[bytes, bytes]] = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": body})

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ri2n_sdn.contract.documents import Documents
 
 __all__ = ["EVERY_S", "KEPT_S", "MAX_NICS", "History", "Series"]
 
@@ -41,7 +42,7 @@ class History:
         self._free: list[int] = list(range(_FIRST_ROWS))
         self._count = 0
 
-    def add(self, time_s: float, state: Mapping[str, Any]) -> bool:
+    def add(self, time_s: float, state: Documents) -> bool:
         """Take a sample of a state's `rates`, and return whether it was time for one.
 
         When the clock was set back, what there was before is forgotten.

@@ -7,7 +7,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from prometheus_client import ProcessCollector
@@ -18,32 +18,19 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.metrics import FAMILIES, Family, Own
 from ri2n_sdn.web.auth import Auth, Denied
+from ri2n_sdn.web.feed import Feed
 
-__all__ = ["Own", "families", "mount", "page", "table"]
+__all__ = ["families", "mount", "page", "table"]
 
 # One scrape serves all that come within this time, however many Prometheus servers there are.
 _KEPT_S = 1.0
 _GZIP_LEVEL = 1
 
 
-class _Feed(Protocol):
-    """What `feed.Feed` has of use here."""
-
-    @property
-    def state(self) -> Mapping[str, Any]: ...
-    @property
-    def connected(self) -> bool: ...
-    @property
-    def since_s(self) -> float: ...
-    @property
-    def heard_s(self) -> float | None: ...
-    @property
-    def counters(self) -> Mapping[str, int]: ...
-
-
-def families(state: Mapping[str, Any], own: Own) -> Iterator[Metric]:
+def families(state: Documents, own: Own) -> Iterator[Metric]:
     """The metrics of a state, as the operation `watch` gives it, and of the web process.
 
     While the controller is away, the state is old: then there are only those of the web process, so
@@ -80,7 +67,7 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def mount(app: FastAPI, feed: _Feed, auth: Auth, certificate_ends_s: float | None = None) -> None:
+def mount(app: FastAPI, feed: Feed, auth: Auth, certificate_ends_s: float | None = None) -> None:
     """Serve `/metrics` to everybody who may see something.
 
     `certificate_ends_s` is when the certificate of the web process ends; None when it has none.
@@ -120,7 +107,7 @@ _REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
 class _Scrapes:
     """Makes pages in a thread, one at a time, so that no browser waits for a scrape."""
 
-    def __init__(self, feed: _Feed, certificate_ends_s: float | None) -> None:
+    def __init__(self, feed: Feed, certificate_ends_s: float | None) -> None:
         self._feed, self._certificate_ends_s = feed, certificate_ends_s
         self._turn = asyncio.Lock()
         self._process = ProcessCollector(registry=None)
@@ -147,7 +134,7 @@ class _Scrapes:
             self._made[openmetrics] = time.monotonic(), body
             return body
 
-    def _page(self, state: Mapping[str, Any], own: Own, openmetrics: bool) -> bytes:
+    def _page(self, state: Documents, own: Own, openmetrics: bool) -> bytes:
         return page([*families(state, own), *self._process.collect()], openmetrics)
 
 

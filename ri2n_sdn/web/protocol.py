@@ -24,61 +24,50 @@ class LimitedProtocol(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, and give it time for a header."""
         super().connection_made(transport)
-        self._await_head()
+        self._limit("head", HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
-        self._end_timers()
+        self._unlimit("head", "stall")
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take what has come. The time for a header does not begin anew with each byte of it."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._end_head()
+            self._unlimit("head")
         elif self.conn.trailing_data[0]:
-            self._await_head()
+            self._limit("head", HEAD_S)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection on to another protocol, which has limits of its own."""
-        self._end_timers()
+        self._unlimit("head", "stall")
         super().handle_websocket_upgrade(event)
 
     def pause_writing(self) -> None:
         """The client does not read as fast as we write."""
         self.flow.pause_writing()
-        if self._stall_timer is None:
-            self._stall_timer = self.loop.call_later(STALLED_S, self.transport.abort)
+        self._limit("stall", STALLED_S)
 
     def resume_writing(self) -> None:
         """The client has read."""
-        self._end_stall()
+        self._unlimit("stall")
         self.flow.resume_writing()
 
-    def _await_head(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+    def _limit(self, what: str, after_s: float) -> None:
+        """Cut the connection off after so long, counted from the first call for `what`."""
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(after_s, self.transport.abort)
 
-    def _end_head(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _end_stall(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-
-    def _end_timers(self) -> None:
-        """To do it twice is no error."""
-        self._end_head()
-        self._end_stall()
+    def _unlimit(self, *what: str) -> None:
+        """Give the connection all the time it wants. To do it twice is no error."""
+        for each in self._timers.keys() & what:
+            self._timers.pop(each).cancel()
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):

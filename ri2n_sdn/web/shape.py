@@ -9,7 +9,7 @@ left out, and counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 from typing_extensions import NotRequired
@@ -46,7 +46,7 @@ _name = _form(Name)
 PARTS = tuple(part for part in _ENTRIES if part != "events")
 """The maps of a state. `events` is a list."""
 
-EMPTY: Mapping[str, Any] = {part: {} for part in PARTS if part != "tokens"} | {"events": []}
+EMPTY = cast(Documents, {part: {} for part in PARTS if part != "tokens"} | {"events": []})
 """The state before anything is known. Its maps are never changed."""
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import pwd
 from dataclasses import dataclass
 
 from ri2n_sdn.contract.choices import ROLES, Role
 
-__all__ = ["Who"]
+__all__ = ["Who", "uid_of"]
 
 
 @dataclass(frozen=True)
@@ -15,13 +16,12 @@ class Who:
     """One who asks.
 
     * `name`: that of the token, or "anonymous".
-    * `user`, `uid`: whose jobs are their own. The controller looks a missing uid up.
+    * `user`: whose jobs are their own. The controller looks the uid up.
     """
 
     name: str
     role: Role
     user: str | None = None
-    uid: int | None = None
 
     def may(self, role: Role) -> bool:
         """Whether this one may do what needs `role`."""
@@ -29,4 +29,12 @@ class Who:
 
     def said(self) -> dict[str, object]:
         """What the controller is told, under `as`."""
-        return {"user": self.user or self.name, "uid": self.uid, "role": self.role}
+        return {"user": self.user or self.name, "uid": None, "role": self.role}
+
+
+def uid_of(user: str) -> int | None:
+    """The uid of a user of this machine; None when there is no such user."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        return None

@@ -62,7 +62,7 @@ _WATCH = """
 
 def switched_state(hosts: int, per_leaf: int = HOSTS_PER_LEAF) -> dict[str, Any]:
     """A state of many hosts at leaf switches, each with a cable to each of four spines."""
-    state = cluster_state(hosts, 2, jobs=20, events=200)
+    state: dict[str, Any] = cluster_state(hosts, 2, jobs=20, events=200)
     for number, host in enumerate(state["hosts"].values()):
         for net, nic in enumerate(host["nics"].values()):
             nic["switch"] = f"leaf{net}-{number // per_leaf}"

@@ -61,7 +61,7 @@ def own(**changed: Any) -> Own:
     return Own(**(known | changed))
 
 
-def full_state(hosts: int = 4, nics: int = 2) -> dict[str, Any]:
+def full_state(hosts: int = 4, nics: int = 2) -> Any:
     """A state of hosts h1, h2, ... The last one is away, NIC 2 of h1 is dead, h2 has a helper."""
     cluster = cluster_of({}, ClusterConfig(), [("h1", 2)])
     for number in range(1, hosts + 1):

@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.contract.refusals import error_of
 from ri2n_sdn.web.who import Who
 from tests.unit.fake_hosts import FakeChannel, cluster_of
@@ -30,7 +31,7 @@ class RealFeed(FakeFeed):
         self._collector = Collector(api._cluster, api._tokens.documents)
         super().__init__(self._now())
 
-    def _now(self) -> dict[str, Any]:
+    def _now(self) -> Any:
         state = snapshot(self._collector.collect())
         del state["tokens"]
         return state
@@ -39,15 +40,15 @@ class RealFeed(FakeFeed):
         """Take over the controller's state as it is now."""
         self.state, self.seq = self._now(), self.seq + 1
 
-    async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+    async def request(self, op: Operation[Answer], who: Who, **arguments: Any) -> Answer:
         """As Feed; the state is renewed at once."""
-        self.asked.append((op, who, arguments))
-        line = json.dumps({"op": op, **arguments, "as": who.said()}).encode()
-        answer: dict[str, Any] = json.loads(json.dumps(self.api.answer(line, web=True)))
+        self.asked.append((op.name, who, arguments))
+        line = json.dumps({"op": op.name, **arguments, "as": who.said()}).encode()
+        answer = json.loads(json.dumps(self.api.answer(line, web=True)))
         self.refresh()
         if not answer.pop("ok"):
             raise error_of(answer)
-        return answer
+        return cast(Answer, answer)
 
 
 @contextmanager

@@ -8,12 +8,14 @@ import contextlib
 import re
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi import Request
 from nicegui import Client, ui
 
+from ri2n_sdn.contract.documents import TokenEntry
+from ri2n_sdn.contract.operations import JOB_LIST
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.web.auth import Auth, hash_of
 from ri2n_sdn.web.gui import entrance as entrances
@@ -31,6 +33,8 @@ from ri2n_sdn.web.gui.session import (
     who_of_login,
 )
 from ri2n_sdn.web.settings import WebSettings
+from ri2n_sdn.web.shape import EMPTY
+from tests.unit.web_state import state_of
 
 ENDED = "/login?ended=1&next=/x%3Fhost%3Da%2526b"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
@@ -67,7 +71,7 @@ def a_problem(rank: int, severity: str = "bad") -> dict[str, Any]:
 
 
 def banner_of(state: dict[str, Any], **facts: Any) -> str:
-    return banner(state, **{"connected": True, "why": None, "since_s": 0.0} | facts)
+    return banner(state_of(**state), **{"connected": True, "why": None, "since_s": 0.0} | facts)
 
 
 def test_the_worst_is_first_and_the_rest_unfolds() -> None:
@@ -161,11 +165,11 @@ class Source:
     seq = 1
 
     def __init__(self) -> None:
-        self.tokens: dict[str, dict[str, Any]] = {
+        self.tokens: dict[str, TokenEntry] = {
             "ann": {"hash": hash_of("s3cret"), "role": "user", "user": "ann", "expires_s": None}
         }
         self.change = asyncio.Event()
-        self.state: dict[str, Any] = {"hosts": {}}
+        self.state = EMPTY
 
     async def changed(self, after: int, timeout_s: float) -> int:
         if after == self.seq:
@@ -181,7 +185,7 @@ class Source:
 
 def test_a_login_lasts_as_long_as_its_token() -> None:
     source = Source()
-    auth = Auth(source, WebSettings())
+    auth = Auth(cast(Any, source), WebSettings())
     store: dict[str, Any] = {}
     assert begin_login(auth, store, "wrong") is None and store == {}
     number = begin_login(auth, store, "s3cret")
@@ -195,7 +199,7 @@ def test_a_login_lasts_as_long_as_its_token() -> None:
 
 
 def test_a_login_needs_the_number_and_a_logout_counts_for_all_tabs() -> None:
-    auth = Auth(Source(), WebSettings())
+    auth = Auth(cast(Any, Source()), WebSettings())
     store: dict[str, Any] = {}
     first = begin_login(auth, store, "s3cret")
     number = begin_login(auth, store, "s3cret")
@@ -209,7 +213,7 @@ def test_a_login_needs_the_number_and_a_logout_counts_for_all_tabs() -> None:
 
 
 def test_a_login_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    auth = Auth(Source(), WebSettings())
+    auth = Auth(cast(Any, Source()), WebSettings())
     store: dict[str, Any] = {}
     number = begin_login(auth, store, "s3cret")
     now_s = time.time()
@@ -226,7 +230,7 @@ def a_session(
     store: dict[str, Any] | None = None,
     number: str | None = None,
 ) -> Session:
-    auth = Auth(source, WebSettings())
+    auth = Auth(cast(Any, source), WebSettings())
     with Client(ui.page("")) as client:
         client.tab_id = "here"  # The browser is connected.
         return Session(
@@ -311,7 +315,7 @@ def test_a_page_whose_login_has_ended_turns_to_the_login() -> None:
     async def run() -> None:
         source = Source()
         store: dict[str, Any] = {}
-        number = begin_login(Auth(source, WebSettings()), store, "s3cret")
+        number = begin_login(Auth(cast(Any, source), WebSettings()), store, "s3cret")
         page = a_session(source, Ticker(source), store, number)  # type: ignore[arg-type]
         opened: list[str] = []
         page.client.open = lambda target, new_tab=False: opened.append(target)  # type: ignore
@@ -324,7 +328,7 @@ def test_a_page_whose_login_has_ended_turns_to_the_login() -> None:
         source.next()
         await page.refresh()
         assert told == [2] and opened == [ENDED] and page.who.role == "viewer"
-        assert await page.ask("job_list") is None
+        assert await page.ask(JOB_LIST) is None
         page.client.delete()
 
     asyncio.run(run())
@@ -364,7 +368,7 @@ def test_a_page_whose_login_has_ended_takes_no_events() -> None:
     async def run() -> None:
         source = Source()
         store: dict[str, Any] = {}
-        number = begin_login(Auth(source, WebSettings()), store, "s3cret")
+        number = begin_login(Auth(cast(Any, source), WebSettings()), store, "s3cret")
         page = a_session(source, Ticker(source), store, number)  # type: ignore[arg-type]
         taken, opened = list[dict[str, Any]](), list[str]()
         page.client.open = lambda target, new_tab=False: opened.append(target)  # type: ignore
@@ -457,7 +461,7 @@ def test_without_tokens_everybody_here_may_look_and_otherwise_nobody() -> None:
         ("127.0.0.1", True, False),
         ("192.0.2.7", False, False),
     ):
-        auth = Auth(source, WebSettings(require_tokens=required))
+        auth = Auth(cast(Any, source), WebSettings(require_tokens=required))
         client: Any = SimpleNamespace(ip=address)
         feed: Any = source
         page = Session(feed, auth, Ticker(feed), client, "/x", {}, ())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn.contract.documents import Documents, NicEntry
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.explain_views import answer_view, nics_of, only, request_of
 from ri2n_sdn.web.gui.hosts_table import (
@@ -31,20 +32,21 @@ from ri2n_sdn.web.gui.scene import (
     scene_of,
     shape_of,
 )
+from ri2n_sdn.web.shape import EMPTY
 from tests.sandbox.gui_answers import ANSWERS
 from tests.unit.web_state import cluster_state
 
 GBIT = 10**9
 
 
-def plain(hosts: int, nics: int = 2) -> dict[str, Any]:
+def plain(hosts: int, nics: int = 2) -> Any:
     """A cluster without switches, where nothing is sent."""
     state = cluster_state(hosts, nics, switched=False)
     state["rates"] = {}
     return state
 
 
-def fat_tree(leaves: int, hosts: int, spines: int = 2) -> dict[str, Any]:
+def fat_tree(leaves: int, hosts: int, spines: int = 2) -> Any:
     """A cluster of one network: `hosts` at each leaf, each leaf with a cable to each spine."""
     state = plain(leaves * hosts, 1)
     names = list(state["hosts"])
@@ -98,7 +100,7 @@ def crowded(scene: Scene) -> list[str]:
     ],
     ids=lambda state: f"{len(state['hosts'])} hosts, {len(state['cables'])} cables",
 )
-def test_nothing_stands_on_top_of_each_other(state: dict[str, Any]) -> None:
+def test_nothing_stands_on_top_of_each_other(state: Documents) -> None:
     scene = scene_of(state)
     assert crowded(scene) == []
     assert len(scene.rows) <= MAX_HOST_ROWS
@@ -114,10 +116,9 @@ def test_nothing_stands_on_top_of_each_other(state: dict[str, Any]) -> None:
 
 
 def test_a_host_is_a_row_as_long_as_there_is_room() -> None:
-    assert not scene_of(plain(MAX_HOST_ROWS)).grouped
-    assert len(scene_of(plain(MAX_HOST_ROWS)).rows) == MAX_HOST_ROWS
+    assert [len(row.hosts) for row in scene_of(plain(MAX_HOST_ROWS)).rows] == [1] * MAX_HOST_ROWS
     many = scene_of(plain(MAX_HOST_ROWS + 1))
-    assert many.grouped and [len(row.hosts) for row in many.rows] == [MAX_HOST_ROWS + 1]
+    assert [len(row.hosts) for row in many.rows] == [MAX_HOST_ROWS + 1]
 
 
 def test_many_hosts_are_grouped_by_their_switches_and_at_last_by_their_networks() -> None:
@@ -178,8 +179,8 @@ def test_cables_to_switches_that_nobody_declared_are_left_out() -> None:
     assert {cable.name for cable in scene_of(state).cables}.isdisjoint({"odd", "loop"})
 
 
-@pytest.mark.parametrize("state", [{}, plain(0), {"hosts": {}}])
-def test_an_empty_state_is_an_empty_picture(state: dict[str, Any]) -> None:
+@pytest.mark.parametrize("state", [EMPTY, plain(0)])
+def test_an_empty_state_is_an_empty_picture(state: Documents) -> None:
     assert scene_of(state).rows == ()
     ElementTree.fromstring(svg(scene_of(state), {}))
 
@@ -205,13 +206,12 @@ def test_heat_without_a_speed_is_none() -> None:
     assert heat(GBIT, GBIT, 0) == 0
 
 
-def look(state: dict[str, Any], **facts: Any) -> dict[str, list[str]]:
+def look(state: Documents, **facts: Any) -> dict[str, list[str]]:
     return paint(scene_of(state), state, **facts)
 
 
-def nic(state: dict[str, Any], host: str, name: str = "eth0") -> dict[str, Any]:
-    found: dict[str, Any] = state["hosts"][host]["nics"][name]
-    return found
+def nic(state: Documents, host: str, name: str = "eth0") -> NicEntry:
+    return state["hosts"][host]["nics"][name]
 
 
 def test_dead_nics_away_hosts_and_busy_links_look_so() -> None:
@@ -355,14 +355,14 @@ def test_details_say_what_is_wrong_with_each_nic() -> None:
         state, "<gone>"
     )
     assert '<a href="/traffic?host=h0001">Its traffic</a>' in said
-    assert nic_words({"alive": None, "up": None})[0] == "host away"
-    assert nic_words({"alive": True, "up": True}) == ("good", "")
+    assert nic_words({**nic(state, "h0002"), "alive": None, "up": None})[0] == "host away"
+    assert nic_words(nic(state, "h0002")) == ("good", "")
 
 
 def test_only_the_cells_of_rates_change_with_the_rates() -> None:
     """What somebody reads or has marked in the details is not sent anew each second."""
     state = plain(3)
-    later = {**state, "rates": {"h0001": {"eth0": [5e6, 7e6]}}}
+    later: Any = {**state, "rates": {"h0001": {"eth0": [5e6, 7e6]}}}
     look = rate_cells(later, "h0001")
     assert look["nic-0-tx"] == ["num", "5.00 Mbit/s"] and look["nic-1-tx"] == ["num", "-"]
     shown = str(details(later, "h0001"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ri2n_sdn.web.gui.picture import paint
 from ri2n_sdn.web.gui.scene import scene_of
 from ri2n_sdn.web.gui.tree_views import NO_TREE, cables_of, said_of, tree_choices
+from ri2n_sdn.web.shape import EMPTY
 from tests.unit.web_state import cluster_state
 
 
@@ -17,9 +18,9 @@ def test_each_tree_is_offered_with_its_cables() -> None:
         101: "VLAN 101 (1 cable)",
         102: "VLAN 102 (1 cable)",
     }
-    assert tree_choices({}) == {NO_TREE: "no tree"}
+    assert tree_choices(EMPTY) == {NO_TREE: "no tree"}
     assert cables_of(state, 1) == set(state["cables"])
-    assert cables_of(state, NO_TREE) == cables_of({}, 1) == set()
+    assert cables_of(state, NO_TREE) == cables_of(EMPTY, 1) == set()
 
 
 def test_a_tree_is_emphasized_and_nothing_else() -> None:

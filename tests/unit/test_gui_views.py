@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps.parameters import PARAMETERS, list_parameters
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.units import (
     duration_text,
     number_text,
@@ -45,20 +46,22 @@ from ri2n_sdn.web.gui.traffic_views import (
     worst_client,
 )
 from ri2n_sdn.web.gui.words import rate_input, rate_of_field, shortened, time_of_field
+from ri2n_sdn.web.shape import EMPTY
 from ri2n_sdn.web.who import Who
 from ri2n_sdn.weights.strategies import STRATEGIES as OF_THE_CONTROLLER
 from tests.unit.fake_hosts import cluster_of
-from tests.unit.web_state import NOW_S, FakeFeed, cluster_state, event
+from tests.unit.web_state import NOW_S, FakeFeed, cluster_state, event, state_of
 
 VIEWER, ADMIN = Who("anonymous", "viewer"), Who("carol", "admin")
 
 
-def host_rows(state: dict[str, Any], sort: str = "worst", search: str = "") -> list[dict[str, Any]]:
+def host_rows(state: Documents, sort: str = "worst", search: str = "") -> list[dict[str, Any]]:
     return [host_row(state, name) for name in host_names(state, sort, search)]
 
 
-def event_rows(state: dict[str, Any], **asked: Any) -> list[dict[str, Any]]:
-    return [event_row(each, state) for each in events_found(state, **asked)]
+def event_rows(state: Any, **asked: Any) -> list[dict[str, Any]]:
+    whole = state_of(**state)
+    return [event_row(each, whole) for each in events_found(whole, **asked)]
 
 
 # ---- Words
@@ -142,7 +145,7 @@ def test_the_worst_client_comes_first_and_who_is_none_comes_last() -> None:
     )
     del state["rates"]["h0001"]
     assert worst_client(state) == "One client: h0003, receives 20.0 Mbit/s."
-    assert worst_client({}) == "No host sends or receives at this moment."
+    assert worst_client(EMPTY) == "No host sends or receives at this moment."
 
 
 def test_a_host_with_a_dead_nic_is_marked() -> None:
@@ -151,7 +154,7 @@ def test_a_host_with_a_dead_nic_is_marked() -> None:
     assert not rows["h0001"]["bad"]
 
 
-PAIR = {
+PAIR: Any = {
     **{"src": "A", "dst": "B", "active": True, "striped": False, "group": 5, "tx_bps": 90e6},
     "paths": [
         {
@@ -187,9 +190,10 @@ def test_a_page_of_pairs_is_asked_for_as_the_controller_wants_it() -> None:
 
 def test_samples_of_a_pair_are_bounded_and_paths_may_come_and_go() -> None:
     samples = PairSamples()
+    one_path: Any = {**PAIR, "paths": PAIR["paths"][:1]}
     samples.add(1.0, PAIR)
     samples.add(1.0, PAIR)
-    samples.add(2.0, {**PAIR, "paths": PAIR["paths"][:1]})  # type: ignore[index]
+    samples.add(2.0, one_path)
     assert samples.weights == {"eth0 to eth0": [0.75, 1.0], "eth1 to eth1 (VLAN 12)": [0.25, None]}
     for number in range(2 * MAX_POINTS):
         samples.add(3.0 + number, PAIR)
@@ -249,7 +253,7 @@ def test_an_event_of_an_earlier_controller_is_information() -> None:
 
 
 def test_events_are_found_by_text_host_and_severity() -> None:
-    state: dict[str, Any] = {
+    state: Any = {
         "events": [
             event(1, "host_disconnected", {"host": "A"}),
             event(2, "nic_sends_again", {"host": "A", "nic": "eth0"}),
@@ -291,10 +295,10 @@ def test_a_confirmation_says_what_will_happen() -> None:
     said = " ".join(consequences(cluster_state(hosts=5, away=("h0001",)), "round_robin"))
     assert "from max_min to round_robin" in said and "4 connected hosts" in said
     assert "Within 0.25 s" in said and "5 active pairs" in said and "cluster.yaml" in said
-    assert consequences({}, "max_min"), "before the controller was reached, too"
+    assert consequences(EMPTY, "max_min"), "before the controller was reached, too"
 
 
-def parameters() -> list[dict[str, Any]]:
+def parameters() -> list[Any]:
     """All parameters, as a controller without a cluster.yaml lists them."""
     return [{**each} for each in list_parameters(cluster_of({}))["parameters"]]
 
@@ -306,7 +310,7 @@ def test_parameters_have_ranges_and_an_admin_alone_may_change_them() -> None:
     assert rows["slots"]["actions"] == "" and "cluster.yaml" in rows["slots"]["about"]
     assert rows["active_bps"]["range"] == "1.00 kbit/s to 1.00 Tbit/s"
     assert rows["settle_s"]["actions"] == "change"
-    changed = [{**each, "value": 2.0} for each in parameters() if each["name"] == "settle_s"]
+    changed: Any = [{**each, "value": 2.0} for each in parameters() if each["name"] == "settle_s"]
     assert parameter_rows(changed, ADMIN)[0]["actions"] == "change reset"
     assert not any(row["actions"] for row in parameter_rows(parameters(), VIEWER))
 
@@ -382,12 +386,12 @@ def test_who_changed_what_is_read_from_events() -> None:
 
 
 def test_the_audit_trail_tells_of_refusals_too() -> None:
-    entry = {
+    entry: Any = {
         **{"seq": 1, "time_s": NOW_S, "user": "carol", "role": "admin", "via": "web"},
         **{"op": "parameters_set", "what": "name=strategy value=max_min"},
         **{"ok": True, "error": None},
     }
-    refused = {**entry, "seq": 2, "user": "bob", "ok": False, "error": "needs the role admin"}
+    refused: Any = {**entry, "seq": 2, "user": "bob", "ok": False, "error": "needs the role admin"}
     rows = audit_entry_rows([entry, refused])
     assert [(row["who"], row["result"], row["bad"]) for row in rows] == [
         ("bob (admin, web)", "refused: needs the role admin", True),
@@ -400,7 +404,7 @@ def test_versions_and_the_config_hash() -> None:
     facts = {row["id"]: row["value"] for row in fact_rows(cluster_state(), "0.1.0")}
     assert facts["Config hash"] == "04980fbe67dcd7ea" and facts["In charge"] == "yes"
     assert facts["Store"] == "of its own" and facts["Open vSwitch of the hosts"] == "3.1.0"
-    waiting = fact_rows({"controller": {"waits_because": "another was first"}}, "0.1.0")
+    waiting = fact_rows(state_of(controller={"waits_because": "another was first"}), "0.1.0")
     assert {"id": "In charge", "value": "no: another was first"} in waiting
 
 

@@ -22,6 +22,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.metrics import FAMILIES, MAX_NAMES, MAX_NICS, MAX_USERS
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web.auth import Auth, Denied
@@ -35,7 +36,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 OPENMETRICS_HEADER = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
 
 
-def samples(state: Mapping[str, Any], **changed: Any) -> dict[tuple[str, ...], float]:
+def samples(state: Any, **changed: Any) -> dict[tuple[str, ...], float]:
     """The values by name and values of the labels."""
     return {
         (sample.name, *sample.labels.values()): sample.value
@@ -45,11 +46,11 @@ def samples(state: Mapping[str, Any], **changed: Any) -> dict[tuple[str, ...], f
 
 
 @pytest.fixture(scope="module")
-def state() -> dict[str, Any]:
+def state() -> Any:
     return full_state()
 
 
-def test_every_family_has_a_value_in_a_state_with_everything(state: dict[str, Any]) -> None:
+def test_every_family_has_a_value_in_a_state_with_everything(state: Documents) -> None:
     found = list(families(state, own()))
     assert [metric.name for metric in found] == [family.name for family in FAMILIES]
     assert [metric.name for metric in found if not metric.samples] == []
@@ -196,7 +197,8 @@ def test_no_strange_value_of_a_controller_costs_the_whole_page() -> None:
         part[place[-1]] = strange = draw.choice(STRANGE)
         taken, _ = checked(broken)
         try:
-            body = page(families(merge(EMPTY, taken), own()), draw.choice((False, True)))
+            state = cast(Documents, merge(EMPTY, taken))
+            body = page(families(state, own()), draw.choice((False, True)))
         except Exception as error:
             raise AssertionError(f"{place} as {strange!r}") from error
         assert b"ri2n_up 1.0" in body

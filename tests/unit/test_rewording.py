@@ -16,7 +16,7 @@ from ri2n_sdn.cli import status as status_command
 from ri2n_sdn.contract.events import EVENTS, Event
 from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
-from ri2n_sdn.contract.state import State, difference
+from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web import metrics
 from ri2n_sdn.web.gui.banner import banner
 from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
-def answers(state: State) -> dict[str, Any]:
+def answers(state: Any) -> dict[str, Any]:
     """What REST answers about a state."""
     faults = list(state["problems"])
     paths = ["faults?limit=200", "faults?severity=bad&limit=200", "events?limit=200", "check"]
@@ -59,7 +59,7 @@ def seen_by_programs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
     """All that does not depend on a sentence, of a cluster of which everything is said."""
-    state: State = {**cluster_state(jobs=2), **state_of()}
+    state: Any = {**cluster_state(jobs=2), **state_of()}
     state["hosts"] = {"A": state["hosts"]["h0001"], "B": state["hosts"]["h0002"]}
     state["cables"] = {}  # a check sends no probes
     good, dropped = checked(state)

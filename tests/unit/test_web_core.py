@@ -210,7 +210,7 @@ def test_the_secret_is_made_once_and_is_for_nobody_else(tmp_path: Path) -> None:
 # ---- Rates of the last minutes
 
 
-def rates(**of: Sequence[float]) -> dict[str, Any]:
+def rates(**of: Sequence[float]) -> Any:
     return {"rates": {"A": of}}
 
 

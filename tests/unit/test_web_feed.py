@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.client import web_socket_of
+from ri2n_sdn.contract.operations import JOB_END, STATUS, Operation
 from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.contract.state import MAX_EVENTS
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -245,7 +246,7 @@ def test_nothing_is_asked_of_a_controller_that_hangs(monkeypatch: pytest.MonkeyP
             await until(feed, lambda: feed.connected)
             await until(feed, lambda: not feed.connected)
             with pytest.raises(NotAvailable, match="said nothing for"):
-                await feed.request("job_end", ALICE, id="j1")
+                await feed.request(JOB_END, ALICE, id="j1")
             assert set(asked) == {"watch"}
 
     run(follow())
@@ -263,7 +264,8 @@ def test_a_request_is_in_the_name_of_who_asks() -> None:
 
     async def ask() -> None:
         async with playing(play) as feed:
-            answer = await feed.request("job_end", ALICE, id="j1")
+            echo = Operation("job_end", dict[str, Any])
+            answer = await feed.request(echo, ALICE, id="j1")
             assert answer == {
                 "asked": {
                     "op": "job_end",
@@ -272,8 +274,8 @@ def test_a_request_is_in_the_name_of_who_asks() -> None:
                 }
             }
             with pytest.raises(BadInput, match=r"^name: is wrong$"):
-                await feed.request("no", ALICE)
-            many = await asyncio.gather(*(feed.request("x", ALICE, n=n) for n in range(100)))
+                await feed.request(Operation("no", dict), ALICE)
+            many = await asyncio.gather(*(feed.request(echo, ALICE, n=n) for n in range(100)))
             assert [each["asked"]["n"] for each in many] == list(range(100))
 
     run(ask())
@@ -302,7 +304,7 @@ def test_answers_that_make_no_sense(
     async def ask() -> None:
         async with playing(play) as feed:
             with pytest.raises(NotAvailable, match=fault):
-                await feed.request("status", ALICE)
+                await feed.request(STATUS, ALICE)
 
     run(ask())
 
@@ -316,9 +318,9 @@ def test_nobody_listens_or_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     async def ask() -> None:
         async with playing(play) as feed:
             with pytest.raises(NotAvailable, match=r"did not answer in 0\.05 s"):
-                await feed.request("status", ALICE)
+                await feed.request(STATUS, ALICE)
         with pytest.raises(NotAvailable, match="no controller listens there"):
-            await Feed(tmp_path / "controller.sock").request("status", ALICE)
+            await Feed(tmp_path / "controller.sock").request(STATUS, ALICE)
 
     run(ask())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -69,7 +69,7 @@ def with_odd(document: Json, place: Place, odd: object) -> Json:
     return made
 
 
-def look_at_all(state: Mapping[str, Any]) -> None:
+def look_at_all(state: Any) -> None:
     """Make everything of a state that the web process shows."""
     who, names = Who("root", "admin", "alice"), sorted(state["hosts"])
     banner.banner(state, connected=True, why=None, since_s=0.0)
@@ -121,7 +121,7 @@ def look_at_all(state: Mapping[str, Any]) -> None:
             answer(form).model_validate(document)
 
 
-def small() -> Json:
+def small() -> Any:
     return cluster_state(hosts=1, nics=1, jobs=1, events=1, dead=(("h0001", "eth0"),))
 
 

@@ -8,10 +8,12 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ri2n_sdn.contract.choices import Role
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.events import Event
+from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import merge
@@ -19,6 +21,7 @@ from ri2n_sdn.contract.wording import Subject
 from ri2n_sdn.web.auth import hash_of
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.history import History
+from ri2n_sdn.web.shape import EMPTY
 from ri2n_sdn.web.who import Who
 
 __all__ = ["NOW_S", "TOKENS", "FakeFeed", "cluster_state", "event", "token_document"]
@@ -38,9 +41,14 @@ _GBIT = 1_000_000_000
 
 def token_document(
     token: str, role: Role, user: str | None = None, expires_s: float | None = None
-) -> dict[str, Any]:
+) -> Any:
     """A token as the operation `watch` of the web socket has it."""
     return {"hash": hash_of(token), "role": role, "user": user, "expires_s": expires_s}
+
+
+def state_of(**parts: Any) -> Any:
+    """A state in which nothing is known but these parts."""
+    return {**EMPTY, **parts}
 
 
 def cluster_state(
@@ -54,8 +62,8 @@ def cluster_state(
     dead: tuple[tuple[str, str], ...] = (),
     away: tuple[str, ...] = (),
     strategy: str = "max_min",
-) -> dict[str, Any]:
-    """A state in the form of the operation `watch`, without tokens.
+) -> Any:
+    """A state in the form of the operation `watch`, without tokens, which tests may change.
 
     Hosts are h0001, ... with NICs eth0, ... NIC number i is in the network n<i>, and behind the
     switch s<i> if `switched`. `dead` are (host, NIC) that carry nothing, `away` hosts that are not
@@ -170,9 +178,7 @@ class FakeFeed(Feed):
     An op that is not there is refused with BadInput.
     """
 
-    def __init__(
-        self, state: Mapping[str, Any] | None = None, answers: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, state: Any = None, answers: Mapping[str, Any] | None = None) -> None:
         self.state = cluster_state() if state is None else state
         self.tokens = {
             role: token_document(text, role, "alice" if role == "user" else None)  # type: ignore[arg-type]
@@ -197,7 +203,7 @@ class FakeFeed(Feed):
 
     def change(self, changed: Mapping[str, Any]) -> None:
         """Merge a change, in the form of the operation `watch`."""
-        self.state = merge(self.state, changed)
+        self.state = cast(Documents, merge(self.state, changed))
         self.seq += 1
 
     def disconnect(self, why: str = "the controller has ended the stream") -> None:
@@ -205,7 +211,7 @@ class FakeFeed(Feed):
         self.connected, self.why, self.since_s = False, why, time.time()
         self.seq += 1
 
-    def connect(self, state: Mapping[str, Any] | None = None) -> None:
+    def connect(self, state: Any = None) -> None:
         """The controller is there again."""
         self.state = self.state if state is None else state
         self.connected, self.why, self.since_s = True, None, time.time()
@@ -218,18 +224,18 @@ class FakeFeed(Feed):
             await asyncio.sleep(0.005)
         return self.seq
 
-    async def request(self, op: str, who: Who, **arguments: Any) -> dict[str, Any]:
+    async def request(self, op: Operation[Answer], who: Who, **arguments: Any) -> Answer:
         """As Feed, from `answers`."""
-        self.asked.append((op, who, arguments))
-        if op not in self.answers:
+        self.asked.append((op.name, who, arguments))
+        if op.name not in self.answers:
             raise refusal("not_one_of", "op", choices=list(self.answers))
-        answer = self.answers[op]
+        answer = self.answers[op.name]
         if isinstance(answer, Exception):
             raise answer
         if callable(answer):
             made: Callable[[Who, dict[str, Any]], dict[str, Any]] = answer
             answer = made(who, arguments)
-        return copy.deepcopy(answer)
+        return cast(Answer, copy.deepcopy(answer))
 
 
 def _controller(strategy: str, hosts: int) -> dict[str, Any]:
@@ -318,7 +324,7 @@ def _reservation(number: int, names: list[str]) -> dict[str, Any]:
     }
 
 
-def event(seq: int, code: str, subject: Subject | None = None, **args: Any) -> dict[str, Any]:
+def event(seq: int, code: str, subject: Subject | None = None, **args: Any) -> Any:
     """The document of an event, ten seconds after the one before it."""
     return {"seq": seq, "time_s": NOW_S + 10.0 * seq, **Event(code, subject or {}, args).document()}
 

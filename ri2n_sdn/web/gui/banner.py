@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from ri2n_sdn.contract.documents import Documents, ProblemEntry
 from ri2n_sdn.contract.units import counted, page_time
 from ri2n_sdn.web.gui.event_views import place_of
 from ri2n_sdn.web.gui.markup import Markup, tag, text
@@ -16,7 +14,7 @@ MAX_SHOWN = 3
 """So many problems are shown at once. The others unfold."""
 
 
-def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_s: float) -> Markup:
+def banner(state: Documents, *, connected: bool, why: str | None, since_s: float) -> Markup:
     """The banner as HTML.
 
     `since_s` is the Unix time since when the controller is reachable, or not. First comes that
@@ -26,7 +24,7 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
     lines = []
     if not connected:
         lines.append(_unreachable(state, why, since_s))
-    problems = sorted(state.get("problems", {}).values(), key=lambda each: each["rank"])
+    problems = sorted(state["problems"].values(), key=lambda each: each["rank"])
     lines += [_problem(problem, state) for problem in problems[:MAX_SHOWN]]
     if len(problems) > MAX_SHOWN:
         rest = problems[MAX_SHOWN:]
@@ -39,7 +37,7 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
                 id="more-problems",
             )
         )
-    waits = state.get("controller", {}).get("waits_because")
+    waits = state["controller"].get("waits_because")
     if connected and waits:
         lines.append(
             _line(
@@ -53,7 +51,7 @@ def banner(state: Mapping[str, Any], *, connected: bool, why: str | None, since_
     return text(*lines)
 
 
-def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> Markup:
+def _unreachable(state: Documents, why: str | None, since_s: float) -> Markup:
     known = any(state.get(part) for part in ("hosts", "controller"))
     old = f" You see how it was at {page_time(since_s)}." if known else ""
     return _line(
@@ -64,10 +62,9 @@ def _unreachable(state: Mapping[str, Any], why: str | None, since_s: float) -> M
     )
 
 
-def _problem(problem: Mapping[str, Any], state: Mapping[str, Any]) -> Markup:
-    severity = "bad" if problem["severity"] == "bad" else "warning"
-    text = problem["text"]
-    return _line(severity, text, problem.get("advice") or "", place_of(problem, state))
+def _problem(problem: ProblemEntry, state: Documents) -> Markup:
+    place = place_of(problem, state)
+    return _line(problem["severity"], problem["text"], problem["advice"], place)
 
 
 def _line(severity: str, said: str, advice: str, place: tuple[str, str] | None = None) -> Markup:
@@ -87,12 +84,12 @@ def _line(severity: str, said: str, advice: str, place: tuple[str, str] | None =
     )
 
 
-def _all_is_well(state: Mapping[str, Any]) -> str:
-    hosts = state.get("hosts", {})
+def _all_is_well(state: Documents) -> str:
+    hosts = state["hosts"]
     if not hosts:
         return "The controller runs, and waits for hosts. Run host-up --controller on each host."
-    networks = state.get("networks", {})
-    strategy = state.get("controller", {}).get("strategy", "unknown")
+    networks = state["networks"]
+    strategy = state["controller"].get("strategy", "unknown")
     return (
         f"No problem is known. {counted(len(hosts), 'host')}, "
         f"{counted(len(networks), 'network')}, strategy {strategy}."

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 from nicegui.elements.mixins.value_element import ValueElement
 
+from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.gui.commands import command_of, copyable
@@ -26,20 +27,18 @@ __all__ = [
     "field",
     "form",
     "information",
-    "notify",
     "operation",
     "remove",
     "side_by_side",
 ]
 
-Json = dict[str, Any]
 Submit = Callable[[], Awaitable[str | None] | str | None]
 Command = Callable[[], str | None]
 
 _INPUTS = (ui.input, ui.select)  # A textarea is an input.
 
 
-async def change(session: Session, op: str, **arguments: Any) -> dict[str, Any]:
+async def change(session: Session, op: Operation[Answer], **arguments: object) -> Answer:
     """The controller's answer to a request that changes something, in the name of who is here.
 
     Raises BadInput and NotAvailable with the words to show. A login that has ended meanwhile leads
@@ -52,7 +51,10 @@ async def change(session: Session, op: str, **arguments: Any) -> dict[str, Any]:
 
 
 def operation(
-    session: Session, op: str, wanted: Callable[[], Json], said: Callable[[Json], str]
+    session: Session,
+    op: Operation[Answer],
+    wanted: Callable[[], Mapping[str, object]],
+    said: Callable[[Answer], str],
 ) -> tuple[Submit, Command]:
     """How a dialog carries out an operation, and the command that does the same.
 
@@ -62,12 +64,7 @@ def operation(
     async def submit() -> str:
         return said(await change(session, op, **wanted()))
 
-    return submit, lambda: command_of(op, **wanted())
-
-
-def notify(words: str) -> None:
-    """Tell that something was done."""
-    ui.notify(words, type="positive", multi_line=True, attrs={"role": "status"})
+    return submit, lambda: command_of(op.name, **wanted())
 
 
 def field(label: str, *, value: str = "", hint: str = "", lines: bool = False) -> Any:
@@ -138,7 +135,7 @@ def form(
                 button.enable()
             dialog.close()
             if said:
-                notify(said)
+                ui.notify(said, type="positive", multi_line=True, attrs={"role": "status"})
 
         with ui.element("div").classes("bar"):
             ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
@@ -204,7 +201,7 @@ def confirm(
 
 def remove(
     session: Session,
-    op: str,
+    op: Operation[Any],
     what: str,
     sentences: Sequence[str],
     *,
@@ -218,7 +215,7 @@ def remove(
         f"Remove {what}?",
         sentences,
         f"Remove {them}",
-        *operation(session, op, lambda: dict(key), lambda answer: done),
+        *operation(session, op, lambda: key, lambda answer: done),
     )
 
 

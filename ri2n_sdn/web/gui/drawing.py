@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Hashable, Mapping
-from typing import Any
+import operator
+from collections.abc import Collection, Hashable
 from weakref import WeakKeyDictionary
 
 from nicegui import ui
 
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.markup import Markup, tag, text
@@ -26,21 +27,20 @@ class _Shared:
         self._parts: tuple[object, ...] = ()
         self._shape: Hashable = None
         self._scene: Scene | None = None
-        self._state: Mapping[str, Any] | None = None
+        self._state: Documents | None = None
         self._paint: Paint = {}
 
-    def scene(self, state: Mapping[str, Any]) -> Scene:
+    def scene(self, state: Documents) -> Scene:
         """The scene of a state; the same object as long as the geometry is the same."""
         parts = tuple(state.get(part) for part in ("hosts", "networks", "cables"))
-        same = self._scene is not None and all(map(_is, parts, self._parts))
-        if not same or self._scene is None:
+        if self._scene is None or not all(map(operator.is_, parts, self._parts)):
             shape = shape_of(state)
             if self._scene is None or shape != self._shape:
                 self._scene, self._shape = scene_of(state), shape
             self._parts = parts
         return self._scene
 
-    def paint(self, state: Mapping[str, Any]) -> Paint:
+    def paint(self, state: Documents) -> Paint:
         """The look of a state without emphasis."""
         if state is not self._state:
             self._paint, self._state = paint(self.scene(state), state), state
@@ -48,10 +48,6 @@ class _Shared:
 
 
 _SHARED: WeakKeyDictionary[Feed, _Shared] = WeakKeyDictionary()
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 class Drawing:
@@ -81,7 +77,7 @@ class Drawing:
         rows = self._scene.rows if self._scene is not None else ()
         return next((row for row in rows if host in row.hosts), None)
 
-    def show(self, state: Mapping[str, Any], *, whole: bool = True) -> None:
+    def show(self, state: Documents, *, whole: bool = True) -> None:
         """Show a state. Only what has changed is sent, unless the network has another shape.
 
         `whole`: it is the feed's state, and not a part of it.
@@ -108,13 +104,12 @@ def run(function: str, *arguments: object) -> None:
     ui.run_javascript(f"ri2n.{function}({', '.join(map(json.dumps, arguments))})")
 
 
-def legend(*, way: str = "") -> Markup:
+def legend(*, way: str) -> Markup:
     """What the colours mean. `way` says what is emphasized."""
     steps = [f"under {HEAT_STEPS[0]:.0%}", *(f"from {step:.0%}" for step in HEAT_STEPS)]
     entries = [(f"heat-{number}", f"{said} of the speed") for number, said in enumerate(steps)]
     entries += [("dead", "dead"), ("some-dead", "some of them dead"), ("away", "host away")]
-    if way:
-        entries.append(("way heat-1", way))
+    entries.append(("way heat-1", way))
     return text(
         *(
             tag(

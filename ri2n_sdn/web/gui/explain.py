@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from ri2n_sdn.contract.operations import EXPLAIN
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.drawing import Drawing, legend
@@ -72,7 +73,7 @@ class _Explain:
             ui.timer(0, self._ask, once=True)
 
     def _field(self, label: str, value: str, props: str = "") -> ui.input:
-        names = sorted(self._session.state.get("hosts", {}), key=natural)[:MAX_NAMES]
+        names = sorted(self._session.state["hosts"], key=natural)[:MAX_NAMES]
         is_host = label.endswith("host")
         field = ui.input(label, value=value, autocomplete=names if is_host else None)
         return field.props(f"outlined dense {props}")
@@ -88,7 +89,7 @@ class _Explain:
             self._refuse(str(error))
             return
         self._asking.set_content(text(ASKING))
-        answer = await self._session.ask("explain", refused=self._refuse, **arguments)
+        answer = await self._session.ask(EXPLAIN, refused=self._refuse, **arguments)
         self._asking.set_content("")
         if answer is None:
             return
@@ -109,9 +110,9 @@ class _Explain:
 
     def _update(self) -> None:
         state = self._session.state
-        self._card.set_visibility(bool(state.get("hosts")))
+        self._card.set_visibility(bool(state["hosts"]))
         # Of very many hosts, the two in question are drawn, each on its own.
-        if self._asked is None or len(state.get("hosts", {})) <= MAX_HOST_ROWS:
+        if self._asked is None or len(state["hosts"]) <= MAX_HOST_ROWS:
             self._drawing.show(state)
         else:
             self._drawing.show(only(state, self._asked), whole=False)

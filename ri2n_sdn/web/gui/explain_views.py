@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Explanation
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import page_rate
 from ri2n_sdn.web.gui.commands import copyable
@@ -49,7 +51,7 @@ def request_of(
     return request
 
 
-def nics_of(answer: Mapping[str, Any]) -> frozenset[Nic]:
+def nics_of(answer: Explanation) -> frozenset[Nic]:
     """The NICs at both ends that the packets of an answer use.
 
     It is the path of the flow if there is one, and otherwise all living paths that have a share.
@@ -71,7 +73,7 @@ def nics_of(answer: Mapping[str, Any]) -> frozenset[Nic]:
     )
 
 
-def only(state: Mapping[str, Any], hosts: Collection[str]) -> Mapping[str, Any]:
+def only(state: Documents, hosts: Collection[str]) -> Documents:
     """A state with these hosts alone, and all networks and switches."""
     return {
         **state,
@@ -79,7 +81,7 @@ def only(state: Mapping[str, Any], hosts: Collection[str]) -> Mapping[str, Any]:
     }
 
 
-def answer_view(answer: Mapping[str, Any], command: str | None = None) -> Markup:
+def answer_view(answer: Explanation, command: str | None = None) -> Markup:
     """The answer: the way in one line, the reasons as steps, and the paths as a table.
 
     `command` is the command that says the same.
@@ -112,10 +114,9 @@ def _command(command: str) -> Markup:
     return tag("details", tag("summary", "The same as a command"), copyable(command), class_="fold")
 
 
-def _paths(answer: Mapping[str, Any]) -> Markup:
+def _paths(answer: Explanation) -> Markup:
     texts, numbers = ("Path", "Network", "State"), ("Share", "Rate", "Speed")
-    heads = [*((name, False) for name in texts), *((name, True) for name in numbers)]
-    way = answer.get("path") or {}
+    way: Mapping[str, object] = answer.get("path") or {}
     rows = []
     for path in answer["paths"]:
         chosen = all(way.get(key) == path[key] for key in ("own", "peer", "vlan"))
@@ -137,7 +138,7 @@ def _paths(answer: Mapping[str, Any]) -> Markup:
                 class_="chosen" if chosen else None,
             )
         )
-    return table("The paths", heads, rows)
+    return table("The paths", texts, numbers, rows)
 
 
 def _sentence(words: str) -> str:

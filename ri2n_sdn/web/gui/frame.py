@@ -16,7 +16,7 @@ there, is an `empty_state` that says what to do; the classes `card`, `grid`, `ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
 
@@ -26,7 +26,7 @@ from ri2n_sdn.web.gui.banner import banner
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["empty_state", "frame", "html", "needs_role"]
+__all__ = ["empty_state", "frame", "head", "html", "needs_role"]
 
 STATIC = "/_ri2n"
 """Where the GUI's own files are."""
@@ -37,6 +37,14 @@ _THEMES = ("auto", "light", "dark")
 def html(content: str, *, name: str = "div", classes: str = "") -> ui.html:
     """An element with HTML that is safe already (`markup.py`); `set_content` changes it."""
     return ui.html(content, sanitize=False, tag=name).classes(classes)
+
+
+def head(title: str, button: tuple[str, Callable[[], None]] | None = None) -> None:
+    """A heading of second rank, with a button (its words, and what it does) where there is one."""
+    with ui.element("div").classes("head"):
+        html(text(title), name="h2")
+        if button is not None:
+            ui.button(button[0], on_click=button[1]).props("no-caps unelevated")
 
 
 def empty_state(title: str, advice: str) -> ui.html:
@@ -66,7 +74,7 @@ def frame(title: str, session: Session) -> Iterator[None]:
     )
     with ui.header(elevated=False).classes("top"):
         html(tag("a", "Skip to the content", href="#content"), classes="skip")
-        html(_brand(), classes="brand")
+        html(tag("a", "RI2N", href="/", aria_label="RI2N, to the first page"), classes="brand")
         if session.allowed:
             html(navigation(session), name="nav").props('aria-label="Pages"')
         html(account(session), classes="account")
@@ -126,15 +134,9 @@ def _add_banner(session: Session) -> None:
     shown.props('aria-label="State of the cluster" role="status"')
 
     def update() -> None:
-        content = _banner(session)
-        if content != shown.content:
-            shown.set_content(content)
+        shown.set_content(_banner(session))
 
     session.live(update)
-
-
-def _brand() -> Markup:
-    return tag("a", "RI2N", href="/", aria_label="RI2N, to the first page")
 
 
 def _banner(session: Session) -> str:

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
-from urllib.parse import urlencode
+from collections.abc import Collection, Sequence
 
+from ri2n_sdn.contract.documents import Documents, HostEntry, NicEntry
 from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import Paint
-from ri2n_sdn.web.gui.scene import natural
+from ri2n_sdn.web.gui.scene import natural, nics_at
+from ri2n_sdn.web.gui.words import address
 
 __all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", "table"]
 
@@ -22,7 +22,7 @@ COLUMNS = (("Host", ""), ("State", ""), ("NICs", "num"), ("Sends", "num"), ("Rec
 
 
 def found(
-    state: Mapping[str, Any],
+    state: Documents,
     search: str,
     among: Collection[str] | None = None,
     *,
@@ -36,7 +36,7 @@ def found(
     return sorted(
         (
             name
-            for name, host in state.get("hosts", {}).items()
+            for name, host in state["hosts"].items()
             if (among is None or name in among)
             and not (only_bad and _is_good(host))
             and (
@@ -49,7 +49,7 @@ def found(
     )
 
 
-def _is_good(host: Mapping[str, Any]) -> bool:
+def _is_good(host: HostEntry) -> bool:
     return bool(host["connected"]) and all(
         nic["up"] and nic["alive"] for nic in host["nics"].values()
     )
@@ -81,9 +81,9 @@ def table(names: Sequence[str], shown: Paint) -> Markup:
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="table hosts")
 
 
-def cells(state: Mapping[str, Any], names: Sequence[str]) -> Paint:
+def cells(state: Documents, names: Sequence[str]) -> Paint:
     """By `ROW-COLUMN`: the class and the text of each cell that may change."""
-    hosts, rates = state.get("hosts", {}), state.get("rates", {})
+    hosts, rates = state["hosts"], state["rates"]
     shown: Paint = {}
     for row, name in enumerate(names):
         host = hosts.get(name)
@@ -100,9 +100,9 @@ def cells(state: Mapping[str, Any], names: Sequence[str]) -> Paint:
     return shown
 
 
-def details(state: Mapping[str, Any], name: str) -> Markup:
+def details(state: Documents, name: str) -> Markup:
     """All that is known of a host and its NICs. Its rates are in cells of their own."""
-    host = state.get("hosts", {}).get(name)
+    host = state["hosts"].get(name)
     if host is None:
         return text(tag("h2", name), tag("p", "This host is no longer known to the controller."))
     helper = host["helper"]
@@ -124,7 +124,6 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
     ]
     look = rate_cells(state, name)
     texts, numbers = ("NIC", "State", "Network", "Switch"), ("Speed", "Sends", "Receives")
-    heads = [*((each, False) for each in texts), *((each, True) for each in numbers)]
     rows = []
     for number, nic in enumerate(sorted(host["nics"], key=natural)):
         known = host["nics"][nic]
@@ -146,22 +145,22 @@ def details(state: Mapping[str, Any], name: str) -> Markup:
     return text(
         tag("h2", f"Host {name}"),
         tag("dl", *(text(tag("dt", key), tag("dd", value)) for key, value in facts)),
-        markup.table(f"NICs of {name}", heads, rows),
+        markup.table(f"NICs of {name}", texts, numbers, rows),
         tag(
             "p",
             *(
-                text(tag("a", words, href=f"/{page}?{urlencode({'host': name})}"), " ")
-                for words, page in (("Its traffic", "traffic"), ("Its events", "events"))
+                text(tag("a", words, href=address(page, host=name)), " ")
+                for words, page in (("Its traffic", "/traffic"), ("Its events", "/events"))
             ),
             class_="ways",
         ),
     )
 
 
-def rate_cells(state: Mapping[str, Any], name: str) -> Paint:
+def rate_cells(state: Documents, name: str) -> Paint:
     """The class and the text of the cells in the details of a host that have its NICs' rates."""
-    nics = state.get("hosts", {}).get(name, {}).get("nics", {})
-    rates = state.get("rates", {}).get(name, {})
+    nics = nics_at(state["hosts"], name)
+    rates = state["rates"].get(name, {})
     return {
         f"nic-{number}-{side}": ["num", page_rate(rate_bps)]
         for number, nic in enumerate(sorted(nics, key=natural))
@@ -169,7 +168,7 @@ def rate_cells(state: Mapping[str, Any], name: str) -> Paint:
     }
 
 
-def nic_words(nic: Mapping[str, Any]) -> tuple[str, str]:
+def nic_words(nic: NicEntry) -> tuple[str, str]:
     """(the state of a NIC in words, the class of these words)."""
     if nic["alive"] is None:
         return "host away", "muted"

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import itertools
-import pwd
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from nicegui import ui
 
+from ri2n_sdn.contract.choices import Kind
+from ri2n_sdn.contract.documents import PolicyOf
 from ri2n_sdn.web.gui.dialogs import field, side_by_side
 from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.job_views import KINDS, PolicyForm, policy_text
@@ -19,11 +21,9 @@ from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.words import rate_input
 
 __all__ = [
-    "PolicyFields",
     "free_name",
     "policy_fields",
     "some_hosts",
-    "uid_of",
     "user_field",
     "values",
 ]
@@ -60,9 +60,9 @@ class PolicyFields:
 
 def policy_fields(
     session: Session,
-    job: dict[str, Any] | None = None,
+    job: PolicyOf | None = None,
     *,
-    kind: str = "shared",
+    kind: Kind = "shared",
     named: bool = True,
 ) -> PolicyFields:
     """Inputs for a policy, filled in with that of `job`.
@@ -70,18 +70,20 @@ def policy_fields(
     The common case is one choice: a kind, or with `named` a policy that has a name. Paths are asked
     for where the kind has some. All else is in a part that unfolds.
     """
-    old = job or {}
+    old = job or PolicyOf(
+        policy=kind, paths=[], tables=[], services=[], min_rate_bps=None, max_rate_bps=None
+    )
     inputs: dict[str, Any] = {}
     choices = {name: f"{name}: {about}" for name, about in KINDS.items()}
-    for name, policy in sorted(session.state.get("policies", {}).items()) if named else ():
+    for name, policy in sorted(session.state["policies"].items()) if named else ():
         choices[f"{_NAMED}{name}"] = f"{name} ({policy_text(policy)})"
     with side_by_side():
-        chosen = ui.select(choices, value=old.get("policy", kind), label="Policy")
+        chosen = ui.select(choices, value=old["policy"], label="Policy")
         inputs["kind"] = chosen.props("outlined dense").style("width: 100%")
-        networks = ", ".join(sorted(session.state.get("networks", {}))[:4]) or "net1"
+        networks = ", ".join(sorted(session.state["networks"])[:4]) or "net1"
         paths = inputs["paths"] = field(
             "Paths",
-            value=", ".join(old.get("paths", ())),
+            value=", ".join(old["paths"]),
             hint=f"Some of {networks}; or VLANs and NICs, as vlan:12, A:eth0",
         )
     fold = ui.expansion("More: rates, services, paths by DSCP").classes("fold")
@@ -90,7 +92,7 @@ def policy_fields(
 
     def update() -> None:
         is_named = str(chosen.value or "").startswith(_NAMED)
-        paths.visible = not is_named and (chosen.value != "shared" or bool(old.get("paths")))
+        paths.visible = not is_named and (chosen.value != "shared" or bool(old["paths"]))
         rest.visible = not is_named
         fold.visible = not is_named or len(fold.default_slot.children) > 1
 
@@ -99,25 +101,23 @@ def policy_fields(
     return PolicyFields(inputs, fold)
 
 
-def _seldom(inputs: dict[str, Any], old: dict[str, Any]) -> None:
+def _seldom(inputs: dict[str, Any], old: PolicyOf) -> None:
     """The inputs of a policy that most leave empty."""
     with side_by_side():
-        for key, label, example in (
-            ("min_rate", "At least", "400M"),
-            ("max_rate", "At most", "800M"),
+        for key, label, example, rate_bps in (
+            ("min_rate", "At least", "400M", old["min_rate_bps"]),
+            ("max_rate", "At most", "800M", old["max_rate_bps"]),
         ):
-            rate = rate_input(old.get(f"{key}_bps"))
-            inputs[key] = field(label, value=rate, hint=f"Rate of each host, as {example}")
+            hint = f"Rate of each host, as {example}"
+            inputs[key] = field(label, value=rate_input(rate_bps), hint=hint)
     inputs["services"] = field(
         "Services",
-        value=", ".join(old.get("services", ())),
+        value=", ".join(old["services"]),
         hint="What an isolated job may reach, as 10.0.0.9/tcp/2049",
     )
     inputs["tables"] = field(
         "Tables",
-        value="\n".join(
-            f"{table['dscp']}={','.join(table['paths'])}" for table in old.get("tables", ())
-        ),
+        value="\n".join(f"{table['dscp']}={','.join(table['paths'])}" for table in old["tables"]),
         hint="Paths of packets with a DSCP, one per line, as 10=net2",
         lines=True,
     )
@@ -130,18 +130,17 @@ def user_field(session: Session) -> Any:
         html(text(f"It will be of {who.user}."), name="p")
         return None
     state = session.state
-    parts = [state.get(part, {}).values() for part in ("jobs", "reservations")]
-    known = {each["user"] for part in parts for each in part}
-    known |= state.get("rights", {}).keys() - {"*"}
+    known = {each["user"] for each in state["jobs"].values()}
+    known |= {each["user"] for each in state["reservations"].values()}
+    known |= state["rights"].keys() - {"*"}
     made = field("User", value=who.user or "", hint="Whose it will be")
     made.set_autocomplete(sorted(known)[:100])
     return made
 
 
-def free_name(session: Session, *parts: str) -> str:
-    """A name that nothing in these parts of the state has: `alice-1`, or `job-1`."""
+def free_name(session: Session, taken: Container[str]) -> str:
+    """A name that is not taken: `alice-1`, or `job-1`."""
     stem = _NO_NAME.sub("", session.who.user or "")[:_STEM_LETTERS] or "job"
-    taken = {name for part in parts for name in session.state.get(part, {})}
     return next(name for number in itertools.count(1) if (name := f"{stem}-{number}") not in taken)
 
 
@@ -150,16 +149,8 @@ def values(*fields: Any) -> list[str]:
     return ["" if each is None else str(each.value or "") for each in fields]
 
 
-def uid_of(user: str) -> int | None:
-    """The uid of a user of this machine."""
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except (KeyError, ValueError):
-        return None
-
-
 def some_hosts(session: Session) -> str:
     """A hint: how hosts are named, and which there are."""
-    hosts = sorted(session.state.get("hosts", {}))
+    hosts = sorted(session.state["hosts"])
     more = f" and {len(hosts) - 4:,} more" if len(hosts) > 4 else ""
     return f"With commas. Known are {', '.join(hosts[:4]) or 'none yet'}{more}"

@@ -4,31 +4,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from ri2n_sdn.contract.choices import one_of
+from ri2n_sdn.contract.documents import Documents, EndedJob, Job, PolicyOf, Reservation, Route
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.names import job_id
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, duration_text, page_rate, page_time
 from ri2n_sdn.web.gui.scene import natural
-from ri2n_sdn.web.gui.words import parse_names, rate_of_field, time_of_field
+from ri2n_sdn.web.gui.words import address, network_text, parse_names, rate_of_field, time_of_field
 from ri2n_sdn.web.who import Who
 
 __all__ = [
     "KINDS",
-    "JobForm",
     "PolicyForm",
-    "ReservationForm",
-    "RightForm",
     "history_rows",
     "job_actions",
     "job_row",
     "jobs_found",
-    "move_request",
     "order_request",
     "owns",
     "policy_request",
@@ -77,51 +73,14 @@ class PolicyForm:
     max_rate: str = ""
 
 
-@dataclass
-class JobForm:
-    """What a person has filled in to begin a job. `uid` is needed for a user unknown here."""
-
-    id: str = ""
-    hosts: str = ""
-    user: str = ""
-    uid: str = ""
-    until: str = ""
-
-
-@dataclass
-class ReservationForm:
-    """What a person has filled in to make a reservation."""
-
-    id: str = ""
-    hosts: str = ""
-    user: str = ""
-    begin: str = ""
-    until: str = ""
-    rate: str = ""
-
-
-@dataclass
-class RightForm:
-    """What a person has filled in about the rights of a user."""
-
-    user: str = ""
-    policies: Sequence[str] = ()
-    max_rate: str = ""
-    max_hosts: str = ""
-    reserve: bool = False
-
-
-def owns(who: Who, document: Mapping[str, Any]) -> bool:
+def owns(who: Who, document: Job | Reservation) -> bool:
     """Whether somebody may change a job or reservation. The controller decides the same again."""
     if who.role == "admin":
         return True
-    if who.role != "user" or who.user is None:
-        return False
-    uid = document.get("uid")
-    return document["user"] == who.user and (uid is None or who.uid in (None, uid))
+    return who.role == "user" and document["user"] == who.user
 
 
-def job_actions(job: Mapping[str, Any], who: Who) -> list[str]:
+def job_actions(job: Job, who: Who) -> list[str]:
     """What somebody may do with a job: `move`, `back`, `end`.
 
     What a host's job manager has begun ends there, so there is no `end` for it.
@@ -136,22 +95,21 @@ def job_actions(job: Mapping[str, Any], who: Who) -> list[str]:
     return actions
 
 
-def jobs_found(state: Mapping[str, Any], search: str = "") -> list[Mapping[str, Any]]:
+def jobs_found(state: Documents, search: str = "") -> list[Job]:
     """The jobs that fit a search: those with a problem first, then the newest first.
 
     A search fits an id, a user, a host, a state or a policy.
     """
-    words = search.casefold().split()
-    jobs = [job for job in state.get("jobs", {}).values() if _fits(job, words)]
+    jobs = [job for job in state["jobs"].values() if _fits(job, search)]
     jobs.sort(key=lambda job: (_ORDER.get(job["state"], 2), -job["begin_s"], natural(job["id"])))
     return jobs
 
 
-def job_row(job: Mapping[str, Any], who: Who, now_s: float) -> Row:
+def job_row(job: Job, who: Who, now_s: float) -> Row:
     """The row of one job."""
     return {
         "id": job["id"],
-        "id_href": f"/?{urlencode({'job': job['id']})}",
+        "id_href": address("/", job=job["id"]),
         "user": job["user"],
         "hosts": _hosts_text(job["hosts"]),
         "paths": _lanes_text(job),
@@ -164,15 +122,9 @@ def job_row(job: Mapping[str, Any], who: Who, now_s: float) -> Row:
     }
 
 
-def reservation_rows(
-    state: Mapping[str, Any], who: Who, now_s: float, search: str = ""
-) -> list[Row]:
+def reservation_rows(state: Documents, who: Who, now_s: float, search: str = "") -> list[Row]:
     """The reservations that fit a search, in order of their begin."""
-    kept = [
-        each
-        for each in state.get("reservations", {}).values()
-        if _fits(each, search.casefold().split())
-    ]
+    kept = [each for each in state["reservations"].values() if _fits(each, search)]
     kept.sort(key=lambda each: (each["begin_s"], each["id"]))
     return [
         {
@@ -190,7 +142,7 @@ def reservation_rows(
     ]
 
 
-def history_rows(jobs: Sequence[Mapping[str, Any]], search: str = "") -> list[Row]:
+def history_rows(jobs: Sequence[EndedJob], search: str = "") -> list[Row]:
     """Jobs that have ended, as the controller lists them (the newest first)."""
     return [
         {
@@ -204,11 +156,11 @@ def history_rows(jobs: Sequence[Mapping[str, Any]], search: str = "") -> list[Ro
             "why": job["why"],
         }
         for job in jobs
-        if _fits(job, search.casefold().split())
+        if _fits(job, search)
     ]
 
 
-def policy_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
+def policy_rows(state: Documents, who: Who) -> list[Row]:
     """The named policies in order of names."""
     return [
         {
@@ -218,14 +170,14 @@ def policy_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
             "services": ", ".join(policy["services"]) or "-",
             "actions": "remove" if who.role == "admin" else "",
         }
-        for name, policy in sorted(state.get("policies", {}).items())
+        for name, policy in sorted(state["policies"].items())
     ]
 
 
-def right_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
+def right_rows(state: Documents, who: Who) -> list[Row]:
     """The rights of users, those of everybody last."""
     rights = sorted(
-        state.get("rights", {}).values(),
+        state["rights"].values(),
         key=lambda each: (each["user"] == _EVERYBODY, each["user"]),
     )
     return [
@@ -244,7 +196,7 @@ def right_rows(state: Mapping[str, Any], who: Who) -> list[Row]:
     ]
 
 
-def route_rows(job: Mapping[str, Any]) -> list[Row]:
+def route_rows(routes: Sequence[Route]) -> list[Row]:
     """The paths of a job from each of its hosts to the others, as `job_show` lists them."""
     return [
         {
@@ -253,14 +205,14 @@ def route_rows(job: Mapping[str, Any]) -> list[Row]:
             "dst": route["dst"],
             "dscp": "any" if route["dscp"] is None else str(route["dscp"]),
             "way": f"{route['own']} to {route['peer']}",
-            "network": route["network"] + (f", VLAN {route['vlan']}" if route["vlan"] else ""),
+            "network": network_text(route["network"], route["vlan"]),
             "alive": "works" if route["alive"] else "dead",
         }
-        for number, route in enumerate(job.get("routes", ()))
+        for number, route in enumerate(routes)
     ]
 
 
-def policy_text(policy: Mapping[str, Any]) -> str:
+def policy_text(policy: PolicyOf) -> str:
     """A policy's kind with its paths, and its tables of paths, for people."""
     kind, paths = str(policy["policy"]), ", ".join(policy["paths"])
     parts = [f"{kind}: {paths}" if paths else kind]
@@ -268,7 +220,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def rates_text(policy: Mapping[str, Any]) -> str:
+def rates_text(policy: PolicyOf) -> str:
     """A policy's rates for people; `-` when it has none."""
     least, most = policy["min_rate_bps"], policy["max_rate_bps"]
     parts = [f"at least {page_rate(least)}"] if least is not None else []
@@ -280,20 +232,26 @@ def rates_text(policy: Mapping[str, Any]) -> str:
 
 
 def order_request(
-    form: JobForm,
+    name: str,
+    hosts: str,
+    user: str,
+    uid: str,
+    until: str,
+    *,
     policy: PolicyForm,
     who: Who,
     now_s: float,
     uid_of: Callable[[str], int | None] = lambda user: None,
 ) -> Json:
-    """The `job` of an operation `job_begin`. Raises BadInput, which begins with the field's name.
+    """The `job` of an operation `job_begin`, from what a person has filled in.
 
-    `uid_of` finds the uid of a user of this machine. A user begins jobs of his own alone.
+    `uid_of` finds the uid of a user of this machine; `uid` is needed for others. A user begins jobs
+    of his own alone. Raises BadInput, which begins with the field's name.
     """
-    job: Json = {"id": _id(form.id), "hosts": _hosts(form.hosts), "user": _user(form.user, who)}
-    job["uid"] = _uid(form.uid, job["user"], who, uid_of)
+    job: Json = {"id": _id(name), "hosts": _hosts(hosts), "user": _user(user, who)}
+    job["uid"] = _uid(uid, job["user"], uid_of)
     job |= policy_request(policy)
-    end_s = time_of_field(form.until, now_s, "Ends")
+    end_s = time_of_field(until, now_s, "Ends")
     if end_s is not None:
         if end_s <= now_s:
             raise refusal("not_later_than_now", "Ends")
@@ -301,28 +259,37 @@ def order_request(
     return job
 
 
-def move_request(policy: PolicyForm) -> Json:
-    """The `job` of an operation `job_move`. Raises BadInput, which begins with the field's name."""
-    return policy_request(policy)
+def reservation_request(
+    name: str,
+    hosts: str,
+    user: str,
+    begin: str,
+    until: str,
+    rate: str,
+    *,
+    policy: PolicyForm,
+    who: Who,
+    now_s: float,
+) -> Json:
+    """The `reservation` of an operation `reserve_add`, from what a person has filled in.
 
-
-def reservation_request(form: ReservationForm, policy: PolicyForm, who: Who, now_s: float) -> Json:
-    """The `reservation` of an operation `reserve_add`. Raises BadInput."""
-    begin_s = now_s if not form.begin.strip() else time_of_field(form.begin, now_s, "Begins")
-    end_s = time_of_field(form.until, now_s, "Ends")
+    Raises BadInput, which begins with the field's name.
+    """
+    begin_s = now_s if not begin.strip() else time_of_field(begin, now_s, "Begins")
+    end_s = time_of_field(until, now_s, "Ends")
     if end_s is None:
         raise refusal("end_missing", "Ends")
     if begin_s is not None and end_s <= max(begin_s, now_s):
         raise refusal("not_later_than_begin", "Ends")
     wanted: Json = {
-        "id": _id(form.id),
-        "hosts": _hosts(form.hosts),
-        "user": _user(form.user, who),
+        "id": _id(name),
+        "hosts": _hosts(hosts),
+        "user": _user(user, who),
         "begin_s": begin_s,
         "end_s": end_s,
         **policy_request(policy),
     }
-    rate_bps = rate_of_field(form.rate, "Rate")
+    rate_bps = rate_of_field(rate, "Rate")
     if rate_bps is not None:
         wanted["rate_bps"] = rate_bps
     return wanted
@@ -351,21 +318,24 @@ def policy_request(form: PolicyForm) -> Json:
     return {key: value for key, value in result.items() if value not in (None, [])}
 
 
-def right_request(form: RightForm) -> Json:
-    """The `right` of an operation `rights_set`. Raises BadInput, which begins with the field."""
-    user = form.user.strip()
+def right_request(
+    user: str, policies: Collection[str], max_rate: str, max_hosts: str, reserve: bool
+) -> Json:
+    """The `right` of an operation `rights_set`, from what a person has filled in.
+
+    Raises BadInput, which begins with the field's name.
+    """
+    user, hosts, rate = user.strip(), max_hosts.strip(), max_rate.strip()
     if not user:
         raise refusal("everybody_missing", "User")
-    hosts = form.max_hosts.strip()
     if hosts and not (hosts.isascii() and hosts.isdigit() and len(hosts) < 9):
         raise refusal("not_whole_or_no_limit", "Most hosts")
-    rate = form.max_rate.strip()
     return {
         "user": user,
-        "policies": [kind for kind in KINDS if kind in form.policies],
+        "policies": [kind for kind in KINDS if kind in policies],
         "max_rate_bps": 0 if rate == "0" else rate_of_field(rate, "Highest rate"),
         "max_hosts": int(hosts) if hosts else None,
-        "reserve": form.reserve,
+        "reserve": reserve,
     }
 
 
@@ -400,13 +370,13 @@ def _user(text: str, who: Who) -> str:
     return user
 
 
-def _uid(text: str, user: str, who: Who, uid_of: Callable[[str], int | None]) -> int:
+def _uid(text: str, user: str, uid_of: Callable[[str], int | None]) -> int:
     text = text.strip()
     if text:
         if not (text.isascii() and text.isdigit() and len(text) < 11):
             raise refusal("not_whole_number", "Uid")
         return int(text)
-    uid = who.uid if user == who.user and who.uid is not None else uid_of(user)
+    uid = uid_of(user)
     if uid is None:
         raise refusal("uid_missing", "Uid", user=ascii(user)[:64])
     return uid
@@ -415,8 +385,9 @@ def _uid(text: str, user: str, who: Who, uid_of: Callable[[str], int | None]) ->
 # How things are shown
 
 
-def _fits(document: Mapping[str, Any], words: Sequence[str]) -> bool:
+def _fits(document: Job | Reservation | EndedJob, search: str) -> bool:
     """Whether each word of a search is in the id, user, policy or state, or begins a host."""
+    words = search.casefold().split()
     if not words:
         return True
     texts = [str(document.get(key, "")) for key in ("id", "user", "policy", "state", "why")]
@@ -432,7 +403,7 @@ def _hosts_text(hosts: Sequence[str]) -> str:
     return f"{', '.join(hosts[: MAX_HOSTS_SHOWN - 1])} and {more}"
 
 
-def _lanes_text(job: Mapping[str, Any]) -> str:
+def _lanes_text(job: Job) -> str:
     """Which path a job has: its policy, and the lanes that it was given if they are others."""
     text = policy_text(job)
     other = job["lanes"] and sorted(job["lanes"]) != sorted(job["paths"])

@@ -4,11 +4,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
 
+from ri2n_sdn.contract.documents import EndedJob, Job, JobDetails, Right
+from ri2n_sdn.contract.operations import (
+    JOB_BEGIN,
+    JOB_END,
+    JOB_HISTORY,
+    JOB_MOVE,
+    JOB_SHOW,
+    POLICY_ADD,
+    POLICY_REMOVE,
+    RESERVE_ADD,
+    RESERVE_REMOVE,
+    RIGHTS_REMOVE,
+    RIGHTS_SET,
+    OneJob,
+    OnePolicy,
+    OneReservation,
+    OneRight,
+)
 from ri2n_sdn.contract.units import page_time
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.dialogs import (
@@ -21,24 +39,19 @@ from ri2n_sdn.web.gui.dialogs import (
     remove,
     side_by_side,
 )
-from ri2n_sdn.web.gui.frame import frame, html, needs_role
+from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
 from ri2n_sdn.web.gui.job_fields import (
     free_name,
     policy_fields,
     some_hosts,
-    uid_of,
     user_field,
     values,
 )
 from ri2n_sdn.web.gui.job_views import (
     KINDS,
-    JobForm,
-    ReservationForm,
-    RightForm,
     history_rows,
     job_row,
     jobs_found,
-    move_request,
     order_request,
     policy_request,
     policy_rows,
@@ -53,6 +66,7 @@ from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.words import rate_input, times_hint
+from ri2n_sdn.web.who import uid_of
 
 __all__ = ["build"]
 
@@ -85,7 +99,7 @@ class _Page:
         writes, admin = session.who.may("user"), session.who.role == "admin"
         if not writes:
             needs_role(session, "user", "Beginning, moving and ending jobs")
-        self._head("Jobs that run or wait", ("Begin a job", self._begin) if writes else None)
+        head("Jobs that run or wait", ("Begin a job", self._begin) if writes else None)
         acts: dict[str, Callable[[str], Awaitable[None] | None]] = {
             **{"details": self._details, "move": self._move},
             **{"back": self._move_back, "end": self._end},
@@ -104,7 +118,7 @@ class _Page:
                 " jobs here, or with ri2n job begin.",
             ),
         )
-        self._head("Reservations", ("Reserve paths", self._reserve) if writes else None)
+        head("Reservations", ("Reserve paths", self._reserve) if writes else None)
         self._reserved = Listing(
             session,
             "Reservations",
@@ -120,7 +134,7 @@ class _Page:
                 "A reservation keeps paths for jobs to come.",
             ),
         )
-        self._head("Jobs that have ended", None)
+        head("Jobs that have ended")
         self._history = Listing(
             session,
             "Ended jobs",
@@ -132,9 +146,9 @@ class _Page:
         )
         self._shown: list[Any] = [None] * 4
         self._minute = -1
-        self._ended: list[dict[str, Any]] | None = None  # None: to be asked for
+        self._ended: list[EndedJob] | None = None  # None: to be asked for
         self._known = set[str]()
-        self._head("Named policies", ("Add a policy", self._add_policy) if admin else None)
+        head("Named policies", ("Add a policy", self._add_policy) if admin else None)
         self._policies = Listing(
             session,
             "Policies",
@@ -146,7 +160,7 @@ class _Page:
                 "An admin can name one, for jobs that need the same.",
             ),
         )
-        self._head("Rights of users", ("Set rights", lambda: self._set_right()) if admin else None)
+        head("Rights of users", ("Set rights", lambda: self._set_right()) if admin else None)
         self._rights = Listing(
             session,
             "Rights",
@@ -178,19 +192,12 @@ class _Page:
         self._shown, self._minute = now, minute
         for listing in (self._jobs, self._reserved, self._policies, self._rights):
             await listing.refresh()
-        jobs = set(self._session.state.get("jobs", {}))
+        jobs = set(self._session.state["jobs"])
         if self._known - jobs:
             self._ended = None
         if self._ended is None:
             await self._history.refresh()
         self._known = jobs
-
-    @staticmethod
-    def _head(title: str, button: tuple[str, Callable[[], None]] | None) -> None:
-        with ui.element("div").classes("head"):
-            html(text(title), name="h2")
-            if button is not None:
-                ui.button(button[0], on_click=button[1]).props("no-caps unelevated")
 
     def _fetch_jobs(self, asked: Question) -> Answer:
         who, now_s = self._session.who, time.time()
@@ -200,7 +207,7 @@ class _Page:
     async def _fetch_history(self, asked: Question) -> Answer:
         session = self._session
         if self._ended is None:
-            answer = await session.feed.request("job_history", session.who, limit=MAX_HISTORY)
+            answer = await session.feed.request(JOB_HISTORY, session.who, limit=MAX_HISTORY)
             self._ended = answer["jobs"]
         return page_of(history_rows(self._ended, asked.search), asked)
 
@@ -210,8 +217,9 @@ class _Page:
         session = self._session
 
         def wanted() -> dict[str, Any]:
-            filled = JobForm(*values(name, hosts, user, uid, until))
-            job = order_request(filled, policy.value(), session.who, time.time(), uid_of)
+            filled = values(name, hosts, user, uid, until)
+            chosen, now_s = policy.value(), time.time()
+            job = order_request(*filled, policy=chosen, who=session.who, now_s=now_s, uid_of=uid_of)
             return {"job": job}
 
         def command() -> str | None:
@@ -220,16 +228,15 @@ class _Page:
             known = session.who.role == "user" or uid_of(job["user"]) == job["uid"]
             return command_of("job_begin", job=job) if known else None
 
-        submit, _ = operation(session, "job_begin", wanted, _job_said)
+        submit, _ = operation(session, JOB_BEGIN, wanted, _job_said)
         with form("Begin a job", "Begin it", submit, command):
             with side_by_side():
                 hosts = field("Hosts", hint=some_hosts(session))
                 until = field("Ends", hint=f"{times_hint()}; empty: when somebody ends it")
             with side_by_side():
                 user = user_field(session)
-                name = field(
-                    "Name", value=free_name(session, "jobs"), hint="Letters, digits and ._:-"
-                )
+                free = free_name(session, session.state["jobs"])
+                name = field("Name", value=free, hint="Letters, digits and ._:-")
             policy = policy_fields(session)
             uid = None
             if user is not None:
@@ -245,21 +252,21 @@ class _Page:
                 "The paths of the job are free for others.",
             ],
             "End it",
-            *operation(self._session, "job_end", lambda: {"id": key}, lambda answer: ended),
+            *operation(self._session, JOB_END, lambda: {"id": key}, lambda answer: ended),
         )
 
     def _move(self, key: str) -> None:
-        job = self._session.state.get("jobs", {}).get(key)
+        job = self._session.state["jobs"].get(key)
         if job is None:
             return
 
         def wanted() -> dict[str, Any]:
-            return {"id": key, "job": move_request(policy.value())}
+            return {"id": key, "job": policy_request(policy.value())}
 
         with form(
             f"Move the job {key}",
             "Move it",
-            *operation(self._session, "job_move", wanted, _job_said),
+            *operation(self._session, JOB_MOVE, wanted, _job_said),
         ):
             html(
                 text(f"It has {policy_text(job)} now. Its packets change over without a loss."),
@@ -272,13 +279,13 @@ class _Page:
             f"Move the job {key} back?",
             ["It gets the policy that its hosts declare. Its packets change over without a loss."],
             "Move it back",
-            *operation(self._session, "job_move", lambda: {"id": key, "back": True}, _job_said),
+            *operation(self._session, JOB_MOVE, lambda: {"id": key, "back": True}, _job_said),
             danger=False,
         )
 
     async def _details(self, key: str) -> None:
         session = self._session
-        answer = await session.ask("job_show", id=key)
+        answer = await session.ask(JOB_SHOW, id=key)
         if answer is None:
             return
         job = answer["job"]
@@ -309,7 +316,7 @@ class _Page:
                     Column("network", "Network", phone=False),
                     Column("alive", "State"),
                 ],
-                lambda asked: page_of(route_rows(job), asked),
+                lambda asked: page_of(route_rows(job["routes"]), asked),
                 key="key",
                 empty=("It has no paths of its own.", "Its packets go as everybody's."),
             )
@@ -322,17 +329,16 @@ class _Page:
         session = self._session
 
         def wanted() -> dict[str, Any]:
-            filled = ReservationForm(*values(name, hosts, user, begins, ends, rate))
-            made = reservation_request(filled, policy.value(), session.who, time.time())
+            filled = values(name, hosts, user, begins, ends, rate)
+            chosen, now_s = policy.value(), time.time()
+            made = reservation_request(*filled, policy=chosen, who=session.who, now_s=now_s)
             return {"reservation": made}
 
-        def said(answer: dict[str, Any]) -> str:
+        def said(answer: OneReservation) -> str:
             made = answer["reservation"]
             return f"Reserved: {made['id']}, until {page_time(made['end_s'])}"
 
-        with form(
-            "Reserve paths", "Reserve them", *operation(session, "reserve_add", wanted, said)
-        ):
+        with form("Reserve paths", "Reserve them", *operation(session, RESERVE_ADD, wanted, said)):
             with side_by_side():
                 hosts = field("Hosts", hint=some_hosts(session))
                 rate = field("Rate", hint="What each host gets, as 400M; empty: whole lanes")
@@ -341,17 +347,14 @@ class _Page:
                 ends = field("Ends", value="+2h", hint="As in Begins")
             with side_by_side():
                 user = user_field(session)
-                name = field(
-                    "Name",
-                    value=free_name(session, "reservations"),
-                    hint="Letters, digits and ._:-",
-                )
+                free = free_name(session, session.state["reservations"])
+                name = field("Name", value=free, hint="Letters, digits and ._:-")
             policy = policy_fields(session, kind="exclusive")
 
     def _remove_reservation(self, action: str, key: str) -> None:
         remove(
             self._session,
-            "reserve_remove",
+            RESERVE_REMOVE,
             f"the reservation {key}",
             ["Its paths are free for others, and jobs that run within it lose them."],
             id=key,
@@ -363,30 +366,30 @@ class _Page:
         def wanted() -> dict[str, Any]:
             return {"name": values(name)[0].strip(), "policy": policy_request(policy.value())}
 
-        def said(answer: dict[str, Any]) -> str:
+        def said(answer: OnePolicy) -> str:
             return f"The policy {answer['policy']['name']} is there."
 
-        with form("Add a policy", "Add it", *operation(self._session, "policy_add", wanted, said)):
+        with form("Add a policy", "Add it", *operation(self._session, POLICY_ADD, wanted, said)):
             name = field("Name", hint="What jobs will call it")
             policy = policy_fields(self._session, named=False)
             policy.fold.open()
 
     def _remove_policy(self, action: str, key: str) -> None:
         kept = "Jobs and reservations that have it keep what they have."
-        remove(self._session, "policy_remove", f"the policy {key}", [kept], name=key)
+        remove(self._session, POLICY_REMOVE, f"the policy {key}", [kept], name=key)
 
     def _act_right(self, action: str, key: str) -> None:
         if action == "change":
-            self._set_right(self._session.state.get("rights", {}).get(key))
+            self._set_right(self._session.state["rights"].get(key))
         elif action == "remove":
             sentences = [
                 "The user then has the rights of everybody else, or none but shared paths.",
                 "When the last rights are removed, every user may ask for everything.",
             ]
             what = f"the rights of {key}"
-            remove(self._session, "rights_remove", what, sentences, many=True, user=key)
+            remove(self._session, RIGHTS_REMOVE, what, sentences, many=True, user=key)
 
-    def _set_right(self, old: Mapping[str, Any] | None = None) -> None:
+    def _set_right(self, old: Right | None = None) -> None:
         """Ask for the rights of a user; `old` are those to begin with."""
         most_hosts = None if old is None else old["max_hosts"]
         most_bps = None if old is None else old["max_rate_bps"]
@@ -394,13 +397,13 @@ class _Page:
         def wanted() -> dict[str, Any]:
             kinds = [kind for kind, box in boxes.items() if box.value]
             name, most_rate, most = values(user, rate, hosts)
-            filled = RightForm(name, kinds, most_rate, most, bool(reserve.value))
-            return {"right": right_request(filled)}
+            right = right_request(name, kinds, most_rate, most, bool(reserve.value))
+            return {"right": right}
 
-        def said(answer: dict[str, Any]) -> str:
+        def said(answer: OneRight) -> str:
             return f"The rights of {answer['right']['user']} are set."
 
-        with form("Set rights", "Set them", *operation(self._session, "rights_set", wanted, said)):
+        with form("Set rights", "Set them", *operation(self._session, RIGHTS_SET, wanted, said)):
             user = field(
                 "User",
                 value="" if old is None else old["user"],
@@ -429,15 +432,15 @@ class _Page:
             reserve = check("May reserve paths", value=old is not None and old["reserve"])
 
 
-def _job_said(answer: dict[str, Any]) -> str:
+def _job_said(answer: OneJob) -> str:
     return f"Job {answer['job']['id']}: {_state_of(answer['job'])}"
 
 
-def _state_of(job: dict[str, Any]) -> str:
+def _state_of(job: Job) -> str:
     return f"{job['state']}: {job['why']}" if job["why"] else str(job["state"])
 
 
-def _host_text(job: dict[str, Any], host: str) -> str:
+def _host_text(job: JobDetails, host: str) -> str:
     """A host of a job, with its class there, or why it cannot carry the order out."""
     failed = job.get("failed") or {}
     number = job.get("classes", {}).get(host)

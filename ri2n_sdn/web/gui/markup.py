@@ -50,11 +50,14 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     return Markup(begin if name in _VOID else f"{begin}{text(*children)}</{name}>")
 
 
-def table(label: str, heads: Iterable[tuple[str, bool]], rows: Iterable[Markup]) -> Markup:
+def table(
+    label: str, texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Markup]
+) -> Markup:
     """A table with the name `label`, which scrolls where it is wider than the page.
 
-    `heads` are the columns' names, and whether they have numbers.
+    `texts` are the names of its columns, and `numbers` those of its columns with numbers.
     """
-    names = (tag("th", name, scope="col", class_="num" if num else None) for name, num in heads)
+    names = [tag("th", name, scope="col") for name in texts]
+    names += [tag("th", name, scope="col", class_="num") for name in numbers]
     whole = tag("table", tag("thead", tag("tr", *names)), tag("tbody", *rows), class_="table")
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)

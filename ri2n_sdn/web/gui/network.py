@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from ri2n_sdn.contract.operations import JOB_SHOW
 from ri2n_sdn.contract.units import counted
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.drawing import Drawing, legend, run
@@ -55,7 +56,7 @@ class _Network:
                     on_change=self._choose_job,
                 ).props("outlined dense options-dense")
                 self._trees = ui.select(
-                    tree_choices({}),
+                    tree_choices(session.state),
                     value=NO_TREE,
                     label="Show the tree of a VLAN",
                     on_change=self._choose_tree,
@@ -79,13 +80,13 @@ class _Network:
             ui.timer(0, lambda: run("reveal", "host-details"), once=True)
 
     async def _refresh(self) -> None:
-        if self._job and self._session.state.get("jobs", {}).get(self._job) != self._job_document:
+        if self._job and self._session.state["jobs"].get(self._job) != self._job_document:
             await self._load_job()
         self._update()
 
     def _update(self) -> None:
         state = self._session.state
-        there = bool(state.get("hosts"))
+        there = bool(state["hosts"])
         self._empty.set_visibility(not there)
         self._all.set_visibility(there)
         if not there:
@@ -109,7 +110,7 @@ class _Network:
         self._table.update()
 
     def _update_jobs(self) -> None:
-        jobs = self._session.state.get("jobs", {})
+        jobs = self._session.state["jobs"]
         options = {NO_JOB: "no job"} | {
             key: f"{key} ({jobs[key]['user']}, {counted(len(jobs[key]['hosts']), 'host')})"
             for key in sorted(jobs, key=natural)
@@ -146,12 +147,12 @@ class _Network:
 
     async def _load_job(self) -> None:
         """Find out which NICs the chosen job uses."""
-        self._job_document = self._session.state.get("jobs", {}).get(self._job)
+        self._job_document = self._session.state["jobs"].get(self._job)
         self._drawing.nics, said = (), ""
         if self._job and self._job_document is None:
             said = f"Job {self._job} has ended."
         elif self._job:
-            answer = await self._session.ask("job_show", id=self._job)
+            answer = await self._session.ask(JOB_SHOW, id=self._job)
             routes = answer["job"]["routes"] if answer is not None else []
             self._drawing.nics = frozenset(
                 Nic(host, nic)
@@ -179,7 +180,7 @@ class _Network:
         run("reveal", "host-details" if self._host else "hosts")
 
     def _choose_host(self, event: events.GenericEventArguments) -> None:
-        if isinstance(event.args, str) and event.args in self._session.state.get("hosts", {}):
+        if isinstance(event.args, str) and event.args in self._session.state["hosts"]:
             self._host = event.args
             self._session.moved(host=self._host)
             self._update()

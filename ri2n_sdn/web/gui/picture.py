@@ -7,11 +7,11 @@ have changed (`changes`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
+from ri2n_sdn.contract.documents import Documents, HostEntry
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.scene import BAR_WIDTH, ROW_X, Bar, Cable, Link, Nic, Row, Scene
+from ri2n_sdn.web.gui.scene import BAR_WIDTH, ROW_X, Bar, Cable, Link, Nic, Row, Scene, nics_at
 from ri2n_sdn.web.gui.words import shortened
 
 __all__ = ["HEAT_STEPS", "Paint", "changes", "heat", "paint", "svg"]
@@ -21,6 +21,8 @@ HEAT_STEPS = (0.01, 0.25, 0.5, 0.8)
 
 Paint = dict[str, list[str]]
 """By the end of an element's id: its class, and for a row what stands beside its name."""
+
+Rates = Mapping[str, Mapping[str, Sequence[float]]]
 
 _MIN_LABEL, _MAX_LABEL = 4, 18
 _MANY_CABLES = 60
@@ -52,14 +54,14 @@ def svg(scene: Scene, painted: Paint, prefix: str = "net") -> Markup:
 
 def paint(
     scene: Scene,
-    state: Mapping[str, Any],
+    state: Documents,
     *,
     nics: Collection[Nic] = (),
     cables: Collection[str] = (),
     chosen: str | None = None,
 ) -> Paint:
     """The look of all parts in a state. `nics` and `cables` are emphasized, and row `chosen` is."""
-    hosts, rates = state.get("hosts", {}), state.get("rates", {})
+    hosts, rates = state["hosts"], state["rates"]
     painted: Paint = {}
     used_bars = set()
     for number, link in enumerate(scene.links):
@@ -72,11 +74,10 @@ def paint(
     for number, bar in enumerate(scene.bars):
         kind = "bar switch" if bar.is_switch else "bar"
         painted[f"b{number}"] = [f"{kind} way" if number in used_bars else kind]
-    known = state.get("cables", {})
+    dead = {name for name, cable in state["cables"].items() if not cable["alive"]}
     for number, cable in enumerate(scene.cables):
-        alive = known.get(cable.name, {}).get("alive", True)
         way = " way" if cable.name in cables else ""
-        painted[f"c{number}"] = [f"cable{'' if alive else ' dead'}{way}"]
+        painted[f"c{number}"] = [f"cable{' dead' if cable.name in dead else ''}{way}"]
     way_hosts = {nic.host for nic in nics}
     for number, row in enumerate(scene.rows):
         kind, note = _row_state(row, hosts)
@@ -100,7 +101,7 @@ def heat(tx_bps: float, rx_bps: float, speed_bps: float) -> int:
     return sum(share >= step for step in HEAT_STEPS)
 
 
-def _look(link: Link, hosts: Mapping[str, Any], rates: Mapping[str, Any]) -> str:
+def _look(link: Link, hosts: Mapping[str, HostEntry], rates: Rates) -> str:
     """The class of a link.
 
     A NIC is dead when it is down, or when nothing arrives. Of many NICs, one that is dead shows.
@@ -109,7 +110,7 @@ def _look(link: Link, hosts: Mapping[str, Any], rates: Mapping[str, Any]) -> str
     dead = away = 0
     speed_bps, sums = 0.0, [0.0, 0.0]
     for host, name in link.nics:
-        nic = hosts.get(host, {}).get("nics", {}).get(name)
+        nic = nics_at(hosts, host).get(name)
         if nic is None or nic["alive"] is None:
             away += 1
             continue
@@ -125,7 +126,7 @@ def _look(link: Link, hosts: Mapping[str, Any], rates: Mapping[str, Any]) -> str
     return f"heat-{heat(sums[0], sums[1], speed_bps)}"
 
 
-def _row_state(row: Row, hosts: Mapping[str, Any]) -> tuple[str, str]:
+def _row_state(row: Row, hosts: Mapping[str, HostEntry]) -> tuple[str, str]:
     """(class, what stands beside the name) of a row."""
     away = dead = 0
     for name in row.hosts:

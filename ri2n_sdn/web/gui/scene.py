@@ -18,6 +18,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ri2n_sdn.contract.documents import CableEntry, Documents, HostEntry, NicEntry
+
 __all__ = [
     "MAX_HOST_ROWS",
     "Bar",
@@ -27,6 +29,7 @@ __all__ = [
     "Row",
     "Scene",
     "natural",
+    "nics_at",
     "scene_of",
     "shape_of",
 ]
@@ -114,11 +117,6 @@ class Scene:
     width: float
     height: float
 
-    @property
-    def grouped(self) -> bool:
-        """Whether rows stand for several hosts."""
-        return any(len(row.hosts) > 1 for row in self.rows)
-
 
 class _Plug(NamedTuple):
     """A place at which NICs are plugged in. Without a switch, it is the network itself."""
@@ -136,33 +134,38 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def shape_of(state: Mapping[str, Any]) -> Hashable:
+def nics_at(hosts: Mapping[str, HostEntry], name: str) -> Mapping[str, NicEntry]:
+    """The NICs of a host; none of one that is not known."""
+    return hosts[name]["nics"] if name in hosts else {}
+
+
+def shape_of(state: Documents) -> Hashable:
     """What the picture's geometry depends on. Scenes of states with the same shape are equal."""
     return (
         tuple(
             (name, tuple((nic, *_plug(facts)) for nic, facts in host["nics"].items()))
-            for name, host in state.get("hosts", {}).items()
+            for name, host in state["hosts"].items()
         ),
-        tuple((name, tuple(net["switches"])) for name, net in state.get("networks", {}).items()),
-        tuple((name, *cable["ends"]) for name, cable in state.get("cables", {}).items()),
+        tuple((name, tuple(net["switches"])) for name, net in state["networks"].items()),
+        tuple((name, *cable["ends"]) for name, cable in state["cables"].items()),
     )
 
 
-def scene_of(state: Mapping[str, Any], max_rows: int = MAX_HOST_ROWS) -> Scene:
+def scene_of(state: Documents) -> Scene:
     """The scene of a state. It is the same for equal states, whatever the order of their keys."""
     plugs = {
         name: {nic: _plug(facts) for nic, facts in host["nics"].items()}
-        for name, host in state.get("hosts", {}).items()
+        for name, host in state["hosts"].items()
     }
-    switches = {name: list(net["switches"]) for name, net in state.get("networks", {}).items()}
-    cables = state.get("cables", {})
-    groups = _groups(plugs, max_rows)
-    if len(groups) > max_rows:
+    switches = {name: list(net["switches"]) for name, net in state["networks"].items()}
+    cables = state["cables"]
+    groups = _groups(plugs)
+    if len(groups) > MAX_HOST_ROWS:
         plugs = {
             name: {nic: _Plug(plug.network, None) for nic, plug in nics.items()}
             for name, nics in plugs.items()
         }
-        groups, switches, cables = _groups(plugs, max_rows), {}, {}
+        groups, switches, cables = _groups(plugs), {}, {}
     return _Builder(plugs, switches, cables, groups).scene()
 
 
@@ -173,7 +176,7 @@ class _Builder:
         self,
         plugs: Mapping[str, Mapping[str, _Plug]],
         switches: Mapping[str, Sequence[str]],
-        cables: Mapping[str, Mapping[str, Any]],
+        cables: Mapping[str, CableEntry],
         groups: Sequence[tuple[str, ...]],
     ) -> None:
         self._plugs, self._cables = plugs, cables
@@ -310,11 +313,11 @@ class _Builder:
         return Bar(plug.switch or plug.network, plug.network, is_switch, x, y, height)
 
 
-def _plug(nic: Mapping[str, Any]) -> _Plug:
+def _plug(nic: NicEntry) -> _Plug:
     return _Plug(str(nic["network"]), None if nic["switch"] is None else str(nic["switch"]))
 
 
-def _groups(plugs: Mapping[str, Mapping[str, _Plug]], max_rows: int) -> list[tuple[str, ...]]:
+def _groups(plugs: Mapping[str, Mapping[str, _Plug]]) -> list[tuple[str, ...]]:
     """The hosts of each row, those at the same switches beside each other."""
 
     def places(name: str) -> list[tuple[Any, ...]]:
@@ -324,7 +327,7 @@ def _groups(plugs: Mapping[str, Mapping[str, _Plug]], max_rows: int) -> list[tup
         ]
 
     ordered = sorted(plugs, key=lambda name: (places(name), natural(name)))
-    if len(ordered) <= max_rows:
+    if len(ordered) <= MAX_HOST_ROWS:
         return [(name,) for name in ordered]
     gathered: dict[str, list[str]] = defaultdict(list)
     for name in ordered:

@@ -12,13 +12,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from nicegui import Client, ui
 
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.auth import ANONYMOUS, Auth
 from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui.words import address
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -116,7 +119,7 @@ class Ticker:
 
     async def _run(self) -> None:
         while self._sessions:
-            before, hosts = self._seen(), self._feed.state.get("hosts")
+            before, hosts = self._seen(), self._feed.state["hosts"]
             began_s = time.monotonic()
             for session in list(self._sessions.values()):
                 session.tell()
@@ -124,7 +127,7 @@ class Ticker:
             # What has failed is shown at once. Rates, which change all the time, wait.
             while (left_s := began_s + PAUSE_S - time.monotonic()) > 0:
                 seen = self._seen()
-                if seen[1] != before[1] or self._feed.state.get("hosts") is not hosts:
+                if seen[1] != before[1] or self._feed.state["hosts"] is not hosts:
                     break
                 await self._feed.changed(seen[0], left_s)
             while self._sessions and self._seen() == before:
@@ -178,15 +181,15 @@ class Session:
         return self.logged_in or self.auth.anonymous(self.client.ip) is not None
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> Documents:
         """The state of the cluster, as it is known now. Empty before the first connection."""
         return self.feed.state
 
     @property
     def here(self) -> str:
         """The address of the page as it is now, from the path on."""
-        query = urlencode({key: value for key, value in self.query.items() if value})
-        return f"{self.path}?{query}" if query else self.path
+        query = {key: value for key, value in self.query.items() if value}
+        return address(self.path, **query) if query else self.path
 
     def moved(self, **query: str) -> None:
         """Let the browser's address say what is shown now, so that it can be kept or sent on.
@@ -259,8 +262,12 @@ class Session:
                     self._failed = True
 
     async def ask(
-        self, op: str, *, refused: Callable[[str], None] | None = None, **arguments: Any
-    ) -> dict[str, Any] | None:
+        self,
+        op: Operation[Answer],
+        *,
+        refused: Callable[[str], None] | None = None,
+        **arguments: object,
+    ) -> Answer | None:
         """The controller's answer to a request in the name of who looks at the page.
 
         None after a refusal, whose words `refused` shows; without it, the page does. If the login

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ri2n_sdn.contract.choices import ROLES, one_of
+from ri2n_sdn.contract.documents import Documents, Event, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name
+from ri2n_sdn.contract.operations import AuditEntry, Parameter
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
 from ri2n_sdn.contract.wording import fill
-from ri2n_sdn.web.gui.words import rate_of_field, sentence
+from ri2n_sdn.web.gui.words import has_words, rate_of_field, sentence
 from ri2n_sdn.web.who import Who
 
 __all__ = [
@@ -29,7 +31,6 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
-Parameter = Mapping[str, Any]
 
 STRATEGIES = {
     "round_robin": "Each path gets the same share.",
@@ -50,10 +51,10 @@ _DONE = {
 _NAMED = re.compile(r"{(\w+)}")
 
 
-def consequences(state: Mapping[str, Any], strategy: str) -> list[str]:
+def consequences(state: Documents, strategy: str) -> list[str]:
     """What will happen when the strategy is changed, in sentences for the confirmation."""
-    controller = state.get("controller", {})
-    hosts = sum(1 for host in state.get("hosts", {}).values() if host["connected"])
+    controller = state["controller"]
+    hosts = sum(1 for host in state["hosts"].values() if host["connected"])
     pairs = int(controller.get("active_pairs") or 0)
     hbspan_s = controller.get("hbspan_s")
     when = f"Within {hbspan_s:g} s" if isinstance(hbspan_s, int | float) else "In the next round"
@@ -105,7 +106,8 @@ def parameter_value(parameter: Parameter, text: str) -> int | float | str:
     code = "not_whole_within" if kind == "integer" else "not_number_within"
     try:
         value: int | float = int(typed) if kind == "integer" else float(typed)
-        if not parameter["min"] <= value <= parameter["max"]:
+        low, high = parameter["min"], parameter["max"]
+        if low is None or high is None or not low <= value <= high:
             raise ValueError
     except (ValueError, OverflowError):
         raise refusal(code, name, range=_range(parameter)) from None
@@ -113,14 +115,12 @@ def parameter_value(parameter: Parameter, text: str) -> int | float | str:
 
 
 def token_rows(
-    tokens: Mapping[str, Mapping[str, Any]], who: Who, now_s: float, search: str = ""
+    tokens: Mapping[str, TokenEntry], who: Who, now_s: float, search: str = ""
 ) -> list[Row]:
     """The tokens in order of names. No hash is among the columns."""
-    words = search.casefold().split()
     rows = []
     for name, token in sorted(tokens.items()):
-        text = f"{name} {token['role']} {token['user'] or ''}".casefold()
-        if not all(word in text for word in words):
+        if not has_words(search, f"{name} {token['role']} {token['user'] or ''}"):
             continue
         expires_s = token["expires_s"]
         over = expires_s is not None and expires_s <= now_s
@@ -154,29 +154,28 @@ def token_request(name: str, role: str, user: str, days: str) -> dict[str, Any]:
     return wanted
 
 
-def audit_rows(events: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Who changed what, from the events that say so, the newest first."""
+def audit_rows(events: Sequence[Event], search: str = "") -> list[Row]:
+    """Who changed what, by the events that say so and fit a search, the newest first."""
     rows = []
     for event in reversed(events):
         template = _DONE.get(event.get("code", ""))
         args = {**event.get("args", {}), **event.get("subject", {})}
         if template is None or not {"by", *_NAMED.findall(template)} <= args.keys():
             continue
-        rows.append(
-            {
-                "key": event["seq"],
-                "time": page_time(event["time_s"]),
-                "who": str(args["by"]),
-                "what": fill(template, args),
-                "result": "done",
-            }
-        )
+        row = {
+            "key": event["seq"],
+            "time": page_time(event["time_s"]),
+            "who": str(args["by"]),
+            "what": fill(template, args),
+            "result": "done",
+        }
+        if has_words(search, f"{row['who']} {row['what']}"):
+            rows.append(row)
     return rows
 
 
-def audit_entry_rows(entries: Sequence[Mapping[str, Any]], search: str = "") -> list[Row]:
+def audit_entry_rows(entries: Sequence[AuditEntry], search: str = "") -> list[Row]:
     """The entries of the controller's audit trail that have all words of a search, newest first."""
-    words = search.casefold().split()
     rows = [
         {
             "key": entry["seq"],
@@ -188,16 +187,12 @@ def audit_entry_rows(entries: Sequence[Mapping[str, Any]], search: str = "") -> 
         }
         for entry in reversed(entries)
     ]
-    return [row for row in rows if all(word in _text_of(row) for word in words)]
+    return [row for row in rows if has_words(search, f"{row['who']} {row['what']} {row['result']}")]
 
 
-def _text_of(row: Row) -> str:
-    return f"{row['who']} {row['what']} {row['result']}".casefold()
-
-
-def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:
+def fact_rows(state: Documents, web_version: str) -> list[Row]:
     """Versions and what else tells one controller from another."""
-    controller = state.get("controller", {})
+    controller = state["controller"]
     store = controller.get("store") or {}
     kept = {"none": "nothing is kept", "own": "of its own", "common": "in common with others"}
     facts = {
@@ -212,7 +207,7 @@ def fact_rows(state: Mapping[str, Any], web_version: str) -> list[Row]:
         "Store": kept.get(store.get("kind", ""), "-")
         + (f"; {store['problem']}" if store.get("problem") else ""),
         "Open vSwitch of the hosts": ", ".join(
-            sorted({host["ovs"] for host in state.get("hosts", {}).values() if host["ovs"]})
+            sorted({host["ovs"] for host in state["hosts"].values() if host["ovs"]})
         )
         or "-",
     }

@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.operations import (
+    AUDIT,
+    PARAMETERS,
+    PARAMETERS_SET,
+    TOKEN_ADD,
+    TOKEN_REMOVE,
+    Parameter,
+)
 from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information, remove, side_by_side
-from ri2n_sdn.web.gui.frame import frame, html, needs_role
+from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.session import Session
@@ -77,7 +85,7 @@ class _Strategy:
 
     async def refresh(self) -> None:
         """Show the strategy in force."""
-        name = self._session.state.get("controller", {}).get("strategy")
+        name = self._session.state["controller"].get("strategy")
         if name is None:
             content = text("The strategy is not known yet: the controller was not reached.")
         else:
@@ -89,13 +97,13 @@ class _Strategy:
 
     def _ask(self) -> None:
         wanted = str(self._select.value or "") if self._select is not None else ""
-        now = self._session.state.get("controller", {}).get("strategy")
+        now = self._session.state["controller"].get("strategy")
         if wanted == now or wanted not in STRATEGIES:
             ui.notify("Choose another strategy than the one in force.", type="warning")
             return
 
         async def submit() -> str:
-            await change(self._session, "parameters_set", name="strategy", value=wanted)
+            await change(self._session, PARAMETERS_SET, name="strategy", value=wanted)
             return f"The strategy is {wanted} now. Before it was {now}."
 
         confirm(
@@ -112,7 +120,7 @@ class _Parameters:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: Sequence[Mapping[str, Any]] = ()
+        self._known: Sequence[Parameter] = ()
         self._values: object = None
         html(text("Parameters"), name="h2")
         self._table = Listing(
@@ -131,13 +139,13 @@ class _Parameters:
         )
 
     async def _fetch(self, question: Question) -> Answer:
-        answer = await self._session.feed.request("parameters", self._session.who)
+        answer = await self._session.feed.request(PARAMETERS, self._session.who)
         self._known = answer["parameters"]
         return page_of(parameter_rows(self._known, self._session.who), question)
 
     async def refresh(self) -> None:
         """Ask anew if a value has changed."""
-        values = self._session.state.get("controller", {}).get("parameters")
+        values = self._session.state["controller"].get("parameters")
         if values != self._values or not self._known:
             self._values = values
             await self._table.refresh()
@@ -149,7 +157,7 @@ class _Parameters:
         else:
             self._change(parameter)
 
-    def _change(self, parameter: Mapping[str, Any]) -> None:
+    def _change(self, parameter: Parameter) -> None:
         name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
 
         def wanted() -> int | float | str:
@@ -169,7 +177,7 @@ class _Parameters:
             )
             html(text(_UNTIL_RESTART), name="p", classes="muted")
 
-    def _reset(self, parameter: Mapping[str, Any]) -> None:
+    def _reset(self, parameter: Parameter) -> None:
         name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
         confirm(
             f"Set {name} back?",
@@ -181,7 +189,7 @@ class _Parameters:
         )
 
     async def _set(self, name: str, value: object) -> str:
-        await change(self._session, "parameters_set", name=name, value=value)
+        await change(self._session, PARAMETERS_SET, name=name, value=value)
         await self._table.refresh()
         return f"{name} is {value} now, until the controller starts again."
 
@@ -222,15 +230,9 @@ class _Audit:
         session = self._session
         if session.who.role == "admin":
             with contextlib.suppress(BadInput):  # of a controller that keeps no such trail
-                answer = await session.feed.request("audit", session.who)
+                answer = await session.feed.request(AUDIT, session.who)
                 return page_of(audit_entry_rows(answer["entries"], question.search), question)
-        words = question.search.casefold().split()
-        rows = [
-            row
-            for row in audit_rows(session.state.get("events", ()))
-            if all(word in f"{row['who']} {row['what']}".casefold() for word in words)
-        ]
-        return page_of(rows, question)
+        return page_of(audit_rows(session.state["events"], question.search), question)
 
     async def refresh(self) -> None:
         """Show what is new, now or a little later."""
@@ -249,11 +251,9 @@ class _Tokens:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._table: Listing | None = None
-        with ui.element("div").classes("head"):
-            html(text("Tokens"), name="h2")
-            if session.who.role == "admin":
-                ui.button("Add a token", on_click=self._add).props("no-caps unelevated")
-        if session.who.role != "admin":
+        admin = session.who.role == "admin"
+        head("Tokens", ("Add a token", self._add) if admin else None)
+        if not admin:
             needs_role(session, "admin", "Seeing and changing tokens")
             return
         self._table = Listing(
@@ -294,7 +294,7 @@ class _Tokens:
         async def submit() -> None:
             wanted = wanted_token()
             token, digest = new_token()
-            await change(self._session, "token_add", hash=digest, **wanted)
+            await change(self._session, TOKEN_ADD, hash=digest, **wanted)
             with self._session.client.layout:
                 self._show_once(wanted["name"], token)
 
@@ -338,7 +338,7 @@ class _Tokens:
         ]
         if name == self._session.who.name:
             sentences.insert(0, "This is the token that you have logged in with.")
-        remove(self._session, "token_remove", f"the token {name}", sentences, name=name)
+        remove(self._session, TOKEN_REMOVE, f"the token {name}", sentences, name=name)
 
 
 class _Facts:
@@ -361,5 +361,4 @@ class _Facts:
             tag("a", "Metrics for Prometheus", href="/metrics"),
         )
         content = text(content, *(tag("p", link, class_="ways") for link in links))
-        if self._shown.content != content:
-            self._shown.set_content(content)
+        self._shown.set_content(content)

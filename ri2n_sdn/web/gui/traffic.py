@@ -8,16 +8,17 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from nicegui import ui
 
+from ri2n_sdn.contract.operations import PAIRS, PairsPage
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
+from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.traffic_views import (
     HOST_SORTS,
@@ -34,7 +35,7 @@ from ri2n_sdn.web.gui.traffic_views import (
     thinned,
     worst_client,
 )
-from ri2n_sdn.web.gui.words import shortened
+from ri2n_sdn.web.gui.words import address, shortened
 
 __all__ = ["build"]
 
@@ -47,7 +48,7 @@ PAIR_S = 2.0
 TITLE_LETTERS = 24
 """Names in a chart's title are no longer."""
 
-_Answers = dict[str, tuple[float, "asyncio.Future[dict[str, Any]]"]]
+_Answers = dict[str, tuple[float, "asyncio.Future[PairsPage]"]]
 _ANSWERS: weakref.WeakKeyDictionary[Feed, _Answers] = weakref.WeakKeyDictionary()
 
 _DIRECTIONS = {"tx": "Sent", "rx": "Received"}
@@ -197,11 +198,9 @@ class _Hosts:
 
     def _draw(self) -> None:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
-        history, side = (
-            self._session.feed.history,
-            2 if self._direction.value == "rx" else 1,
-        )
-        nics = self._session.state.get("hosts", {}).get(self._host, {}).get("nics", {})
+        history = self._session.feed.history
+        side = 2 if self._direction.value == "rx" else 1
+        nics = nics_at(self._session.state["hosts"], self._host)
         word = _DIRECTIONS[str(self._direction.value)].lower()
         self._all.visible = bool(self._host)
         shown = shortened(self._host, TITLE_LETTERS)
@@ -320,7 +319,7 @@ class _Pairs:
         pairs = answer["pairs"]
         self._paths = path_rows(pairs[0]) if pairs else []
         self._detail.visible = True
-        why = tag("a", "Explain", href=f"/explain?{urlencode({'src': src, 'dst': dst})}")
+        why = tag("a", "Explain", href=address("/explain", src=src, dst=dst))
         self._title.set_content(text(f"{src} to {dst} ", why))
         await self._path_table.refresh()
         if not pairs:
@@ -338,7 +337,7 @@ class _Pairs:
             )
 
 
-async def _asked(session: Session, **request: Any) -> dict[str, Any]:
+async def _asked(session: Session, **request: Any) -> PairsPage:
     """The answer of the operation `pairs`; pages that ask for the same share it for PAIR_S.
 
     All roles may see it, so it does not matter in whose name it was asked for.
@@ -349,7 +348,7 @@ async def _asked(session: Session, **request: Any) -> dict[str, Any]:
     for old in [each for each, (asked_s, _) in answers.items() if now_s - asked_s >= PAIR_S]:
         del answers[old]
     if key not in answers:
-        asking = asyncio.ensure_future(session.feed.request("pairs", session.who, **request))
+        asking = asyncio.ensure_future(session.feed.request(PAIRS, session.who, **request))
         # Who waits for it hears of a failure. There may be nobody any more.
         asking.add_done_callback(lambda done: done.cancelled() or done.exception())
         answers[key] = (now_s, asking)

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
 
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Pair, Path
 from ri2n_sdn.contract.units import counted, page_rate, page_time, percent_text
+from ri2n_sdn.web.gui.words import address, has_words, network_text
 
 __all__ = [
     "HOST_SORTS",
@@ -60,18 +62,16 @@ _COLOURS = ("#2f7fc1", "#d55e00", "#0b9e73", "#cc79a7", "#b58900", "#56b4e9", "#
 _INK, _GRID = "#6b7681", "#8a96a2"
 
 
-def host_names(state: Mapping[str, Any], sort: str = "worst", search: str = "") -> list[str]:
+def host_names(state: Documents, sort: str = "worst", search: str = "") -> list[str]:
     """The hosts whose names have all words of a search, in an order of HOST_SORTS.
 
     A client is a host that sends or receives at least ACTIVE_BPS. The worst client is the one with
     the lowest rate. Hosts that are no clients come last.
     """
-    words = search.casefold().split()
-    hosts = state.get("hosts", {})
-    names = [name for name in hosts if all(word in name.casefold() for word in words)]
+    names = [name for name in state["hosts"] if has_words(search, name)]
     if sort == "name":
         return sorted(names)
-    rates = state.get("rates", {})
+    rates = state["rates"]
     sign = 1 if sort == "worst" else -1
 
     def rank(name: str) -> tuple[bool, float, str]:
@@ -81,17 +81,17 @@ def host_names(state: Mapping[str, Any], sort: str = "worst", search: str = "") 
     return sorted(names, key=rank)
 
 
-def host_row(state: Mapping[str, Any], name: str) -> Row:
+def host_row(state: Documents, name: str) -> Row:
     """The row of one host."""
     host = state["hosts"][name]
-    tx_bps, rx_bps = _sums(state.get("rates", {}).get(name, {}))
+    tx_bps, rx_bps = _sums(state["rates"].get(name, {}))
     nics = host["nics"].values()
     works = sum(1 for nic in nics if nic["alive"])
     usable_bps = sum(nic["speed_bps"] or 0 for nic in nics if nic["alive"])
     there = host["connected"]
     return {
         "id": name,
-        "id_href": f"/?{urlencode({'host': name})}",
+        "id_href": address("/", host=name),
         "tx": page_rate(tx_bps) if there else "-",
         "rx": page_rate(rx_bps) if there else "-",
         "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
@@ -101,13 +101,9 @@ def host_row(state: Mapping[str, Any], name: str) -> Row:
     }
 
 
-def worst_client(state: Mapping[str, Any]) -> str:
+def worst_client(state: Documents) -> str:
     """One sentence on the worst client."""
-    sums = {
-        name: _sums(nics)
-        for name, nics in state.get("rates", {}).items()
-        if name in state.get("hosts", {})
-    }
+    sums = {name: _sums(nics) for name, nics in state["rates"].items() if name in state["hosts"]}
     clients = [(max(both), name) for name, both in sums.items() if max(both) >= ACTIVE_BPS]
     if not clients:
         return "No host sends or receives at this moment."
@@ -148,15 +144,15 @@ def pair_request(
     return {**wanted, "sort": sort if sort in ("rate", "src", "dst") else "rate"}
 
 
-def pair_rows(pairs: Sequence[Mapping[str, Any]]) -> list[Row]:
+def pair_rows(pairs: Sequence[Pair]) -> list[Row]:
     """A page of pairs, as the operation `pairs` answers."""
     return [
         {
             "key": f"{pair['src']} {pair['dst']}",
             "src": pair["src"],
             "dst": pair["dst"],
-            "src_href": f"/?{urlencode({'host': pair['src']})}",
-            "dst_href": f"/?{urlencode({'host': pair['dst']})}",
+            "src_href": address("/", host=pair["src"]),
+            "dst_href": address("/", host=pair["dst"]),
             "rate": page_rate(pair.get("tx_bps")),
             "shares": ", ".join(
                 f"{_way(path)} {percent_text(path['share'])}" for path in pair["paths"][:4]
@@ -170,14 +166,14 @@ def pair_rows(pairs: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def path_rows(pair: Mapping[str, Any]) -> list[Row]:
+def path_rows(pair: Pair) -> list[Row]:
     """The paths of a pair with the weight and the share of each."""
     slots = sum(path["slots"] for path in pair["paths"])
     return [
         {
             "key": _way(path),
             "way": _way(path),
-            "network": path["network"] + (f", VLAN {path['vlan']}" if path["vlan"] else ""),
+            "network": network_text(path["network"], path["vlan"]),
             "weight": f"{path['slots']:,} of {slots:,} slots",
             "share": percent_text(path["share"]),
             "tx": page_rate(path["tx_bps"]),
@@ -189,7 +185,7 @@ def path_rows(pair: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def _way(path: Mapping[str, Any]) -> str:
+def _way(path: Path) -> str:
     way = f"{path['own']} to {path['peer']}"
     return f"{way} (VLAN {path['vlan']})" if path["vlan"] else way
 
@@ -205,13 +201,13 @@ class PairSamples:
     rates: dict[str, list[float | None]] = field(default_factory=dict)
     weights: dict[str, list[float | None]] = field(default_factory=dict)
 
-    def add(self, time_s: float, pair: Mapping[str, Any]) -> None:
+    def add(self, time_s: float, pair: Pair) -> None:
         """Add a sample. Times that do not grow are left out."""
         if self.times and time_s <= self.times[-1]:
             return
         slots = sum(path["slots"] for path in pair["paths"]) or 1
         for series, values in (
-            (self.rates, {_way(path): float(path["tx_bps"]) for path in pair["paths"]}),
+            (self.rates, {_way(path): path["tx_bps"] for path in pair["paths"]}),
             (self.weights, {_way(path): path["slots"] / slots for path in pair["paths"]}),
         ):
             for name in {**series, **values}:

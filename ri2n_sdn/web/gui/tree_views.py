@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.units import counted
 
 __all__ = ["NO_TREE", "cables_of", "said_of", "tree_choices"]
@@ -15,24 +14,24 @@ NO_TREE = 0
 """Stands for no tree. It is no VLAN ID."""
 
 
-def tree_choices(state: Mapping[str, Any]) -> dict[int, str]:
+def tree_choices(state: Documents) -> dict[int, str]:
     """What to call each tree, by its VLAN ID, and no tree. There is none without cables."""
-    cables = state.get("cables", {}).values()
+    cables = state["cables"].values()
     counts = Counter(vlan for cable in cables for vlan in cable["vlans"])
     return {NO_TREE: "no tree"} | {
         vlan: f"VLAN {vlan} ({counted(counts[vlan], 'cable')})" for vlan in sorted(counts)
     }
 
 
-def cables_of(state: Mapping[str, Any], vlan: int) -> frozenset[str]:
+def cables_of(state: Documents, vlan: int) -> frozenset[str]:
     """The cables that the tree of a VLAN uses."""
     if vlan == NO_TREE:
         return frozenset()
-    cables = state.get("cables", {})
+    cables = state["cables"]
     return frozenset(name for name, cable in cables.items() if vlan in cable["vlans"])
 
 
-def said_of(state: Mapping[str, Any], vlan: int) -> str:
+def said_of(state: Documents, vlan: int) -> str:
     """What is wrong with the tree of a VLAN, or that nothing is. Nothing is said of no tree."""
     if vlan == NO_TREE:
         return ""

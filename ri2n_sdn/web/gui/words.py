@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import datetime, timezone
+from urllib.parse import urlencode
 
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import exact_rate, parse_rate, parse_time
 
 __all__ = [
+    "address",
+    "has_words",
+    "network_text",
     "parse_names",
     "rate_input",
     "rate_of_field",
@@ -20,6 +23,22 @@ __all__ = [
     "time_of_field",
     "times_hint",
 ]
+
+
+def has_words(search: str, text: str) -> bool:
+    """Whether a text has all words of a search in it, whatever their case."""
+    text = text.casefold()
+    return all(word in text for word in search.casefold().split())
+
+
+def address(path: str, **query: str) -> str:
+    """The address of a page that shows what the query names."""
+    return f"{path}?{urlencode(query)}"
+
+
+def network_text(network: str | None, vlan: int | None) -> str:
+    """A network, `-` when it is not known, with the VLAN of a tree in it."""
+    return (network or "-") + (f", VLAN {vlan}" if vlan else "")
 
 
 def rate_input(rate_bps: int | None) -> str:
@@ -74,13 +93,9 @@ def parse_names(text: str, where: str) -> list[str]:
     Raises BadInput, which begins with `where`, when a name is there twice.
     """
     names = [name for name in re.split(r"[,\s]+", text) if name]
-    _once(names, where)
-    return names
-
-
-def _once(names: Iterable[str], where: str) -> None:
     seen = set[str]()
     for name in names:
         if name in seen:
             raise refusal("twice", where, what=shown(name))
         seen.add(name)
+    return names

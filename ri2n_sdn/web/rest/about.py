@@ -10,56 +10,55 @@ from fastapi import APIRouter, Query
 from ri2n_sdn import __version__
 from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.contract.documents import Check, ControllerState, Event, FaultOf
+from ri2n_sdn.contract.operations import AUDIT, VLAN_CHECK, AuditEntry
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
-from ri2n_sdn.web.rest.models import AuditEntry, Health, Me, Ready
-from ri2n_sdn.web.rest.pages import Page, PartOf, page_of, text_filter
+from ri2n_sdn.web.rest.models import Health, Me, Ready
+from ri2n_sdn.web.rest.pages import PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who
 
 __all__ = ["router"]
 
 
+Text = Annotated[str | None, Query(max_length=100, description="a part of the text")]
+
+
 def router(access: Access) -> APIRouter:
     """The routes."""
     api = APIRouter()
-    _add_state(api, access)
-    _add_trail(api, access)
-    _add_health(api, access)
+    for each in (_state, _audit, _health):
+        api.include_router(each(access))
     return api
 
 
-def _add_state(api: APIRouter, access: Access) -> None:
+def _state(access: Access) -> APIRouter:
+    api = APIRouter(tags=["state"])
     viewer: Who = access.needs("viewer")
 
-    @api.get(
-        "/controller",
-        tags=["state"],
-        response_model=answer(ControllerState),
-        operation_id="controller",
-    )
+    @api.get("/controller", response_model=answer(ControllerState), operation_id="controller")
     def controller(who: Who = viewer) -> Any:
         """The controller, and how much there is of everything."""
-        known = access.part("controller")
-        hosts = access.part("hosts")
-        nics = [nic for host in hosts.values() for nic in host.get("nics", {}).values()]
+        state = access.state
+        hosts = state["hosts"].values()
+        nics = [nic for host in hosts for nic in host["nics"].values()]
         return {
-            **known,
-            "counters": access.part("counters"),
+            **state["controller"],
+            "counters": state["counters"],
             "hosts": len(hosts),
-            "hosts_connected": sum(bool(host.get("connected")) for host in hosts.values()),
+            "hosts_connected": sum(host["connected"] for host in hosts),
             "nics": len(nics),
-            "nics_alive": sum(bool(nic.get("alive")) for nic in nics),
-            "faults": len(access.part("problems")),
-            "jobs": len(access.part("jobs")),
+            "nics_alive": sum(bool(nic["alive"]) for nic in nics),
+            "faults": len(state["problems"]),
+            "jobs": len(state["jobs"]),
             "seq": access.feed.seq,
         }
 
-    @api.get("/faults", tags=["state"], response_model=page(FaultOf), operation_id="list_faults")
+    @api.get("/faults", response_model=page(FaultOf), operation_id="list_faults")
     def faults(
         part: PartOf,
         severity: Annotated[Literal["bad", "warning"] | None, Query()] = None,
-        q: Annotated[str | None, Query(max_length=100, description="a part of the text")] = None,
+        q: Text = None,
         who: Who = viewer,
     ) -> Any:
         """What is wrong now, the worst first, each with what to do."""
@@ -71,14 +70,12 @@ def _add_state(api: APIRouter, access: Access) -> None:
         ]
         return page_of(found, part)
 
-    @api.get(
-        "/faults/{fault}", tags=["state"], response_model=answer(FaultOf), operation_id="show_fault"
-    )
+    @api.get("/faults/{fault}", response_model=answer(FaultOf), operation_id="show_fault")
     def fault(fault: str, who: Who = viewer) -> Any:
         """One fault. When it is gone, so is its address."""
-        return {"id": fault, **entry_of(access.part("problems"), fault, "fault")}
+        return {"id": fault, **entry_of(access.state["problems"], fault, "fault")}
 
-    @api.get("/check", tags=["state"], response_model=answer(Check), operation_id="check")
+    @api.get("/check", response_model=answer(Check), operation_id="check")
     async def check(who: Who = viewer) -> Any:
         """Whether all is as it must be: faults, and where switches are declared, probes.
 
@@ -87,9 +84,9 @@ def _add_state(api: APIRouter, access: Access) -> None:
         """
         found = _faults(access)
         vlans = None
-        if access.part("cables"):
+        if access.state["cables"]:
             try:
-                vlans = await access.feed.request("vlan_check", who)
+                vlans = await access.feed.request(VLAN_CHECK, who)
             except BadInput as error:
                 if error.code != "no_switch_links":
                     raise
@@ -100,27 +97,29 @@ def _add_state(api: APIRouter, access: Access) -> None:
             "vlans": vlans,
         }
 
-
-def _add_trail(api: APIRouter, access: Access) -> None:
-    viewer: Who = access.needs("viewer")
-    admin: Who = access.needs("admin")
-
-    @api.get("/events", tags=["state"], response_model=page(Event), operation_id="list_events")
+    @api.get("/events", response_model=page(Event), operation_id="list_events")
     def events(
         part: PartOf,
         since: Annotated[
             int, Query(ge=0, le=2**53, description="only those with a higher number")
         ] = 0,
-        q: Annotated[str | None, Query(max_length=100, description="a part of the text")] = None,
+        q: Text = None,
         descending: Annotated[bool, Query(description="the newest first")] = True,
         who: Who = viewer,
     ) -> Any:
         """What has happened, the newest 200 events."""
-        fits = text_filter(q)
-        found = [each for each in access.events() if each["seq"] > since and fits(each["text"])]
+        fits, known = text_filter(q), access.state["events"]
+        found = [each for each in known if each["seq"] > since and fits(each["text"])]
         return page_of(found, part, None, descending)
 
-    @api.get("/audit", tags=["control"], response_model=Page[AuditEntry], operation_id="audit")
+    return api
+
+
+def _audit(access: Access) -> APIRouter:
+    api = APIRouter(tags=["control"])
+    admin: Who = access.needs("admin")
+
+    @api.get("/audit", response_model=page(AuditEntry), operation_id="audit")
     async def audit(
         part: PartOf,
         user: Annotated[str | None, Query(max_length=65, description="by this user")] = None,
@@ -131,18 +130,21 @@ def _add_trail(api: APIRouter, access: Access) -> None:
         """Who has changed what, or tried to, the last one first; since the controller began."""
         found = [
             entry
-            for entry in await access.listed("audit", who, "entries")
+            for entry in await access.listed(AUDIT, who, "entries")
             if user in (None, entry["user"])
             and op in (None, entry["op"])
             and ok in (None, entry["ok"])
         ]
         return page_of(found, part, lambda entry: -int(entry["seq"]))
 
+    return api
 
-def _add_health(api: APIRouter, access: Access) -> None:
+
+def _health(access: Access) -> APIRouter:
+    api = APIRouter(tags=["health"])
     viewer: Who = access.needs("viewer")
 
-    @api.get("/me", tags=["health"], response_model=Me, operation_id="who_am_i")
+    @api.get("/me", response_model=Me, operation_id="who_am_i")
     def me(who: Who = viewer) -> Any:
         """Who asks, and as what."""
         return {
@@ -152,23 +154,25 @@ def _add_health(api: APIRouter, access: Access) -> None:
             "may": [role for role in ROLES if who.may(role)],
         }
 
-    @api.get("/health", tags=["health"], response_model=Health, operation_id="health")
+    @api.get("/health", response_model=Health, operation_id="health")
     def health() -> Any:
         """Whether the web process runs; for everybody."""
         return {"version": __version__}
 
-    @api.get("/ready", tags=["health"], response_model=Ready, operation_id="ready")
+    @api.get("/ready", response_model=Ready, operation_id="ready")
     def ready() -> Any:
         """Whether the web process knows the controller's state; for everybody. Otherwise 503."""
-        known = access.part("controller")
+        known = access.state["controller"]
         return {
             "in_charge": bool(known.get("in_charge")),
             "settled": bool(known.get("settled")),
             "seq": access.feed.seq,
         }
 
+    return api
 
-def _faults(access: Access) -> list[dict[str, Any]]:
+
+def _faults(access: Access) -> list[FaultOf]:
     """The faults, the worst first."""
-    found = [{"id": key, **fault} for key, fault in access.part("problems").items()]
+    found = [FaultOf(id=key, **problem) for key, problem in access.state["problems"].items()]
     return sorted(found, key=lambda fault: fault["rank"])

@@ -11,19 +11,19 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
-from starlette.responses import Response
 
 from ri2n_sdn.contract.choices import Role
+from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.operations import Operation
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.auth import ANONYMOUS, Auth, Denied
 from ri2n_sdn.web.feed import Feed
-from ri2n_sdn.web.rest.etag import known_already
 from ri2n_sdn.web.rest.limits import Buckets, address_of
 from ri2n_sdn.web.rest.problem import Fault, ProblemError
 from ri2n_sdn.web.who import Who
 
-__all__ = ["Access", "cached", "entry_of"]
+__all__ = ["Access", "entry_of", "name_of"]
 
 TURN_S = 10.0
 """A change waits so long for other changes at most."""
@@ -65,8 +65,7 @@ class Access:
         """Who asks. Raises Denied, and ProblemError when that one asks too often."""
         client = request.client.host if request.client is not None else "127.0.0.1"
         who = self.auth.who_of_bearer(request.headers.get("authorization"), client)
-        name = f"token {who.name}" if who != ANONYMOUS else address_of(request.scope)
-        wait_s = self.buckets.wait_s(name)
+        wait_s = self.buckets.wait_s(name_of(request, who))
         if wait_s:
             raise ProblemError(
                 429,
@@ -95,23 +94,20 @@ class Access:
         finally:
             self._changing.release()
 
-    def part(self, name: str) -> Mapping[str, Any]:
-        """A part of the state. Raises NotAvailable while the controller does not answer."""
+    @property
+    def state(self) -> Documents:
+        """What is known now. Raises NotAvailable while the controller does not answer."""
         if not self.feed.connected:
             raise refusal("controller_away", why=self.feed.why or "the controller does not answer")
-        part: Mapping[str, Any] = self.feed.state.get(name, {})
-        return part
+        return self.feed.state
 
-    def events(self) -> list[dict[str, Any]]:
-        """The newest events, the oldest of them first. Raises NotAvailable as `part` does."""
-        self.part("controller")
-        return list(self.feed.state.get("events", ()))
-
-    async def fresh(self, op: str, who: Who, part: str, key: str) -> dict[str, dict[str, Any]]:
+    async def fresh(self, op: Operation[Any], who: Who, part: str, key: str) -> dict[str, Any]:
         """What the controller lists at this moment, by `key`; the state may be older."""
         return {str(each.get(key)): each for each in await self.listed(op, who, part)}
 
-    async def listed(self, op: str, who: Who, part: str, **arguments: Any) -> list[dict[str, Any]]:
+    async def listed(
+        self, op: Operation[Any], who: Who, part: str, **arguments: object
+    ) -> list[Any]:
         """The documents that an answer of the controller has in a list. Raises NotAvailable."""
         found = (await self.feed.request(op, who, **arguments)).get(part)
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
@@ -131,11 +127,9 @@ class Access:
             raise ProblemError(422, "request_wrong", detail, faults=faults[:20])
 
 
-def cached(request: Request, response: Response, document: Any) -> Any:
-    """The answer with a document that has an ETag: 304 when the client has it already."""
-    if known_already(request, response, document):
-        return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
-    return document
+def name_of(request: Request, who: Who) -> str:
+    """What counts as one asker: a token, or an address without one."""
+    return f"token {who.name}" if who != ANONYMOUS else address_of(request.scope)
 
 
 def entry_of(part: Mapping[str, Any], name: str, what: str) -> Any:

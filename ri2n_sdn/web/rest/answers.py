@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import Field, create_model
 from typing_extensions import NotRequired, is_typeddict
 
+from ri2n_sdn.contract.operations import LinkReport, TrafficClass
 from ri2n_sdn.contract.schema import meanings
 from ri2n_sdn.web.rest.pages import Page
 
@@ -24,8 +25,18 @@ _IF_ABSENT: Mapping[str, Any] = {
     "severity": {"default": "info"},
     "subject": {"default_factory": dict},
     "args": {"default_factory": dict},
+    "tx_bps": {"default": 0.0},
+    "by_flows": {"default_factory": list},
+    "services": {"default_factory": dict},
 }
 """What an answer says for keys that an earlier controller leaves out. Other keys are null then."""
+
+_OPEN: Mapping[Any, Any] = {
+    LinkReport: dict[str, Any],
+    TrafficClass: dict[str, Any],
+    list[int]: list[Any],
+}
+"""What an answer promises in place of documents whose keys are the helper's or the pipeline's."""
 
 
 @functools.cache
@@ -53,6 +64,8 @@ def page(form: Any) -> Any:
 
 def _modelled(hint: Any) -> Any:
     """A type with models in place of documents, and without the bounds that input has."""
+    if hint in _OPEN:
+        return _OPEN[hint]
     origin, inner = get_origin(hint), get_args(hint)
     if is_typeddict(hint):
         return answer(hint)

@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from ri2n_sdn.web.rest.problem import MEDIA_TYPE, Problem
 
-__all__ = ["ABOUT", "PREFIX", "document", "fields_of", "queries_of"]
+__all__ = ["PREFIX", "document", "fields_of", "queries_of"]
 
 PREFIX = "/api/v1"
 """Where the interface is."""
@@ -72,20 +72,19 @@ _LINK = {
 }
 _RETRY = {"description": "seconds", "schema": {"type": "integer", "minimum": 0}}
 _ENTITY_TAGS = r'^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$'
-_MATCH = {
-    "name": "If-Match",
-    "in": "header",
-    "required": False,
-    "description": "the ETag of what is changed, or `*`; needed to replace something",
-    "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
-}
-_NONE_MATCH = {
-    "name": "If-None-Match",
-    "in": "header",
-    "required": False,
-    "description": "the ETag of what is known already: 304 when it is the same",
-    "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
-}
+_MATCH, _NONE_MATCH = (
+    {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": about,
+        "schema": {"type": "string", "maxLength": 1000, "pattern": _ENTITY_TAGS},
+    }
+    for name, about in (
+        ("If-Match", "the ETag of what is changed, or `*`; needed to replace something"),
+        ("If-None-Match", "the ETag of what is known already: 304 when it is the same"),
+    )
+)
 
 
 # To make it takes as long as to build an application, and tests build many.
@@ -148,21 +147,20 @@ def fields_of(made: dict[str, Any]) -> dict[tuple[str, str], dict[str, str]]:
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     """Add the answers, headers and parameters that FastAPI does not know of."""
-    answers = operation["responses"]
-    changes = method != "get"
-    shows = not changes and "{" in path and not path.endswith("/history")
-    shows = (shows and not path.startswith(("/pairs/", "/faults/"))) or path == "/strategy"
-    shows = shows and not changes
-    if operation["operationId"] not in _OPEN and not changes and not path.startswith(_ADMINS):
+    answers, name = operation["responses"], operation["operationId"]
+    changes, puts = method != "get", method == "put"
+    of_one = "{" in path or path == "/strategy"
+    replaces = changes and of_one
+    shows = not changes and of_one and not path.endswith("/history")
+    shows = shows and not path.startswith(("/pairs/", "/faults/"))
+    if name not in _OPEN and not changes and not path.startswith(_ADMINS):
         # Also without a token, on this machine, unless the server requires one.
         operation["security"] = [*operation["security"], {}]
-    replaces = changes and ("{" in path or path == "/strategy")
-    statuses = {422, 429}
-    if operation["operationId"] in _OPEN:
-        statuses = {429} | ({503} if operation["operationId"] == "ready" else set())
+    if name in _OPEN:
+        statuses = {429} | ({503} if name == "ready" else set())
         answers.pop("422", None)
     else:
-        statuses |= {401, 403, 503}
+        statuses = {401, 403, 422, 429, 503}
     if "{" in path or path in ("/pairs", "/paths", "/weights", "/explain"):
         statuses.add(404)
     if changes:
@@ -172,10 +170,8 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     if path == "/check" or path.startswith("/vlan-tables"):
         statuses.add(409)
     if replaces:
-        statuses |= {400, 412}
+        statuses |= {400, 412, 428} if puts else {400, 412}
         operation.setdefault("parameters", []).append(_MATCH)
-    if replaces and operation["operationId"] not in ("end_job",) and method == "put":
-        statuses.add(428)
     if shows:
         statuses.add(400)
         operation.setdefault("parameters", []).append(_NONE_MATCH)
@@ -185,7 +181,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         }
     if {"offset", "limit"} <= {each["name"] for each in operation.get("parameters", ())}:
         answers["200"].setdefault("headers", {})["Link"] = _LINK
-    if shows or (replaces and method == "put") or operation["operationId"] == "move_job_back":
+    if shows or puts or name == "move_job_back":
         for shown in {"200", "201"} & answers.keys():
             answers[shown].setdefault("headers", {})["ETag"] = _ETAG
     if method == "post" and "201" in answers:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from ri2n_sdn.web.rest.problem import ProblemError
 
-__all__ = ["check_match", "etag_of", "known_already"]
+__all__ = ["cached", "check_match", "etag_of"]
 
 _TAG = re.compile(r'\s*(W/)?("[\x21\x23-\x7e]*"|\*)\s*(?:,|$)')
 _TAG_BYTES = 12
@@ -66,15 +66,14 @@ def check_match(request: Request, current: Any | None, *, needed: bool = False) 
             raise ProblemError(412, "precondition_failed", detail, _tag(current))
 
 
-def known_already(request: Request, response: Response, document: Any) -> bool:
-    """Give a response the tag of its document, and return whether the client has it already."""
+def cached(request: Request, response: Response, document: Any) -> Any:
+    """The answer with a document and its tag: 304 when the client has it already."""
     tag = etag_of(document)
     response.headers["ETag"] = tag
     header = _header(request, "if-none-match")
-    if header is None:
-        return False
-    tags = [each for _, each in _tags(header, "If-None-Match")]
-    return "*" in tags or tag in tags
+    if header is not None and {"*", tag} & {each for _, each in _tags(header, "If-None-Match")}:
+        return Response(status_code=304, headers={"ETag": tag})
+    return document
 
 
 def _tag(document: Any) -> dict[str, str]:

@@ -12,16 +12,17 @@ import asyncio
 import json
 import secrets
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.rest.problem import ProblemError
+from ri2n_sdn.web.shape import EMPTY
 
-__all__ = ["MAX_CLIENTS", "MAX_CLIENTS_OF_ONE", "Client", "Hub"]
+__all__ = ["MAX_CLIENTS_OF_ONE", "Client", "Hub"]
 
 MAX_CLIENTS = 256
 """So many streams at once."""
@@ -36,7 +37,6 @@ MAX_KEPT, MAX_KEPT_BYTES = 256, 4 << 20
 """So many messages, of so many bytes, are kept for clients that come back."""
 
 _TURN_S = 5.0
-State = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Hub:
         self._number = 0
         # What was seen of the feed last.
         self._seq = 0
-        self._state: State = {}
+        self._state: Documents = EMPTY
         self._connected: bool | None = None
         self._task: asyncio.Task[None] | None = None
         self.counters: Counter[str] = Counter()
@@ -151,13 +151,13 @@ class Hub:
         state = feed.state
         if feed.connected is not self._connected:
             self._connected = feed.connected
-            document = {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
-            self._tell("connection", document)
+            self._tell("connection", self._connection())
         if state is before:
             return
         self._state = state
         if _begun(before) != _begun(state):
-            self._forget()
+            self._kept.clear()
+            self._kept_bytes = 0
             self._number += 1
             for client in list(self._clients):
                 client.last_event = 0
@@ -191,7 +191,7 @@ class Hub:
             if texts[client.parts]:
                 self._give(client, texts[client.parts])
 
-    def _tell_events(self, state: State) -> None:
+    def _tell_events(self, state: Documents) -> None:
         for client in list(self._clients):
             if client.events_only:
                 text = _events(client, state)
@@ -233,16 +233,19 @@ class Hub:
     def _begin_events(self, client: Client, last_id: str | None) -> None:
         if last_id is not None and last_id.isascii() and last_id.isdigit() and len(last_id) < 18:
             client.last_event = int(last_id)
-            newest = self._state.get("events") or [{"seq": 0}]
-            if client.last_event > newest[-1]["seq"]:
+            events = self._state["events"]
+            if client.last_event > (events[-1]["seq"] if events else 0):
                 client.last_event = 0  # those of a controller that has gone
         client.put(_events(client, self._state) or b": no event yet\n\n")
 
     def _whole(self, client: Client) -> bytes:
         state = {part: each for part, each in self._state.items() if _wanted(client.parts, part)}
+        connection = _sse("connection", self._connection())
+        return connection + _sse("state", state, f"{self._boot}-{self._number}")
+
+    def _connection(self) -> dict[str, Any]:
         feed = self._feed
-        connection = {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
-        return _sse("connection", connection) + _sse("state", state, f"{self._boot}-{self._number}")
+        return {"connected": feed.connected, "why": feed.why, "since_s": feed.since_s}
 
     def _text(self, message: _Message, parts: frozenset[str] | None) -> bytes:
         document = message.document
@@ -252,22 +255,18 @@ class Hub:
                 return b""
         return _sse(message.event, document, f"{self._boot}-{message.number}")
 
-    def _forget(self) -> None:
-        self._kept.clear()
-        self._kept_bytes = 0
-
 
 def _wanted(parts: frozenset[str] | None, part: str) -> bool:
     return parts is None or part in parts
 
 
-def _begun(state: State) -> object:
+def _begun(state: Documents) -> object:
     """What tells one start of the controller from another."""
     known = state.get("controller", {})
     return known.get("pid"), known.get("started_s")
 
 
-def _events(client: Client, state: State) -> bytes:
+def _events(client: Client, state: Documents) -> bytes:
     """The events that a client has not seen yet."""
     text = b""
     for event in state.get("events", ()):

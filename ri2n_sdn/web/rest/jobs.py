@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pwd
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -12,14 +11,25 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ri2n_sdn.contract.documents import EndedJob, Job, JobDetails, JobPolicy, Reservation
 from ri2n_sdn.contract.names import HOST_NAME, JOB_ID
+from ri2n_sdn.contract.operations import (
+    JOB_BEGIN,
+    JOB_END,
+    JOB_HISTORY,
+    JOB_LIST,
+    JOB_MOVE,
+    JOB_SHOW,
+    RESERVE_ADD,
+    RESERVE_LIST,
+    RESERVE_REMOVE,
+)
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.rest.access import Access, cached, entry_of
+from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
-from ri2n_sdn.web.rest.etag import check_match, etag_of
+from ri2n_sdn.web.rest.etag import cached, check_match, etag_of
 from ri2n_sdn.web.rest.job_models import JobOrder, PolicyBody, ReservationOrder
-from ri2n_sdn.web.rest.pages import PartOf, page_of, text_filter
-from ri2n_sdn.web.who import Who
+from ri2n_sdn.web.rest.pages import Descending, PartOf, page_of, text_filter
+from ri2n_sdn.web.who import Who, uid_of
 
 __all__ = ["router"]
 
@@ -29,6 +39,7 @@ _ENDED_MOST = 1000
 _ID = re.compile(rf"{JOB_ID}(@{HOST_NAME})?\Z")
 
 User = Annotated[str | None, Query(max_length=65, description="of this user")]
+Sort = Literal["id", "begin", "end", "user"]
 AtHost = Annotated[str | None, Query(max_length=64, description="at this host")]
 
 
@@ -54,15 +65,15 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
         state: Annotated[
             str | None, Query(max_length=20, description="`installed`, `waiting`, `refused`")
         ] = None,
-        sort: Annotated[Literal["id", "begin", "end", "user"], Query()] = "id",
-        descending: Annotated[bool, Query(description="the other way round")] = False,
+        sort: Sort = "id",
+        descending: Descending = False,
         who: Who = viewer,
     ) -> Any:
         """The jobs that run or wait."""
         fits = text_filter(q)
         found = [
             job
-            for job in access.part("jobs").values()
+            for job in access.state["jobs"].values()
             if fits(job["id"])
             and user in (None, job["user"])
             and state in (None, job["state"])
@@ -83,10 +94,10 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
         if "user" not in asked:
             asked["user"] = _user_of(who)
         if "uid" not in asked:
-            asked["uid"] = _uid_of(asked["user"], who)
+            asked["uid"] = _uid_of(asked["user"])
         if not {"named", "policy"} & asked.keys():
             asked["policy"] = "shared"
-        done = await access.feed.request("job_begin", who, job=asked)
+        done = await access.feed.request(JOB_BEGIN, who, job=asked)
         if done.get("again"):
             response.status_code = 200
         response.headers["Location"] = f"/api/v1/jobs/{done['job']['id']}"
@@ -95,7 +106,7 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
     @api.get("/jobs/{job}", response_model=answer(JobDetails), operation_id="show_job")
     async def show(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """One job, with its class on each host and its paths."""
-        found = await access.feed.request("job_show", who, id=_id(job, "job"))
+        found = await access.feed.request(JOB_SHOW, who, id=_id(job))
         return cached(request, response, found["job"])
 
     @api.delete("/jobs/{job}", status_code=204, operation_id="end_job")
@@ -103,16 +114,16 @@ def _add_jobs(api: APIRouter, access: Access) -> None:
         """End a job that was ordered here. Job managers end theirs on the hosts."""
         async with access.writing():
             if "if-match" in request.headers or "if-none-match" in request.headers:
-                shown = await access.feed.request("job_show", who, id=_id(job, "job"))
+                shown = await access.feed.request(JOB_SHOW, who, id=_id(job))
                 check_match(request, shown["job"])
-            await access.feed.request("job_end", who, id=_id(job, "job"))
+            await access.feed.request(JOB_END, who, id=_id(job))
         return Response(status_code=204)
 
     @api.get("/ended-jobs", response_model=page(EndedJob), operation_id="list_ended_jobs")
     async def ended(part: PartOf, user: User = None, who: Who = viewer) -> Any:
         """The jobs that have ended, the last one first; the newest 1,000 of them."""
         asked = {} if user is None else {"user": user}
-        found = await access.listed("job_history", who, "jobs", limit=_ENDED_MOST, **asked)
+        found = await access.listed(JOB_HISTORY, who, "jobs", limit=_ENDED_MOST, **asked)
         return page_of(found, part)
 
 
@@ -123,7 +134,7 @@ def _add_policy(api: APIRouter, access: Access) -> None:
     @api.get("/jobs/{job}/policy", response_model=answer(JobPolicy), operation_id="show_job_policy")
     def policy(job: str, request: Request, response: Response, who: Who = viewer) -> Any:
         """The policy of a job. Its ETag is for moving the job."""
-        return cached(request, response, _policy(entry_of(access.part("jobs"), job, "job")))
+        return cached(request, response, _policy(entry_of(access.state["jobs"], job, "job")))
 
     @api.put("/jobs/{job}/policy", response_model=answer(JobPolicy), operation_id="move_job")
     async def move(
@@ -144,12 +155,12 @@ def _add_policy(api: APIRouter, access: Access) -> None:
 
     async def change(
         key: str, request: Request, response: Response, who: Who, /, **wanted: Any
-    ) -> dict[str, Any]:
+    ) -> JobPolicy:
         async with access.writing():
-            kept = await access.fresh("job_list", who, "jobs", "id")
+            kept = await access.fresh(JOB_LIST, who, "jobs", "id")
             before = entry_of(kept, key, "job")
             check_match(request, _policy(before), needed="back" not in wanted)
-            moved = await access.feed.request("job_move", who, id=key, **wanted)
+            moved = await access.feed.request(JOB_MOVE, who, id=key, **wanted)
         after = _policy(moved["job"])
         response.headers["ETag"] = etag_of(after)
         return after
@@ -164,14 +175,14 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
         part: PartOf,
         user: User = None,
         host: AtHost = None,
-        sort: Annotated[Literal["id", "begin", "end", "user"], Query()] = "begin",
-        descending: Annotated[bool, Query(description="the other way round")] = False,
+        sort: Sort = "begin",
+        descending: Descending = False,
         who: Who = viewer,
     ) -> Any:
         """The reservations that are kept."""
         found = [
             each
-            for each in access.part("reservations").values()
+            for each in access.state["reservations"].values()
             if user in (None, each["user"]) and (host is None or host in each["hosts"])
         ]
         return page_of(found, part, lambda each: (_place(each, sort), each["id"]), descending)
@@ -192,11 +203,11 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
             asked["user"] = _user_of(who)
         async with access.writing():
             try:
-                done = await access.feed.request("reserve_add", who, reservation=asked)
+                done = await access.feed.request(RESERVE_ADD, who, reservation=asked)
             except BadInput as error:
                 if error.code != "reservation_exists":
                     raise
-                kept = await access.fresh("reserve_list", who, "reservations", "id")
+                kept = await access.fresh(RESERVE_LIST, who, "reservations", "id")
                 same = kept.get(asked["id"])
                 if same is None or not _same(same, asked):
                     raise
@@ -214,27 +225,27 @@ def _add_reservations(api: APIRouter, access: Access) -> None:
         reservation: str, request: Request, response: Response, who: Who = viewer
     ) -> Any:
         """One reservation."""
-        found = entry_of(access.part("reservations"), reservation, "reservation")
+        found = entry_of(access.state["reservations"], reservation, "reservation")
         return cached(request, response, found)
 
     @api.delete("/reservations/{reservation}", status_code=204, operation_id="remove_reservation")
     async def unreserve(reservation: str, request: Request, who: Who = user) -> Response:
         """Give up a reservation."""
         async with access.writing():
-            kept = await access.fresh("reserve_list", who, "reservations", "id")
+            kept = await access.fresh(RESERVE_LIST, who, "reservations", "id")
             check_match(request, entry_of(kept, reservation, "reservation"))
-            await access.feed.request("reserve_remove", who, id=reservation)
+            await access.feed.request(RESERVE_REMOVE, who, id=reservation)
         return Response(status_code=204)
 
 
-def _policy(job: Mapping[str, Any]) -> dict[str, Any]:
+def _policy(job: Job) -> JobPolicy:
     """The document of a `JobPolicy`."""
     policy = {key: job.get(key) for key in _POLICY}
     policy["moved"] = job.get("moved") is not None
     return answer(JobPolicy).model_validate(policy).model_dump()  # type: ignore[no-any-return]
 
 
-def _place(document: Mapping[str, Any], sort: str) -> Any:
+def _place(document: Job | Reservation, sort: Sort) -> Any:
     if sort == "begin":
         return document["begin_s"]
     if sort == "end":
@@ -242,7 +253,7 @@ def _place(document: Mapping[str, Any], sort: str) -> Any:
     return document[sort]
 
 
-def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+def _same(kept: Reservation, asked: Mapping[str, Any]) -> bool:
     """Whether a reservation is what was asked for. Lists have no order, and a name no meaning."""
 
     def plain(value: Any) -> Any:
@@ -253,10 +264,10 @@ def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     )
 
 
-def _id(name: str, what: str) -> str:
-    """An id from the path. What cannot be one names nothing (404)."""
+def _id(name: str) -> str:
+    """A job's id from the path. What cannot be one names nothing (404)."""
     if not _ID.match(name):
-        raise refusal(f"no_such_{what}", name=name[:130])
+        raise refusal("no_such_job", name=name[:130])
     return name
 
 
@@ -266,11 +277,9 @@ def _user_of(who: Who) -> str:
     return who.user
 
 
-def _uid_of(user: str, who: Who) -> int:
+def _uid_of(user: str) -> int:
     """The uid of an order's user, who is known on this machine unless the order says it."""
-    if who.user == user and who.uid is not None:
-        return who.uid
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except (KeyError, ValueError):
-        raise refusal("uid_missing", "body.uid", user=user) from None
+    uid = uid_of(user)
+    if uid is None:
+        raise refusal("uid_missing", "body.uid", user=user)
+    return uid

@@ -18,7 +18,7 @@ from ri2n_sdn.addresses import crowd_of
 from ri2n_sdn.contract.bucket import TokenBucket
 from ri2n_sdn.web.rest.problem import answer
 
-__all__ = ["MAX_BUCKETS", "AddressLimit", "Buckets", "address_of"]
+__all__ = ["AddressLimit", "Buckets", "address_of"]
 
 MAX_BUCKETS = 4096
 """So many are remembered, those that were used last."""
@@ -37,8 +37,6 @@ class Buckets:
         """`per_s` requests a second in the long run, and `burst` at once. `most` are kept."""
         self._per_s, self._burst, self._clock, self._most = per_s, burst, clock, most
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-        self.refused = 0
-        """How many requests found their bucket empty."""
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -50,10 +48,7 @@ class Buckets:
         self._buckets[name] = bucket
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)
-        if bucket.take(now_s):
-            return 0
-        self.refused += 1
-        return max(1, math.ceil(bucket.missing_s()))
+        return 0 if bucket.take(now_s) else max(1, math.ceil(bucket.missing_s()))
 
 
 class AddressLimit:

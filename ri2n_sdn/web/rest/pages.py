@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
-__all__ = ["MAX_LIMIT", "Page", "Part", "PartOf", "page_of", "text_filter"]
+__all__ = ["Descending", "Page", "PartOf", "page_of", "text_filter"]
 
 MAX_LIMIT = 500
 """A page has so many entries at most."""
@@ -39,10 +39,11 @@ class Part:
     request: Request
     response: Response
 
-    def link(self, total: int) -> None:
-        """Give the answer the header `Link` (RFC 8288), with the other pages of `total` entries.
+    def page(self, items: list[Any], total: int) -> dict[str, Any]:
+        """The document of a `Page` with these of `total` entries.
 
-        Addresses are without scheme and host, which a proxy may change.
+        The answer gets the header `Link` (RFC 8288) with the other pages. Addresses are without
+        scheme and host, which a proxy may change.
         """
         last = max(0, (total - 1) // self.limit * self.limit)
         offsets = {"first": 0, "last": last}
@@ -52,6 +53,7 @@ class Part:
             offsets["next"] = self.offset + self.limit
         links = (f'<{self._address(offset)}>; rel="{name}"' for name, offset in offsets.items())
         self.response.headers["Link"] = ", ".join(links)
+        return {"items": items, "total": total, "offset": self.offset, "limit": self.limit}
 
     def _address(self, offset: int) -> str:
         asked = parse_qsl(self.request.scope["query_string"].decode("latin-1"), True)
@@ -74,6 +76,9 @@ def _part(
 PartOf = Annotated[Part, Depends(_part)]
 """The parameters `offset` and `limit` of a route."""
 
+Descending = Annotated[bool, Query(description="the other way round")]
+"""The parameter of a route that sorts by something."""
+
 
 def page_of(
     items: Iterable[ItemT],
@@ -81,22 +86,13 @@ def page_of(
     order: Callable[[ItemT], Any] | None = None,
     descending: bool = False,
 ) -> dict[str, Any]:
-    """The document of a `Page`. `order` is the key to sort by; None leaves the order as it is.
-
-    The answer gets links to the other pages.
-    """
+    """The document of a `Page`. `order` is the key to sort by; None leaves the order as it is."""
     listed = list(items)
     if order is not None:
         listed.sort(key=order, reverse=descending)
     elif descending:
         listed.reverse()
-    part.link(len(listed))
-    return {
-        "items": listed[part.offset : part.offset + part.limit],
-        "total": len(listed),
-        "offset": part.offset,
-        "limit": part.limit,
-    }
+    return part.page(listed[part.offset : part.offset + part.limit], len(listed))
 
 
 def text_filter(text: str | None) -> Callable[..., bool]:

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 
 from ri2n_sdn.contract.limits import MAX_DSCP
+from ri2n_sdn.contract.operations import EXPLAIN, PAIRS, Explanation, Pair, Path
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.rest.access import Access, entry_of
-from ri2n_sdn.web.rest.models import Explanation, Pair, Path, Weights
+from ri2n_sdn.web.rest.answers import answer, page
+from ri2n_sdn.web.rest.models import Weights
 from ri2n_sdn.web.rest.pages import Page, PartOf
 from ri2n_sdn.web.who import Who
 
@@ -18,6 +20,8 @@ __all__ = ["router"]
 
 HostName = Annotated[str, Query(max_length=64, description="the name of a host")]
 End = Annotated[str | None, Query(max_length=64, description="the name of a host")]
+EitherEnd = Annotated[str | None, Query(max_length=64, description="either end")]
+_PATHS = list.__class_getitem__(answer(Path))
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 _PROTOCOL = r"^(tcp|udp|icmp|25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})$"
 _ADDRESS = r"^[0-9a-fA-F.:]{2,45}$"
@@ -31,32 +35,23 @@ def router(access: Access) -> APIRouter:
     async def page_of_pairs(who: Who, part: PartOf, **wanted: Any) -> dict[str, Any]:
         for key in ("host", "src", "dst"):
             if wanted.get(key) is not None:
-                entry_of(access.part("hosts"), wanted[key], "host")
+                entry_of(access.state["hosts"], wanted[key], "host")
         asked = {key: value for key, value in wanted.items() if value is not None}
-        found = await access.feed.request(
-            "pairs", who, offset=part.offset, limit=part.limit, **asked
-        )
-        part.link(found["total"])
-        return {
-            "items": found["pairs"],
-            "total": found["total"],
-            "offset": part.offset,
-            "limit": part.limit,
-        }
+        found = await access.feed.request(PAIRS, who, offset=part.offset, limit=part.limit, **asked)
+        return part.page(found["pairs"], found["total"])
 
-    async def one(who: Who, src: str, dst: str) -> dict[str, Any]:
+    async def one(who: Who, src: str, dst: str) -> Pair:
         for name in (src, dst):
-            entry_of(access.part("hosts"), name, "host")
-        found = await access.feed.request("pairs", who, src=src, dst=dst, limit=1)
+            entry_of(access.state["hosts"], name, "host")
+        found = await access.feed.request(PAIRS, who, src=src, dst=dst, limit=1)
         if not found["pairs"]:
             raise refusal("no_path", src=src, dst=dst)
-        pair: dict[str, Any] = found["pairs"][0]
-        return pair
+        return found["pairs"][0]
 
-    @api.get("/pairs", response_model=Page[Pair], operation_id="list_pairs")
+    @api.get("/pairs", response_model=page(Pair), operation_id="list_pairs")
     async def pairs(
         part: PartOf,
-        host: Annotated[str | None, Query(max_length=64, description="either end")] = None,
+        host: EitherEnd = None,
         src: End = None,
         dst: End = None,
         active: Annotated[
@@ -84,12 +79,12 @@ def router(access: Access) -> APIRouter:
             descending=descending,
         )
 
-    @api.get("/pairs/{src}/{dst}", response_model=Pair, operation_id="show_pair")
+    @api.get("/pairs/{src}/{dst}", response_model=answer(Pair), operation_id="show_pair")
     async def pair(src: str, dst: str, who: Who = viewer) -> Any:
         """One pair, with its paths."""
         return await one(who, src, dst)
 
-    @api.get("/paths", response_model=list[Path], operation_id="list_paths")
+    @api.get("/paths", response_model=_PATHS, operation_id="list_paths")
     async def paths(src: HostName, dst: HostName, who: Who = viewer) -> Any:
         """The paths from one host to another, dead ones too."""
         return (await one(who, src, dst))["paths"]
@@ -97,18 +92,20 @@ def router(access: Access) -> APIRouter:
     @api.get("/weights", response_model=Page[Weights], operation_id="list_weights")
     async def weights(
         part: PartOf,
-        host: Annotated[str | None, Query(max_length=64, description="either end")] = None,
+        host: EitherEnd = None,
         src: End = None,
         dst: End = None,
         who: Who = viewer,
     ) -> Any:
         """The weights of the active pairs' paths, the pairs with the highest rates first."""
-        page = await page_of_pairs(who, part, host=host, src=src, dst=dst, active=True, sort="rate")
-        strategy = access.part("controller").get("strategy", "")
-        page["items"] = [_weights(each, strategy) for each in page["items"]]
-        return page
+        found = await page_of_pairs(
+            who, part, host=host, src=src, dst=dst, active=True, sort="rate"
+        )
+        strategy = access.state["controller"].get("strategy", "")
+        found["items"] = [_weights(each, strategy) for each in found["items"]]
+        return found
 
-    @api.get("/explain", response_model=Explanation, operation_id="explain")
+    @api.get("/explain", response_model=answer(Explanation), operation_id="explain")
     async def explain(
         src: HostName,
         dst: HostName,
@@ -132,7 +129,7 @@ def router(access: Access) -> APIRouter:
         With `protocol` it is about a flow, of which `sport` and `dport` are the ports (of ICMP, the
         type and the code). The addresses of the hosts are known, as a rule.
         """
-        entry_of(access.part("hosts"), src, "host")
+        entry_of(access.state["hosts"], src, "host")
         flow = {
             key: value
             for key, value in (
@@ -147,7 +144,7 @@ def router(access: Access) -> APIRouter:
         asked: dict[str, Any] = {"src": src, "dst": dst}
         asked |= {"flow": flow} if flow else {}
         asked |= {key: value for key, value in (("job", job), ("dscp", dscp)) if value is not None}
-        return await access.feed.request("explain", who, **asked)
+        return await access.feed.request(EXPLAIN, who, **asked)
 
     return api
 
@@ -156,7 +153,7 @@ def _number_of(protocol: str) -> int:
     return _PROTOCOLS.get(protocol) or int(protocol)
 
 
-def _weights(pair: dict[str, Any], strategy: str) -> dict[str, Any]:
+def _weights(pair: Pair, strategy: str) -> dict[str, Any]:
     return {
         "src": pair["src"],
         "dst": pair["dst"],

@@ -27,7 +27,6 @@ __all__ = [
     "ProblemError",
     "add_handlers",
     "answer",
-    "faults_of",
 ]
 
 _LOG = logging.getLogger("ri2n.rest")
@@ -109,12 +108,8 @@ def answer(
 
     `refused` is the refusal that the problem tells of, if it is one.
     """
-    try:
-        title = HTTPStatus(status).phrase
-    except ValueError:
-        title = "Error"
     problem = Problem(
-        title=title,
+        title=HTTPStatus(status).phrase,
         status=status,
         detail=_line(detail),
         code=code,

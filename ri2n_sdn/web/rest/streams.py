@@ -13,13 +13,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.web.auth import ANONYMOUS, Denied
-from ri2n_sdn.web.rest.access import Access
+from ri2n_sdn.web.auth import Denied
+from ri2n_sdn.web.rest.access import Access, name_of
 from ri2n_sdn.web.rest.hub import Client, Hub
-from ri2n_sdn.web.rest.limits import address_of
 from ri2n_sdn.web.who import Who
 
-__all__ = ["MAX_STREAM_S", "EventStream", "router"]
+__all__ = ["EventStream", "router"]
 
 MAX_STREAM_S = 86_400.0
 """A stream ends after a day at the latest. A browser begins it anew by itself."""
@@ -68,9 +67,6 @@ def router(access: Access, hub: Hub) -> APIRouter:
                 return error.status == 503
 
         return EventStream(hub, client, still, max_s)
-
-    def name_of(request: Request, who: Who) -> str:
-        return address_of(request.scope) if who == ANONYMOUS else f"token {who.name}"
 
     @api.get("/stream", operation_id="stream", response_class=Response, responses=_STREAM)
     async def everything(
