@@ -11,9 +11,8 @@ from itertools import islice
 from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.codec import mac_bytes, read_flow_counters, split_entries, type_lengths
+from ri2n_sdn.apps.codec import mac_bytes, read_entries, read_flow_counters
 from ri2n_sdn.apps.flow_messages import flow_request
-from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.pipeline.layout import (
     COOKIE_DECLARED,
     COOKIE_FAILED,
@@ -27,7 +26,7 @@ from ri2n_sdn.pipeline.layout import (
 
 __all__ = ["Reading", "declared_request", "is_jobs_changed", "read_declared", "read_failed"]
 
-_APPLY, _EXPERIMENTER, _NICIRA, _NOTE = 4, 0xFFFF, 0x2320, 8
+_EXPERIMENTER, _NICIRA, _NOTE = 0xFFFF, 0x2320, 8
 # So many rows about orders that a host cannot carry out are read, as many as it has orders.
 _MAX_FAILED = 64
 _CHANGED = mac_bytes(JOBS_CHANGED_TO), struct.pack("!H", ETH_RI2N) + JOBS_CHANGED
@@ -35,16 +34,8 @@ _CHANGED = mac_bytes(JOBS_CHANGED_TO), struct.pack("!H", ETH_RI2N) + JOBS_CHANGE
 
 def declared_request(channel: Channel) -> Any:
     """A request for the rows in which a host declares jobs, or says which orders it cannot do."""
-    return parser.OFPFlowDescStatsRequest(
-        channel.datapath,
-        0,
-        Table.JOB_DECLARATIONS,
-        ofp.OFPP_ANY,
-        ofp.OFPG_ANY,
-        COOKIE_DECLARED << 48,
-        COOKIE_SAID_MASK,
-        parser.OFPMatch(),
-    )
+    mask = COOKIE_SAID_MASK
+    return flow_request(channel, Table.JOB_DECLARATIONS, COOKIE_DECLARED << 48, mask)
 
 
 def read_declared(bodies: Iterable[bytes]) -> list[bytes]:
@@ -75,19 +66,12 @@ def _notes(bodies: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _notes_in(body: bytes) -> Iterator[tuple[int, bytes]]:
-    for entry in split_entries(body, 32):
-        (cookie,) = struct.unpack_from("!H", entry, 16)
-        offset = 24
-        for _ in ("match", "statistics"):
-            if offset + 4 > len(entry):
-                raise ValueError("flow description: it ends before its instructions")
-            offset += (struct.unpack_from("!2xH", entry, offset)[0] + 7) // 8 * 8
-        for kind, instruction in type_lengths(entry[offset:]):
-            for action, raw in type_lengths(instruction[8:]) if kind == _APPLY else ():
-                if action == _EXPERIMENTER and len(raw) > 10:
-                    vendor, subtype = struct.unpack_from("!IH", raw, 4)
-                    if (vendor, subtype) == (_NICIRA, _NOTE):
-                        yield cookie, raw[10:].rstrip(b"\0")
+    for entry in read_entries(body):
+        for action, raw in entry.actions():
+            if action == _EXPERIMENTER and len(raw) > 10:
+                vendor, subtype = struct.unpack_from("!IH", raw, 4)
+                if (vendor, subtype) == (_NICIRA, _NOTE):
+                    yield entry.cookie >> 48, raw[10:].rstrip(b"\0")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ __all__ = [
     "DEAD_DISPATCHER",
     "MAIN_DISPATCHER",
     "PARSERS",
-    "AppManager",
     "OSKenApp",
     "RawBody",
     "event",

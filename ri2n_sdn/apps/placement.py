@@ -119,7 +119,7 @@ class PlacementApp(OSKenApp):
     def _given_up(self, channel: Channel, row: PlacedRow) -> bool:
         """Delete the row of a connection that was never established; returns whether it was."""
         if row.half_open:
-            channel.send(delete_placed(channel.datapath, row.connection))
+            channel.send_bytes(delete_placed(row.connection, channel.next_xid()))
             self.cluster.counters.add("connections_half_open")
         return row.half_open
 
@@ -152,7 +152,7 @@ class PlacementApp(OSKenApp):
             if connection in placed:
                 # This is the same answer again, or a new connection with the same ports, whose row
                 # may be about to end.
-                channel.send(add_placed(channel.datapath, connection, placed[connection]))
+                channel.send_bytes(add_placed(connection, placed[connection], channel.next_xid()))
                 continue
             if len(placed) >= MAX_CONNECTIONS:
                 counters.add("connections_not_placed_full")
@@ -166,7 +166,7 @@ class PlacementApp(OSKenApp):
                 continue
             placed[connection] = path.key
             load.add(member.name, client, path.key)
-            channel.send(add_placed(channel.datapath, connection, path.key))
+            channel.send_bytes(add_placed(connection, path.key, channel.next_xid()))
             counters.add("connections_placed")
 
 

@@ -14,8 +14,8 @@ from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.apps.patience import RETRY_S
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.messages import Wanted
-from ri2n_sdn.pipeline.plan import pair_group_id, slot_group
-from ri2n_sdn.pipeline.slot_tables import table_changes, table_in_force
+from ri2n_sdn.pipeline.plan import pair_group_id
+from ri2n_sdn.pipeline.slot_tables import slot_group, table_changes, table_in_force
 from ri2n_sdn.weights.loop import PairDecision
 
 __all__ = ["send_slots", "slots_in_force"]

@@ -7,10 +7,10 @@ import struct
 from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.codec import split_entries
-from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.apps.codec import HEADERS, read_entries
+from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.fabric.model import Guest
-from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_STARTUP, STARTUP_RECEIVE
+from ri2n_sdn.pipeline.layout import COOKIE_STARTUP, STARTUP_RECEIVE
 from ri2n_sdn.pipeline.priorities import STARTUP
 
 __all__ = ["MAX_EXTRA_MACS", "read_addresses", "startup_request"]
@@ -18,24 +18,13 @@ __all__ = ["MAX_EXTRA_MACS", "read_addresses", "startup_request"]
 MAX_EXTRA_MACS = 256
 """At most so many addresses are taken from a host: each needs a row, and a host may claim any."""
 
-# The header of a match on one whole address; a match with a mask has another header.
-_ETH_DST = 0x80000606
 # Type and length of an output action, which is the last action of such a row.
 _OUTPUT = 0x00000010
 
 
 def startup_request(channel: Channel) -> Any:
     """A request for the rows of `host-up` for frames that arrive."""
-    return parser.OFPFlowDescStatsRequest(
-        channel.datapath,
-        0,
-        STARTUP_RECEIVE,
-        ofp.OFPP_ANY,
-        ofp.OFPG_ANY,
-        COOKIE_STARTUP << 48,
-        COOKIE_MASK,
-        parser.OFPMatch(),
-    )
+    return flow_request(channel, STARTUP_RECEIVE, COOKIE_STARTUP << 48)
 
 
 def read_addresses(body: bytes) -> list[Guest]:
@@ -44,10 +33,12 @@ def read_addresses(body: bytes) -> list[Guest]:
     Raises ValueError when the reply is malformed.
     """
     result = []
-    for entry in split_entries(body, 32):
-        head = struct.unpack_from("!4xBxH18xHI", entry)
-        if head == (*STARTUP, 14, _ETH_DST) and len(entry) >= 56:
-            action, port = struct.unpack_from("!II", entry, len(entry) - 16)
-            if action == _OUTPUT:
-                result.append(Guest(port, entry[32:38].hex(":")))
+    # A match with a mask has another header.
+    whole_address = HEADERS["eth_dst"].to_bytes(4, "big")
+    for entry in read_entries(body):
+        address, end = entry.match[4:], entry.instructions[-16:]
+        if (entry.table, entry.priority) == STARTUP and entry.match[:4] == whole_address:
+            action, port = struct.unpack_from("!II", end.rjust(16, b"\0"))
+            if action == _OUTPUT and len(address) == 6:
+                result.append(Guest(port, address.hex(":")))
     return result

@@ -20,8 +20,7 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
-from ri2n_sdn.apps.flow_codec import flow_mod
-from ri2n_sdn.apps.flow_messages import add_flow, delete_flows, flow_request
+from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, RETRY_S, await_most
 from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
@@ -507,22 +506,19 @@ def _may_sweep(member: Member, change: Change, now_s: float) -> bool:
 
 
 def _send_message(channel: Channel, message: Message) -> None:
-    """Encode and queue one message, rows with the faster encoder where it knows them."""
+    """Encode and queue one message."""
+    xid = channel.next_xid()
     if isinstance(message, AddFlow):
-        data = flow_mod(message.flow, channel.next_xid())
-        if data is None:
-            channel.send(add_flow(channel.datapath, message.flow))
-        else:
-            channel.send_bytes(data)
+        data = codec.add_flow(message.flow, xid)
     elif isinstance(message, DeleteFlows):
-        channel.send(delete_flows(channel.datapath, message.cookie))
+        data = codec.delete_flows(message.cookie, xid)
     elif isinstance(message, AddGroup):
-        channel.send_bytes(codec.group_mod(codec.OFPGC_ADD, message.group, channel.next_xid()))
+        data = codec.group_mod(codec.OFPGC_ADD, message.group, xid)
     elif isinstance(message, ModifyGroup):
-        channel.send_bytes(codec.group_mod(codec.OFPGC_MODIFY, message.group, channel.next_xid()))
+        data = codec.group_mod(codec.OFPGC_MODIFY, message.group, xid)
     else:
-        deleted = Group(message.group_id, Group.SELECT, ())
-        channel.send_bytes(codec.group_mod(codec.OFPGC_DELETE, deleted, channel.next_xid()))
+        data = codec.group_mod(codec.OFPGC_DELETE, Group(message.group_id, Group.SELECT, ()), xid)
+    channel.send_bytes(data)
 
 
 def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:

@@ -11,9 +11,10 @@ OpenFlow 1.5.1 specification, section 7.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
 
-__all__ = ["MAX_PORTS", "check", "multipart_type"]
+from ri2n_sdn.apps.codec import padded, read_fields, split_entries, type_lengths
+
+__all__ = ["MAX_PORTS", "check"]
 
 MAX_PORTS = 4096
 """The number of ports that a switch may have. One that describes more is disconnected."""
@@ -27,7 +28,11 @@ _OF_1_5 = 6
 _HEADER_BYTES, _MULTIPART_BYTES = 8, 16
 _PORT_BYTES, _PORT_STATS_BYTES, _DESCRIPTION_BYTES = 40, 80, 1056
 _ROLE_BYTES = 24
-_PACKET_IN_BYTES, _OXM_HEADER_BYTES = 24, 4
+# Replies that are lists: the bytes of an entry's head, and where in it the entry's length is.
+_LISTS = {PORT_STATS: (_PORT_STATS_BYTES, 0), PORT_DESCRIPTION: (_PORT_BYTES, 4)}
+# Replies that apps.codec reads, which checks lengths while it reads.
+_READ_BY_CODEC = (FLOW_DESCRIPTION, GROUP_DESCRIPTION, GROUP_STATS)
+_PACKET_IN_BYTES = 24
 
 
 def check(version: int, kind: int, message: bytes) -> bool:
@@ -36,33 +41,28 @@ def check(version: int, kind: int, message: bytes) -> bool:
     Raises ValueError when a length in it is wrong.
     """
     if kind == HELLO:
-        for _ in _items(message, _HEADER_BYTES, len(message)):
-            pass
+        _items(message[_HEADER_BYTES:])
         return True
     if version != _OF_1_5:
         return kind in (ERROR, ECHO_REQUEST, ECHO_REPLY)
     if kind == MULTIPART_REPLY:
-        check_body = _BODIES.get(multipart_type(message))
-        if check_body is None:
-            return False
-        check_body(message[_MULTIPART_BYTES:])
-        return True
+        _need(message, _MULTIPART_BYTES)
+        (part,) = struct.unpack_from("!H", message, _HEADER_BYTES)
+        body = message[_MULTIPART_BYTES:]
+        if part in _LISTS:
+            _entries(body, *_LISTS[part])
+        elif part == DESCRIPTION and len(body) != _DESCRIPTION_BYTES:
+            raise ValueError(f"a description of {len(body)} bytes")
+        return part in (DESCRIPTION, *_LISTS, *_READ_BY_CODEC)
     if kind == PORT_STATUS:
         _need(message, 16 + _PORT_BYTES)
-        _entries(message[16:], _PORT_BYTES, 4)
+        _entries(message[16:], *_LISTS[PORT_DESCRIPTION])
         return True
     if kind == PACKET_IN:
         _need(message, _PACKET_IN_BYTES + 8)
         (length,) = struct.unpack_from("!H", message, _PACKET_IN_BYTES + 2)
-        end = _PACKET_IN_BYTES + length
-        _need(message, _PACKET_IN_BYTES + _padded(length) + 2)
-        offset = _PACKET_IN_BYTES + 4
-        while offset < end:
-            if offset + _OXM_HEADER_BYTES > end:
-                raise ValueError("a match field is cut off")
-            offset += _OXM_HEADER_BYTES + message[offset + 3]
-        if offset != end:
-            raise ValueError("a match field is longer than its match")
+        _need(message, _PACKET_IN_BYTES + padded(length) + 2)
+        read_fields(message[_PACKET_IN_BYTES + 4 : _PACKET_IN_BYTES + length])
         return True
     if kind in (ROLE_REPLY, ROLE_STATUS):
         # No properties are asked for. os-ken would read lists of them.
@@ -71,75 +71,21 @@ def check(version: int, kind: int, message: bytes) -> bool:
     return kind in (ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REPLY, BARRIER_REPLY)
 
 
-def multipart_type(message: bytes) -> int:
-    """The kind of a multipart reply. Raises ValueError when the message is cut off."""
-    _need(message, _MULTIPART_BYTES)
-    return int(struct.unpack_from("!H", message, _HEADER_BYTES)[0])
-
-
-def _raw(body: bytes) -> None:
-    """Check nothing: apps.codec reads these bodies, and checks lengths while it reads."""
-
-
-def _description(body: bytes) -> None:
-    if len(body) != _DESCRIPTION_BYTES:
-        raise ValueError(f"a description of {len(body)} bytes")
-
-
-def _ports(body: bytes) -> None:
-    _entries(body, _PORT_BYTES, 4)
-
-
-def _port_stats(body: bytes) -> None:
-    _entries(body, _PORT_STATS_BYTES, 0)
-
-
-_BODIES: dict[int, Callable[[bytes], None]] = {
-    DESCRIPTION: _description,
-    FLOW_DESCRIPTION: _raw,
-    GROUP_DESCRIPTION: _raw,
-    GROUP_STATS: _raw,
-    PORT_STATS: _port_stats,
-    PORT_DESCRIPTION: _ports,
-}
-
-
 def _entries(body: bytes, head_bytes: int, length_at: int) -> None:
     """Check the lengths of a list of entries, and of the properties behind each entry's head.
 
     Each entry has its 16-bit length at `length_at`. Raises ValueError.
     """
-    offset = 0
-    while offset < len(body):
-        if offset + head_bytes > len(body):
-            raise ValueError("an entry is cut off")
-        (length,) = struct.unpack_from("!H", body, offset + length_at)
-        if length < head_bytes or offset + length > len(body):
-            raise ValueError(f"an entry of {length} bytes")
-        for _ in _items(body, offset + head_bytes, offset + length):
-            pass
-        offset += length
+    for entry in split_entries(body, head_bytes, length_at):
+        _items(entry[head_bytes:])
 
 
-def _items(message: bytes, offset: int, end: int) -> Iterator[int]:
-    """The lengths of the items in a list of (16-bit type, 16-bit length, ...), padded to 8 bytes.
-
-    Raises ValueError for an item that is longer than the list.
-    """
-    while offset < end:
-        if offset + 4 > end:
-            raise ValueError("an item is cut off")
-        (length,) = struct.unpack_from("!H", message, offset + 2)
-        if length < 4 or offset + length > end:
-            raise ValueError(f"an item of {length} bytes")
-        yield length
-        offset += _padded(length)
+def _items(raw: bytes) -> None:
+    """Check the lengths of a list of properties. Raises ValueError."""
+    for _ in type_lengths(raw):
+        pass
 
 
 def _need(message: bytes, size: int) -> None:
     if len(message) < size:
         raise ValueError(f"only {len(message)} bytes")
-
-
-def _padded(length: int) -> int:
-    return (length + 7) // 8 * 8

@@ -26,6 +26,7 @@ import ipaddress
 
 from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.errors import BadInput
+from ri2n_sdn.pipeline.crc32c import with_bytes
 
 __all__ = ["PROTOCOLS", "dp_hash", "five_tuple_hash", "slot_of"]
 
@@ -36,7 +37,6 @@ PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "sctp": 132}
 
 _MASK32 = 0xFFFFFFFF
 _FINISH_FIVE_TUPLE = 42
-_CRC32C_REVERSED = 0x82F63B78
 
 
 def slot_of(
@@ -145,12 +145,5 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def _crc32c(value: int, data: int, length: int) -> int:
-    """The result of the CPU's crc32 instruction for `length` little-endian bytes of `data`.
-
-    It is CRC-32C without the inversions.
-    """
-    for byte in data.to_bytes(length, "little"):
-        value ^= byte
-        for _ in range(8):
-            value = value >> 1 ^ (_CRC32C_REVERSED if value & 1 else 0)
-    return value
+    """The result of the CPU's crc32 instruction for `length` little-endian bytes of `data`."""
+    return with_bytes(value, data.to_bytes(length, "little"))

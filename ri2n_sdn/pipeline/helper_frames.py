@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from ri2n_sdn.fabric.helper_links import MAX_HELPER_LINKS, MAX_PORT
 from ri2n_sdn.pipeline.crc32c import crc32c
+from ri2n_sdn.pipeline.layout import ETH_STRIPED
 
 __all__ = [
     "CONTROLLER_MAC",
@@ -44,9 +46,7 @@ HELPER_MAC = "02:52:49:32:4e:02"
 MAX_CHANNEL = 63
 """The highest number of a job's channel to a peer; the lowest is 1."""
 
-_MAX_LINKS = 64
 _MAX_CHANNELS_IN_FRAME = 48
-_MAX_PORT = 62
 _MAX_ENTRIES = 36
 _MIN_FRAME = 60
 _NAME_BYTES = 16
@@ -57,7 +57,6 @@ _NIC = Struct("!BBxxI16s")
 _LINK = Struct("!BBBBIII4x")
 _CHANNEL = Struct("!B3xIQIII")
 _ENTRY = Struct("!6sBB8I")
-_ETHERTYPE = 0x88B6
 _CONTROL = 0x34
 _REPORT = 0x35
 _CHECKSUM = slice(16, 20)
@@ -258,20 +257,19 @@ def channels(
     if common is not None:
         entries[0] = _CHANNEL.pack(0, 0, _mask(common), NO_LIMIT, 0, 0)
     numbers = sorted(entries)
-    parts = [numbers[:_MAX_CHANNELS_IN_FRAME]]
-    if len(numbers) > _MAX_CHANNELS_IN_FRAME:
-        parts.append(numbers[_MAX_CHANNELS_IN_FRAME:])
-    lasts = [part[-1] for part in parts[:-1]] + [MAX_CHANNEL]
-    firsts = [0] + [last + 1 for last in lasts[:-1]]
+    first, rest = numbers[:_MAX_CHANNELS_IN_FRAME], numbers[_MAX_CHANNELS_IN_FRAME:]
+    parts = [(0, MAX_CHANNEL, first)]
+    if rest:
+        parts = [(0, first[-1], first), (first[-1] + 1, MAX_CHANNEL, rest)]
     return tuple(
         _control(
             _CHANNELS,
             generation,
             mac,
-            bytes([first, last, 0, 0]),
+            bytes([low, high, 0, 0]),
             [entries[number] for number in part],
         )
-        for first, last, part in zip(firsts, lasts, parts, strict=True)
+        for low, high, part in parts
     )
 
 
@@ -280,7 +278,7 @@ def decode_report(frame: bytes) -> Report:
     if len(frame) < _MIN_FRAME:
         raise ValueError(f"report: {len(frame)} bytes are too few")
     _, _, ethertype, version_and_type, flags, checksum = _HEAD_OF_ALL.unpack_from(frame)
-    if (ethertype, version_and_type, flags) != (_ETHERTYPE, _REPORT, 0):
+    if (ethertype, version_and_type, flags) != (ETH_STRIPED, _REPORT, 0):
         raise ValueError(
             f"not a report: EtherType {ethertype:#06x}, version and type {version_and_type:#04x}, "
             f"{flags=}"
@@ -307,7 +305,7 @@ def _control(
     kind: int, generation: int, mac: str, parameters: bytes, entries: Sequence[bytes]
 ) -> bytes:
     head = _HEAD_OF_ALL.pack(
-        _mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), _ETHERTYPE, _CONTROL, 0, 0
+        _mac_bytes(HELPER_MAC), _mac_bytes(CONTROLLER_MAC), ETH_STRIPED, _CONTROL, 0, 0
     )
     raw = _mac_bytes(mac)
     _host_text(raw)
@@ -336,14 +334,14 @@ def _host_text(raw: bytes) -> str:
 
 
 def _port(number: int) -> int:
-    if not 1 <= number <= _MAX_PORT:
-        raise ValueError(f"port {number}: the port of a NIC must be 1..{_MAX_PORT}")
+    if not 1 <= number <= MAX_PORT:
+        raise ValueError(f"port {number}: the port of a NIC must be 1..{MAX_PORT}")
     return number
 
 
 def _link(number: int) -> int:
-    if not 0 <= number < _MAX_LINKS:
-        raise ValueError(f"link {number}: the number of a link must be 0..{_MAX_LINKS - 1}")
+    if not 0 <= number < MAX_HELPER_LINKS:
+        raise ValueError(f"link {number}: the number of a link must be 0..{MAX_HELPER_LINKS - 1}")
     return number
 
 

@@ -61,8 +61,9 @@ def links_to(
     links = fabric.helper_links(sender, receiver)
     common = {path.key for path in fabric.common_paths(sender, receiver)} | set(owned)
     even = _even_rates([path for path in links.values() if path.alive and path.key in common])
+    decided = {key: rate for key, rate in rate_bps.items() if key not in owned}
     rates = {
-        path.key: _rate_of(path, rate_bps, even, owned) if path.key in common else 0.0
+        path.key: decided.get(path.key, even.get(path.key, 0.0)) if path.key in common else 0.0
         for path in links.values()
     }
     weights = {
@@ -121,18 +122,6 @@ def channels_to(
         numbers[path.key] for path in fabric.common_paths(sender, receiver) if path.key in numbers
     )
     return told, common if 0 < len(common) < len(numbers) else None
-
-
-def _rate_of(
-    path: Path,
-    rate_bps: Mapping[PathKey, float],
-    even: Mapping[PathKey, float],
-    owned: Collection[PathKey],
-) -> float:
-    """The rate of a path that may be used: what was decided, or an even part of its NICs."""
-    if path.key in owned:
-        return even.get(path.key, 0.0)
-    return rate_bps.get(path.key, even.get(path.key, 0.0))
 
 
 def even_parts(

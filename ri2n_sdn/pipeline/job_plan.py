@@ -15,11 +15,10 @@ from ri2n_sdn.fabric.model import Fabric, PairKey, Path
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.jobs.model import Job
+from ri2n_sdn.pipeline.helper_frames import MAX_CHANNEL
 from ri2n_sdn.pipeline.jobs import ClassTable, Enclosure, HostJobs
 
 __all__ = ["Channel", "Channels", "job_secret", "number_channels", "plan_jobs", "tables_of"]
-
-_MAX_CHANNEL = 63
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def number_channels(
             old = before.get((low, high), {}).get(key)
             taken = {each.number for each in before.get((low, high), {}).values()}
             taken |= {each.number for each in result.get((low, high), {}).values()}
-            free = next((n for n in range(1, _MAX_CHANNEL + 1) if n not in taken), None)
+            free = next((n for n in range(1, MAX_CHANNEL + 1) if n not in taken), None)
             number = old.number if old is not None else free
             if number is not None:
                 rate = job.policy.min_rate_bps or 0

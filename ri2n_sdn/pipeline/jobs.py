@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from ri2n_sdn.fabric.model import Host, Nic, Path, PathKey
+from ri2n_sdn.fabric.model import Host, Nic, Path
 from ri2n_sdn.jobs.model import Service
+from ri2n_sdn.pipeline.dphash import PROTOCOLS
 from ri2n_sdn.pipeline.layout import (
     CLASS_MACS,
     ETH_ARP,
@@ -41,13 +42,14 @@ from ri2n_sdn.pipeline.messages import (
     Output,
     PopVlan,
     PushVlan,
+    Rows,
     SetField,
     TakeClass,
     ToGroup,
     row,
 )
 from ri2n_sdn.pipeline.priorities import ORDER, Classify, Enclosed, Place, Receive, Send
-from ri2n_sdn.pipeline.slot_tables import SlotTable, table_in_force
+from ri2n_sdn.pipeline.slot_tables import SlotTable, slot_group, table_in_force
 
 __all__ = [
     "NO_JOBS",
@@ -67,7 +69,6 @@ __all__ = [
 _JOB, _CHANNEL_FIRST = 8, 9
 _PASSED = 1  # the value of reg7 that means "this frame was let through"
 _TCP, _UDP, _ICMP, _ICMPV6 = 6, 17, 1, 58
-_PROTOCOLS = {"tcp": _TCP, "udp": _UDP}
 _TCP_ACK = (0x10, 0x10)
 # IPv6 needs reports of group membership, so that switches deliver neighbour discovery.
 _MLD_REPORTS = (131, 132, 143)
@@ -168,10 +169,8 @@ def class_slots(paths: Sequence[Path], slots: int) -> SlotTable:
     return table_in_force(paths, None, slots)
 
 
-def class_flows(
-    host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int
-) -> Iterator[tuple[Flow, int, tuple[PathKey, ...]]]:
-    """For each class, table and receiver: the row, and the id and slot table of its group.
+def class_flows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int) -> Rows:
+    """A row and a group for each class, table and receiver.
 
     `peers` are the hosts that accept frames with the addresses of NICs. Frames to any other host go
     as everybody's.
@@ -186,19 +185,19 @@ def class_flows(
                 "eth_src": host.mac,
                 "eth_dst": peers[name].mac,
             }
-            to_group = [ToGroup(job_group_id(own))]
+            group = slot_group(job_group_id(own), own, host.hash_algorithm)
+            yield group
+            to_group = [ToGroup(group.group_id)]
             if table.dscp is None:
-                yield row(Send.OF_CLASS, match, to_group), job_group_id(own), own
+                yield row(Send.OF_CLASS, match, to_group)
                 continue
             for family in (ETH_IPV4, ETH_IPV6):
                 marked = {**match, "eth_type": family, "ip_dscp": table.dscp}
-                yield row(Send.OF_CLASS_DSCP, marked, to_group), job_group_id(own), own
+                yield row(Send.OF_CLASS_DSCP, marked, to_group)
 
 
-def channel_rows(
-    host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int
-) -> Iterator[tuple[Flow, Group | None]]:
-    """Rows that give a class's frames to the helper, with the group of each; None without one.
+def channel_rows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int) -> Rows:
+    """Rows that give a class's frames to the helper, with their groups.
 
     `peers` are the hosts to which this host's helper stripes now. While the helper does not run,
     and when it hands a frame back, the class's slot table decides.
@@ -206,7 +205,7 @@ def channel_rows(
     if host.helper:
         # A tag below 64 on the wire port may be a helper link's or a channel's.
         helpers: dict[str, MatchValue] = {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED}
-        yield row(Classify.NO_LINK, helpers, []), None
+        yield row(Classify.NO_LINK, helpers, [])
     for table in jobs.tables:
         for name, channel in table.channels.items():
             if name not in peers or not table.paths.get(name):
@@ -225,17 +224,15 @@ def channel_rows(
                 "reg6": table.number,
                 "vlan_vid": 0,
             }
-            yield (
-                row(Send.OF_CHANNEL, of_class, [ToGroup(number)]),
-                Group(number, Group.FAST_FAILOVER, buckets),
-            )
+            yield Group(number, Group.FAST_FAILOVER, buckets)
+            yield row(Send.OF_CHANNEL, of_class, [ToGroup(number)])
             back: dict[str, MatchValue] = {
                 **match,
                 "in_port": WIRE_PORT,
                 "vlan_vid": VLAN_PRESENT | channel,
             }
             take: list[Action] = [PopVlan(), SetField("reg6", table.number), Goto(Table.SEND)]
-            yield row(Classify.OF_CHANNEL, back, take), None
+            yield row(Classify.OF_CHANNEL, back, take)
 
 
 def enclosure_flows(
@@ -320,7 +317,7 @@ def _of_services(services: Sequence[Service]) -> Iterator[dict[str, MatchValue]]
         for end in ("src", "dst"):
             yield {
                 "eth_type": ETH_IPV6 if version == 6 else ETH_IPV4,
-                "ip_proto": _PROTOCOLS[service.proto],
+                "ip_proto": PROTOCOLS[service.proto],
                 f"ipv{version}_{end}": service.address,
                 f"{service.proto}_{end}": service.port,
             }

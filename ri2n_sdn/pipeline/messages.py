@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -29,6 +29,7 @@ __all__ = [
     "OutputRegister",
     "PopVlan",
     "PushVlan",
+    "Rows",
     "SetField",
     "TakeClass",
     "ToController",
@@ -255,6 +256,10 @@ class Group:
 
     SELECT = "select"
     FAST_FAILOVER = "ff"
+
+
+Rows = Iterator[Flow | Group]
+"""Rows and the groups that they lead to, in the order in which a plan takes them."""
 
 
 @dataclass(frozen=True)

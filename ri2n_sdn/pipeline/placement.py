@@ -32,7 +32,6 @@ from ri2n_sdn.pipeline.layout import (
     path_register,
 )
 from ri2n_sdn.pipeline.messages import (
-    Action,
     Bucket,
     Distinguish,
     Flow,
@@ -41,6 +40,7 @@ from ri2n_sdn.pipeline.messages import (
     Group,
     LookBack,
     MatchValue,
+    Rows,
     SetField,
     ToController,
     ToGroup,
@@ -261,45 +261,41 @@ def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
     """
     if host.name in fabric.placement:
         ends: dict[str, MatchValue] = {"in_port": LOCAL, "eth_src": host.mac}
-        for match in _services(fabric.placement[host.name], "src"):
+        for _, match in _services(fabric.placement[host.name], "src"):
             ask: dict[str, MatchValue] = {**ends, **match, "tcp_flags": _SYN_ACK}
             yield row(
                 Classify.HANDSHAKE,
                 ask,
                 [ToController(), SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
             )
-            yield _look_up({**ends, **match})
+            yield row(Classify.PLACED, {**ends, **match}, _LOOK_UP)
     for name, ports in fabric.placement.items():
         if name != host.name and name in fabric.hosts:
-            for match in _services(ports, "dst"):
+            for family, match in _services(ports, "dst"):
                 match |= {"in_port": LOCAL, "eth_src": host.mac, "eth_dst": fabric.hosts[name].mac}
-                yield _look_up(match)
-                yield from _end(match)
+                yield row(Classify.PLACED, match, _LOOK_UP)
+                yield from _end(family, match)
 
 
-def by_path(
-    host: Host, peer: Host, out: Sequence[Path], slots: Group
-) -> tuple[list[Flow], list[Group]]:
+def by_path(host: Host, peer: Host, out: Sequence[Path], slots: Group) -> Rows:
     """A row per live path for frames that shall go by it, and the groups of these rows.
 
     A group sends by the path while the path's own NIC has carrier, else by the slot table `slots`.
     All peers with the same table share these groups, since reg1 has the path already.
     """
-    flows, groups = [], {}
     for path in out:
         if not path.alive:
             continue
         number = group_id(_BY_PATH, (path.own.port, slots.group_id))
         send = Bucket(path.own.port, (Goto(Table.SEND_COUNT),))
         fallback = Bucket(None, (ToGroup(slots.group_id),), watch_group=slots.group_id)
-        groups[number] = Group(number, Group.FAST_FAILOVER, (send, fallback))
+        yield Group(number, Group.FAST_FAILOVER, (send, fallback))
         match: dict[str, MatchValue] = {
             "eth_src": host.mac,
             "eth_dst": peer.mac,
             "reg1": path_register(*path.key),
         }
-        flows.append(row(Send.BY_PATH, match, [ToGroup(number)]))
-    return flows, list(groups.values())
+        yield row(Send.BY_PATH, match, [ToGroup(number)])
 
 
 def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
@@ -307,18 +303,15 @@ def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
 
     A RST of the server ends the learned row.
     """
-    for match in _services(ports, "src"):
-        eth_type = match["eth_type"]
-        assert isinstance(eth_type, int)
+    for family, match in _services(ports, "src"):
         follow = Follow(
-            Table.PLACED, eth_type, FOLLOWED_IDLE_S, FIN_TIMEOUT_S, MAX_CONNECTIONS, COOKIE_FOLLOWED
+            Table.PLACED, family, FOLLOWED_IDLE_S, FIN_TIMEOUT_S, MAX_CONNECTIONS, COOKIE_FOLLOWED
         )
         yield row(Follows.LEARN, {"eth_src": server.mac, **match}, [follow])
         # This row has the higher priority. Nobody answers a RST, so a row learned from it would
         # stay.
-        yield row(
-            Follows.RESET, {"eth_src": server.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
-        )
+        reset: dict[str, MatchValue] = {"eth_src": server.mac, **match, "tcp_flags": _RST}
+        yield row(Follows.RESET, reset, [LookBack(Table.PLACED, family)])
 
 
 def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
@@ -326,17 +319,9 @@ def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
 
     The server answers no RST, so no packet of its own would end that row.
     """
-    for match in _services(ports, "dst"):
-        eth_type = match["eth_type"]
-        assert isinstance(eth_type, int)
-        yield row(
-            Follows.RESET, {"eth_dst": host.mac, **match, "tcp_flags": _RST}, _ended(eth_type)
-        )
-
-
-def _ended(eth_type: int) -> list[Action]:
-    """The actions by which a RST ends the row of its connection in the other direction."""
-    return [LookBack(Table.PLACED, eth_type)]
+    for family, match in _services(ports, "dst"):
+        reset: dict[str, MatchValue] = {"eth_dst": host.mac, **match, "tcp_flags": _RST}
+        yield row(Follows.RESET, reset, [LookBack(Table.PLACED, family)])
 
 
 def incoming_actions(
@@ -367,35 +352,27 @@ def path_back(path: Path, out: Iterable[Path]) -> PathKey | None:
     return between[0].key if between else None
 
 
-def _look_up(match: Mapping[str, MatchValue]) -> Flow:
-    """The row of table 0 that leads such frames through the table of placed connections."""
-    return row(Classify.PLACED, match, _LOOK_UP)
-
-
-def _end(match: Mapping[str, MatchValue]) -> Iterator[Flow]:
-    """Rows like that of `_look_up` for packets that end a client's connection (FIN, RST).
+def _end(family: int, match: Mapping[str, MatchValue]) -> Iterator[Flow]:
+    """Rows that look up packets which end a client's connection (FIN, RST), one by one.
 
     The learned row ends only if it sees such a packet. But what a datapath cached before the row
     was learned holds for up to 0.25 s more, maybe for many connections at once, and then no row of
     them would see the packet. So these packets have rows of their own, and what a datapath caches
     of them holds for one connection only.
     """
-    eth_type = match["eth_type"]
-    assert isinstance(eth_type, int)
     for flag in (_FIN, _RST):
-        yield row(
-            Classify.HANDSHAKE, {**match, "tcp_flags": flag}, [Distinguish(eth_type), *_LOOK_UP]
-        )
+        packets: dict[str, MatchValue] = {**match, "tcp_flags": flag}
+        yield row(Classify.HANDSHAKE, packets, [Distinguish(family), *_LOOK_UP])
 
 
-def _services(ports: Sequence[int], end: str) -> Iterator[dict[str, MatchValue]]:
-    """Matches of TCP from (`src`) or to (`dst`) these ports, or all ports, by address family.
+def _services(ports: Sequence[int], end: str) -> Iterator[tuple[int, dict[str, MatchValue]]]:
+    """(address family, match) of TCP from (`src`) or to (`dst`) these ports, or all ports.
 
     Frames with a VLAN tag of the host's own do not match.
     """
     for family in (ETH_IPV4, ETH_IPV6):
         match: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP, "vlan_vid": _NO_TAG}
         if not ports:
-            yield match
+            yield family, match
         for port in ports:
-            yield {**match, f"tcp_{end}": port}
+            yield family, {**match, f"tcp_{end}": port}

@@ -7,7 +7,6 @@ They are computed from the fabric and from the slot tables of the host's pairs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
 from ri2n_sdn.pipeline import guests, jobs, placement, striping
@@ -38,6 +37,7 @@ from ri2n_sdn.pipeline.messages import (
     OutputRegister,
     PopVlan,
     PushVlan,
+    Rows,
     SetField,
     ToController,
     ToGroup,
@@ -54,7 +54,7 @@ from ri2n_sdn.pipeline.priorities import (
     Send,
     SendUnmanaged,
 )
-from ri2n_sdn.pipeline.slot_tables import table_in_force
+from ri2n_sdn.pipeline.slot_tables import slot_group, table_in_force
 
 __all__ = [
     "RECEIVED",
@@ -64,7 +64,6 @@ __all__ = [
     "plan_host",
     "plan_probes_only",
     "restoring_cookies",
-    "slot_group",
 ]
 
 SENT = "sent"
@@ -80,7 +79,7 @@ def plan_probes_only(host: Host) -> Wanted:
 
     Probes reach the controller. All other frames go by the start-up rows of `host-up`.
     """
-    return _Plan(_probe_flows(), ()).wanted()
+    return _Plan(_probe_flows()).wanted()
 
 
 def plan_host(
@@ -100,43 +99,33 @@ def plan_host(
     """
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
-    plan = _Plan(_probe_flows(), ())
+    plan = _Plan(_probe_flows())
     floods: dict[str, Sequence[int]] = dict.fromkeys(attachments, (UNTAGGED,))
     if fabric.routing is not None:
         floods = {
             network: fabric.routing.flood_vlans(network, fabric.networks[network])
             for network in attachments
         }
-    plan.add_flows(_receive_flows(host, attachments))
-    if fabric.routing is not None:
-        plan.add_flows(_untag_flows(host, fabric.routing))
     for network, members in attachments.items():
-        plan.add_groups(_network_group(members, vlan) for vlan in {UNTAGGED, *floods[network]})
-    plan.add_flows(_unmanaged_flows(host, attachments, floods))
-    plan.add_flows(guests.guest_flows(host))
-    for members in attachments.values():
-        for position in range(1, len(members)):
-            plan.add_groups([_standby_group(members[:position], members[position], Table.LEARN)])
+        plan.add(_network_group(members, vlan) for vlan in {UNTAGGED, *floods[network]})
+    plan.add(_receive_flows(host, attachments))
+    if fabric.routing is not None:
+        plan.add(_untag_flows(host, fabric.routing))
+    plan.add(_unmanaged_flows(host, attachments, floods))
+    plan.add(guests.guest_flows(host))
     if host.helper:
-        plan.add_flows(striping.host_flows(host, fabric.by_flows))
-        plan.add_groups(striping.bounce_groups(host))
-    plan.add_flows(placement.host_flows(host, fabric))
-    plan.add_flows(jobs.host_flows(host, of_jobs))
-    _add_jobs(plan, fabric, host, of_jobs, slots)
+        plan.add(striping.host_flows(host, fabric.by_flows))
+    plan.add(placement.host_flows(host, fabric))
+    plan.add(jobs.host_flows(host, of_jobs))
+    plan.add(_job_rows(fabric, host, of_jobs, slots))
     if name in fabric.placement:
-        plan.add_flows(placement.ended_by_client(host, fabric.placement[name]))
+        plan.add(placement.ended_by_client(host, fabric.placement[name]))
     for peer_name in sorted(fabric.hosts):
         if peer_name != name:
+            own_slots = pair_slots.get(peer_name)
             peer = fabric.hosts[peer_name]
-            _add_peer(
-                plan,
-                fabric,
-                attachments,
-                host,
-                peer,
-                pair_slots.get(peer_name),
-                slots,
-                of_jobs.enclosure,
+            plan.add(
+                _peer_rows(fabric, attachments, host, peer, own_slots, slots, of_jobs.enclosure)
             )
     return plan.wanted()
 
@@ -156,77 +145,53 @@ def _row_to_peer(sender_mac: str, receiver_mac: str, group_number: int) -> Flow:
     return row(Send.TO_PEER, match, [ToGroup(group_number)])
 
 
-def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
-    """A select group whose buckets are a slot table.
-
-    All buckets have the same weight. Each one watches the sender's NIC of its path, and is dead
-    while that NIC has no carrier.
-    """
-    return Group(
-        number,
-        Group.SELECT,
-        tuple(_slot_bucket(*path) for path in slots),
-        hash_algorithm,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _slot_bucket(own: int, peer: int, vlan: int) -> Bucket:
-    """The bucket of a path, made once for all slots of all groups.
-
-    A round may make a thousand groups.
-    """
-    return Bucket(own, (SetField("reg1", path_register(own, peer, vlan)), Goto(Table.SEND_COUNT)))
-
-
 class _Plan:
     """Collects rows and groups, and refuses two rows that want the same place.
 
     Open vSwitch would silently keep the last one of them. They are a bug, so ValueError is raised.
     """
 
-    def __init__(self, flows: Iterable[Flow], groups: Iterable[Group]) -> None:
+    def __init__(self, items: Iterable[Flow | Group]) -> None:
         self._flows: dict[int, Flow] = {}
         self._places: set[tuple[int, int, tuple[tuple[str, MatchValue], ...]]] = set()
         self._groups: dict[int, Group] = {}
-        self.add_flows(flows)
-        self.add_groups(groups)
+        self.add(items)
 
-    def add_flows(self, flows: Iterable[Flow]) -> None:
-        """Add rows; ValueError for one whose table, priority and match are taken."""
-        for flow in flows:
-            place = (flow.table, flow.priority, flow.match)
+    def add(self, items: Iterable[Flow | Group]) -> None:
+        """Add rows, and groups, the same group any number of times.
+
+        Raises ValueError for a row whose table, priority and match are taken, and for two different
+        groups with the same id.
+        """
+        for item in items:
+            if isinstance(item, Group):
+                if self._groups.setdefault(item.group_id, item) != item:
+                    raise ValueError(f"two groups want the id {item.group_id:#x}")
+                continue
+            place = (item.table, item.priority, item.match)
             if place in self._places:
                 raise ValueError(
-                    f"two flows for table {flow.table}, priority {flow.priority}, match "
-                    f"{flow.match}"
+                    f"two flows for table {item.table}, priority {item.priority}, match "
+                    f"{item.match}"
                 )
             self._places.add(place)
-            self._flows[flow.cookie] = flow
-
-    def add_groups(self, groups: Iterable[Group]) -> None:
-        """Add groups, the same one any number of times; ValueError for two with the same id."""
-        for group in groups:
-            present = self._groups.setdefault(group.group_id, group)
-            if present != group:
-                raise ValueError(f"two groups want the id {group.group_id:#x}")
+            self._flows[item.cookie] = item
 
     def wanted(self) -> Wanted:
         """All that was added."""
         return Wanted(self._flows, self._groups)
 
 
-def _add_jobs(plan: _Plan, fabric: Fabric, host: Host, of_jobs: jobs.HostJobs, slots: int) -> None:
-    """Add the rows and groups of the host's classes, and the walls of an isolated job."""
+def _job_rows(fabric: Fabric, host: Host, of_jobs: jobs.HostJobs, slots: int) -> Rows:
+    """The rows and groups of the host's classes, and the walls of an isolated job."""
     ready = {name: peer for name, peer in fabric.hosts.items() if peer.accepts_wire}
-    for flow, number, table in jobs.class_flows(host, ready, of_jobs, slots):
-        plan.add_flows([flow])
-        plan.add_groups([slot_group(number, table, host.hash_algorithm)])
-    striped = {name: peer for name, peer in ready.items() if name != host.name}
-    striped = {name: peer for name, peer in striped.items() if fabric.stripes(host.name, name)}
-    for flow, group in jobs.channel_rows(host, striped, of_jobs, slots):
-        plan.add_flows([flow])
-        plan.add_groups([group] if group is not None else [])
+    yield from jobs.class_flows(host, ready, of_jobs, slots)
+    striped = {
+        name: peer
+        for name, peer in ready.items()
+        if name != host.name and fabric.stripes(host.name, name)
+    }
+    yield from jobs.channel_rows(host, striped, of_jobs, slots)
     if of_jobs.enclosure is not None:
         members = [
             fabric.hosts[name]
@@ -234,11 +199,10 @@ def _add_jobs(plan: _Plan, fabric: Fabric, host: Host, of_jobs: jobs.HostJobs, s
             if name != host.name and name in fabric.hosts
         ]
         ports = sorted({guest.port for guest in host.guests})
-        plan.add_flows(jobs.enclosure_flows(host, members, of_jobs.enclosure, ports))
+        yield from jobs.enclosure_flows(host, members, of_jobs.enclosure, ports)
 
 
-def _add_peer(
-    plan: _Plan,
+def _peer_rows(
     fabric: Fabric,
     attachments: Mapping[str, tuple[Nic, ...]],
     host: Host,
@@ -246,8 +210,8 @@ def _add_peer(
     own_slots: tuple[PathKey, ...] | None,
     slots: int,
     enclosure: jobs.Enclosure | None,
-) -> None:
-    """Add the rows and groups for one peer.
+) -> Rows:
+    """The rows and groups for one peer.
 
     `attachments` has the NICs of `host` by network. The slots are as in `_group_to_peer`.
     `enclosure` is the isolated job that has the host for itself.
@@ -259,38 +223,30 @@ def _add_peer(
     incoming = {
         path.key: placement.incoming_actions(places, follows, back.get(path.key)) for path in into
     }
-    plan.add_flows(
-        _receive_from_peer(host, peer, into, fabric.routing is not None, incoming, enclosure)
-    )
+    yield from _receive_from_peer(host, peer, into, fabric.routing is not None, incoming, enclosure)
     if follows:
-        plan.add_flows(placement.follow_flows(peer, fabric.placement[peer.name]))
-    flows, groups = _broadcast_from_peer(fabric, peer, attachments)
-    plan.add_flows(flows)
-    plan.add_groups(groups)
+        yield from placement.follow_flows(peer, fabric.placement[peer.name])
+    yield from _broadcast_from_peer(fabric, peer, attachments)
     # Frames to the peer.
-    plan.add_flows(_output_flows(host, peer, out, enclosure))
+    yield from _output_flows(host, peer, out, enclosure)
     if out:
         # Frames of a container, and all frames for a peer that is not ready, keep their addresses
         # and go into one network only.
         network = next((path for path in out if path.alive), out[0]).network
         plain = ToGroup(_network_group(attachments[network]).group_id)
-        plan.add_flows([row(Send.PLAIN, {"eth_dst": peer.mac}, [plain])])
+        yield row(Send.PLAIN, {"eth_dst": peer.mac}, [plain])
     if host.helper and peer.helper:
-        plan.add_flows(striping.peer_flows(peer, fabric.helper_links(host.name, peer.name)))
+        yield from striping.peer_flows(peer, fabric.helper_links(host.name, peer.name))
     if not out or not peer.accepts_wire:
         return
     common = fabric.common_paths(host.name, peer.name)
     group = _group_to_peer(host, peer.name, common, own_slots, slots)
-    plan.add_groups([group])
-    plan.add_flows([_row_to_peer(host.mac, peer.mac, group.group_id)])
+    yield group
+    yield _row_to_peer(host.mac, peer.mac, group.group_id)
     if fabric.stripes(host.name, peer.name):
-        flow, helper_first = striping.to_helper_first(host, peer, group)
-        plan.add_flows([flow])
-        plan.add_groups([helper_first])
+        yield from striping.to_helper_first(host, peer, group)
     if follows or places:
-        flows, groups = placement.by_path(host, peer, common, group)
-        plan.add_flows(flows)
-        plan.add_groups(groups)
+        yield from placement.by_path(host, peer, common, group)
 
 
 def _probe_flows() -> Iterator[Flow]:
@@ -303,8 +259,8 @@ def _probe_flows() -> Iterator[Flow]:
     yield row(CANARY, {"in_port": LOCAL}, [])
 
 
-def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Iterator[Flow]:
-    """Rows for frames that come in, as far as they do not depend on any peer.
+def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Rows:
+    """Rows and groups for frames that come in, as far as they do not depend on any peer.
 
     They lead from the NICs to the receiving tables, and drop the host's own frames and those of
     bridges.
@@ -338,6 +294,7 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> It
         yield row(Place(Table.UNMANAGED), {"in_port": members[0].port}, [Goto(Table.LEARN)])
         for position in range(1, len(members)):
             group = _standby_group(members[:position], members[position], Table.LEARN)
+            yield group
             yield row(
                 Place(Table.UNMANAGED),
                 {"in_port": members[position].port},
@@ -432,7 +389,7 @@ def restoring_cookies(host_mac: str, nic_mac: str) -> frozenset[int]:
 
 def _broadcast_from_peer(
     fabric: Fabric, peer: Host, attachments: Mapping[str, tuple[Nic, ...]]
-) -> tuple[list[Flow], list[Group]]:
+) -> Rows:
     """Rows and groups that take a peer's broadcast and multicast from one NIC at a time.
 
     The peer sends one copy into each of its networks, and programs must get exactly one. So one NIC
@@ -452,22 +409,17 @@ def _broadcast_from_peer(
         for nic in attachments[network]
     ]
     order.sort(key=lambda nic: not (nic.receives and sends_into[nic.network or ""]))
-    flows: list[Flow] = []
-    groups: list[Group] = []
     for position, nic in enumerate(order):
         action: Action = Goto(Table.DELIVER)
         if position:
             group = _standby_group(order[:position], nic, Table.DELIVER)
-            groups.append(group)
+            yield group
             action = ToGroup(group.group_id)
-        flows.append(
-            row(
-                Receive.BROADCAST,
-                {"in_port": nic.port, "eth_src": peer.mac, "eth_dst": ALL_MULTICAST},
-                [action],
-            )
+        yield row(
+            Receive.BROADCAST,
+            {"in_port": nic.port, "eth_src": peer.mac, "eth_dst": ALL_MULTICAST},
+            [action],
         )
-    return flows, groups
 
 
 def _output_flows(

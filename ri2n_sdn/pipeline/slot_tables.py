@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ri2n_sdn.fabric.model import PairKey, Path, PathKey
+from ri2n_sdn.pipeline.layout import Table, path_register
+from ri2n_sdn.pipeline.messages import Bucket, Goto, Group, SetField
 from ri2n_sdn.weights.slots import default_slots
 
-__all__ = ["SlotTable", "TableChanges", "next_live", "table_changes", "table_in_force"]
+__all__ = [
+    "SlotTable",
+    "TableChanges",
+    "next_live",
+    "slot_group",
+    "table_changes",
+    "table_in_force",
+]
 
 SlotTable = tuple[PathKey, ...]
 
@@ -49,6 +59,29 @@ def next_live(slots: Sequence[PathKey], live: Sequence[PathKey]) -> tuple[PathKe
         elif following is not None:
             result[i % len(slots)] = following
     return tuple(result)
+
+
+def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -> Group:
+    """A select group whose buckets are a slot table.
+
+    All buckets have the same weight. Each one watches the sender's NIC of its path, and is dead
+    while that NIC has no carrier.
+    """
+    return Group(
+        number,
+        Group.SELECT,
+        tuple(_slot_bucket(*path) for path in slots),
+        hash_algorithm,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _slot_bucket(own: int, peer: int, vlan: int) -> Bucket:
+    """The bucket of a path, made once for all slots of all groups.
+
+    A round may make a thousand groups.
+    """
+    return Bucket(own, (SetField("reg1", path_register(own, peer, vlan)), Goto(Table.SEND_COUNT)))
 
 
 @dataclass(frozen=True)

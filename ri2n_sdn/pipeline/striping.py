@@ -41,6 +41,7 @@ from ri2n_sdn.pipeline.messages import (
     Output,
     PopVlan,
     PushVlan,
+    Rows,
     SetField,
     ToController,
     ToGroup,
@@ -48,7 +49,7 @@ from ri2n_sdn.pipeline.messages import (
 )
 from ri2n_sdn.pipeline.priorities import LAST, Classify, Place, Receive, Send, Striped
 
-__all__ = ["bounce_groups", "host_flows", "peer_flows", "to_helper_first"]
+__all__ = ["host_flows", "peer_flows", "to_helper_first"]
 
 _STRIPED, _BOUNCE = 5, 6
 _NO_TAG = 0
@@ -56,11 +57,12 @@ _BY_FLOWS = 1  # the value of reg3 that means "not for the helper"
 _SENT_BACK = 7  # the priority in the tag on the wire port that means "one of our own frames"
 
 
-def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Flow]:
+def host_flows(host: Host, by_flows: Sequence[TrafficClass]) -> Rows:
     """Rows that do not depend on any peer: from the helper's TAPs, and from the NICs to the helper.
 
     Frames of a class in `by_flows` that the host sends get a mark in reg3. The rows that lead to
-    the helper match only frames without the mark.
+    the helper match only frames without the mark. Each NIC has a group: to the helper while it
+    runs, else back to the NIC that sent the frame.
     """
     for match in (match for traffic in by_flows for match in _matches(traffic)):
         yield row(
@@ -98,7 +100,15 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
             {"in_port": nic.port, "eth_dst": nic.mac, "eth_type": ETH_STRIPED, "vlan_vid": _NO_TAG},
             [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
         )
-        yield row(Striped.FROM_PEER, {"in_port": nic.port}, [ToGroup(_bounce_id(nic))])
+        back = (
+            CopyField("eth_src", "eth_dst"),
+            SetField("eth_src", returned_mac(nic.mac)),
+            Output(IN_PORT),
+        )
+        buckets = (Bucket(WIRE_PORT, (Goto(Table.RECEIVE_COUNT),)), Bucket(nic.port, back))
+        bounce = Group(group_id(_BOUNCE, nic.port), Group.FAST_FAILOVER, buckets)
+        yield bounce
+        yield row(Striped.FROM_PEER, {"in_port": nic.port}, [ToGroup(bounce.group_id)])
         tag: list[Action] = [PushVlan(), SetField("vlan_vid", VLAN_PRESENT | nic.port)]
         to_helper: dict[str, MatchValue] = {"in_port": nic.port, "eth_type": ETH_STRIPED}
         yield row(Place(Table.TO_HELPER), to_helper, [*tag, Output(WIRE_PORT)])
@@ -106,18 +116,6 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass] = ()) -> Iterator[Fl
         yield row(
             Place(Table.RETURNED), {"in_port": nic.port}, [*tag, sent_back, Output(WIRE_PORT)]
         )
-
-
-def bounce_groups(host: Host) -> Iterator[Group]:
-    """A group per NIC: to the helper while it runs, else back to the NIC that sent the frame."""
-    for nic in _usable(host):
-        back = (
-            CopyField("eth_src", "eth_dst"),
-            SetField("eth_src", returned_mac(nic.mac)),
-            Output(IN_PORT),
-        )
-        buckets = (Bucket(WIRE_PORT, (Goto(Table.RECEIVE_COUNT),)), Bucket(nic.port, back))
-        yield Group(_bounce_id(nic), Group.FAST_FAILOVER, buckets)
 
 
 def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
@@ -142,7 +140,7 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
         yield row(Striped.RETURNED, {"eth_src": returned_mac(nic.mac)}, restore)
 
 
-def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
+def to_helper_first(host: Host, peer: Host, slots: Group) -> Rows:
     """The row for frames that the host itself sends to a striped peer, and the group of that row.
 
     The group sends to the helper while it runs, else by the slot table `slots`. Tagged frames go by
@@ -160,9 +158,8 @@ def to_helper_first(host: Host, peer: Host, slots: Group) -> tuple[Flow, Group]:
         "eth_dst": peer.mac,
         "vlan_vid": _NO_TAG,
     }
-    return row(Send.STRIPED, {**match, "reg3": 0}, [ToGroup(number)]), Group(
-        number, Group.FAST_FAILOVER, buckets
-    )
+    yield Group(number, Group.FAST_FAILOVER, buckets)
+    yield row(Send.STRIPED, {**match, "reg3": 0}, [ToGroup(number)])
 
 
 def _matches(traffic: TrafficClass) -> Iterator[dict[str, MatchValue]]:
@@ -186,7 +183,3 @@ def _matches(traffic: TrafficClass) -> Iterator[dict[str, MatchValue]]:
 def _usable(host: Host) -> Iterator[Nic]:
     """The NICs that helper links can use: their port numbers fit the helper's tag."""
     return (nic for nic in host.nics if nic.port <= MAX_PORT)
-
-
-def _bounce_id(nic: Nic) -> int:
-    return group_id(_BOUNCE, nic.port)

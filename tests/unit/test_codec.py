@@ -27,7 +27,7 @@ from ri2n_sdn.pipeline.messages import (
     SetField,
     ToGroup,
 )
-from ri2n_sdn.pipeline.plan import slot_group
+from ri2n_sdn.pipeline.slot_tables import slot_group
 from ri2n_sdn.weights.counters import Count
 
 MAC = "04:00:00:00:01:01"

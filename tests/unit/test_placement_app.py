@@ -90,4 +90,5 @@ def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
         app.cluster, ord("A"), addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:]
     )
     app._turn()
-    assert [path_of_cookie(row.cookie) for row in a.sent] == [(2, 2, 0)]
+    cookies = [int.from_bytes(message[8:16], "big") for message in a.sent_bytes]
+    assert [path_of_cookie(cookie) for cookie in cookies] == [(2, 2, 0)]

@@ -18,8 +18,9 @@ from ri2n_sdn.pipeline.placement import FIN_TIMEOUT_S, IDLE_TIMEOUT_S, Connectio
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.pipeline.priorities import Placed
 from tests.unit.bridge_model import CONTROLLER, Bridge, Cluster, Frame, connection_of
-from tests.unit.fake_hosts import FakeChannel, host_mac
+from tests.unit.fake_hosts import host_mac
 from tests.unit.fat_model import FatCluster
+from tests.unit.test_flow_codec import XID, as_os_ken_reads
 
 SIX = [f"n{number}" for number in range(1, 7)]
 
@@ -222,10 +223,9 @@ def test_without_placement_no_row_is_other_than_before() -> None:
 @pytest.mark.parametrize("source", ["10.0.0.1", "fd00::1"])
 def test_a_placed_row_is_above_learned_ones_and_ends_by_itself(source: str) -> None:
     connection = Connection(source, 80, source[:-1] + "2", 40001, host_mac("B"))
-    datapath = FakeChannel().datapath
     added, deleted = (
-        add_placed(datapath, connection, (3, 4, 102)),
-        delete_placed(datapath, connection),
+        as_os_ken_reads(add_placed(connection, (3, 4, 102), XID)),
+        as_os_ken_reads(delete_placed(connection, XID)),
     )
     assert (added.table_id, added.priority) == Placed.BY_CONTROLLER
     assert added.command == ofp.OFPFC_ADD

@@ -42,7 +42,8 @@ def startup_row(
         struct.pack("!HHIH6x", 0xFFFF, 16, 0x2320, 16),
         struct.pack("!HHIH6x", last, 16, port, 0),
     )
-    rest = match + struct.pack("!HH4x", 4, 8 + 32) + learn + output
+    statistics, instruction = struct.pack("!HH4x", 0, 4), struct.pack("!HH4x", 4, 8 + 32)
+    rest = match + statistics + instruction + learn + output
     return (
         struct.pack("!HxxBxHHHHHQ", 24 + len(rest), table, priority, 0, 0, 0, 0, 0x5249 << 48)
         + rest

@@ -73,11 +73,8 @@ class Switch:
         for message in messages:
             if self.breaks:
                 raise RuntimeError("broken")
-            if isinstance(message, parser.OFPBarrierRequest):
-                self.log.append((self.name, "barrier", 0))
-            else:
-                what = "row" if message.command == ofp.OFPFC_ADD else "delete row"
-                self.log.append((self.name, what, message.cookie))
+            assert isinstance(message, parser.OFPBarrierRequest)
+            self.log.append((self.name, "barrier", 0))
 
     def send_bytes(self, data: bytes) -> None:
         if not data:
@@ -85,7 +82,9 @@ class Switch:
         if self.breaks:
             raise RuntimeError("broken")
         if data[1] == ofp.OFPT_FLOW_MOD:
-            self.log.append((self.name, "row", *struct.unpack_from("!Q", data, 8)))
+            cookie, command = struct.unpack_from("!Q9xB", data, 8)
+            what = "row" if command == ofp.OFPFC_ADD else "delete row"
+            self.log.append((self.name, what, cookie))
             return
         command, number = struct.unpack_from("!H2xI", data, 8)
         self.log.append((self.name, _COMMANDS[command], number))
