@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
-from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.errors import NotAvailable, Ri2nError
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = [
     "DEFAULT_SOCKET",

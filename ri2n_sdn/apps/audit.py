@@ -13,14 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ri2n_sdn.contract.operations import (
-    AUDIT,
-    OPERATIONS,
-    READING,
-    TOKEN_LIST,
-    AuditEntry,
-    AuditTrail,
-)
+from ri2n_sdn.contract.answers import AuditEntry, AuditTrail
+from ri2n_sdn.contract.operations import AUDIT, OPERATIONS, READING, TOKEN_LIST
 from ri2n_sdn.contract.printing import shown
 
 __all__ = ["MAX_DONE", "MAX_REFUSED", "Audit"]

@@ -32,16 +32,9 @@ from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.contract import operations
+from ri2n_sdn.contract.answers import Events, LinkReport, Nothing, Path, Reloaded, Status
 from ri2n_sdn.contract.earlier_status import earlier_status
-from ri2n_sdn.contract.operations import (
-    OPERATIONS,
-    Events,
-    LinkReport,
-    Nothing,
-    Path,
-    Reloaded,
-    Status,
-)
+from ri2n_sdn.contract.operations import OPERATIONS
 from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.fabric.model import Fabric

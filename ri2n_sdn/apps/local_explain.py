@@ -19,8 +19,8 @@ from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import Pages
 from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
 from ri2n_sdn.apps.slot_groups import slots_in_force
+from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
-from ri2n_sdn.contract.operations import Explained, ManagedPair, Placed
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict

@@ -10,9 +10,10 @@ from typing import Any
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations
+from ri2n_sdn.contract.answers import KnownHost, KnownHosts, Retired
 from ri2n_sdn.contract.documents import Job, Reservation
 from ri2n_sdn.contract.names import is_host_name
-from ri2n_sdn.contract.operations import HOST_RETIRE, KnownHost, KnownHosts, Retired
+from ri2n_sdn.contract.operations import HOST_RETIRE
 from ri2n_sdn.contract.refusals import refusal
 
 __all__ = ["list_hosts", "retire_host"]

@@ -25,12 +25,10 @@ from ri2n_sdn.apps.local_policies import (
     spelled_out,
 )
 from ri2n_sdn.contract import documents, operations
-from ri2n_sdn.contract.names import job_id
-from ri2n_sdn.contract.operations import (
+from ri2n_sdn.contract.answers import (
     AllJobs,
     AllReservations,
     AllRights,
-    Answer,
     BegunJob,
     EndedJobs,
     Nothing,
@@ -39,6 +37,8 @@ from ri2n_sdn.contract.operations import (
     OneRight,
     ShownJob,
 )
+from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.operations import Answer
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.check import check_policy, check_reservation

@@ -15,9 +15,9 @@ from typing import Any
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
+from ri2n_sdn.contract.answers import AllPolicies, Nothing, OnePolicy
 from ri2n_sdn.contract.documents import NamedPolicy, PolicyOf
 from ri2n_sdn.contract.names import policy_name
-from ri2n_sdn.contract.operations import AllPolicies, Nothing, OnePolicy
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.declaration import read_order

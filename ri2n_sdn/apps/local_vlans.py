@@ -7,7 +7,7 @@ from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
-from ri2n_sdn.contract.operations import TableOwners, Traffic, VlanTable, VlanTableOf, VlanTables
+from ri2n_sdn.contract.answers import TableOwners, Traffic, VlanTable, VlanTableOf, VlanTables
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import PairKey
 

@@ -12,7 +12,8 @@ from itertools import islice
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.contract.operations import PAIRS, Pair, PairsPage, Path
+from ri2n_sdn.contract.answers import Pair, PairsPage, Path
+from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline.plan import pair_group_id

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.contract import operations
-from ri2n_sdn.contract.operations import ParameterSet, Value
+from ri2n_sdn.contract.answers import Parameters, ParameterSet, Value
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.weights.loop import LoopSettings
@@ -119,7 +118,7 @@ def parameter_values(cluster: Cluster) -> dict[str, Value]:
     return {name: _value(cluster, parameter) for name, parameter in PARAMETERS.items()}
 
 
-def list_parameters(cluster: Cluster) -> operations.Parameters:
+def list_parameters(cluster: Cluster) -> Parameters:
     """All parameters, with what a change needs to know."""
     with cluster.lock:
         values = parameter_values(cluster)

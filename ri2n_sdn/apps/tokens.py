@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ri2n_sdn.apps.job_book import Storage
+from ri2n_sdn.contract.answers import AllTokens, Nothing, OneToken
 from ri2n_sdn.contract.choices import ROLES, Role, one_of
 from ri2n_sdn.contract.documents import Token, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name, user_name
-from ri2n_sdn.contract.operations import TOKEN_ADD, AllTokens, Nothing, OneToken
+from ri2n_sdn.contract.operations import TOKEN_ADD
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.store.rows import Change, Put, Remove, TokenRow

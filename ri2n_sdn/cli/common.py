@@ -17,8 +17,10 @@ import typer
 
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import Documents
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,14 +13,17 @@ import ssl
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ri2n_sdn.cli.common import parse_listen
 from ri2n_sdn.cli.finding import Verdict
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.machine import Process, last_option, process, processes
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch
-from ri2n_sdn.contract.documents import Documents, HostEntry
 from ri2n_sdn.errors import BadInput, NotAvailable
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import Documents, HostEntry
 
 __all__ = [
     "ANSWER_S",

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,8 +26,10 @@ from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.tables import Column, comma_list, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.operations import KnownHost
 from ri2n_sdn.errors import BadInput, NotAvailable
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.answers import KnownHost
 
 __all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
 

@@ -7,7 +7,7 @@ import os
 import pwd
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,6 @@ from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import KINDS, one_of
-from ri2n_sdn.contract.documents import Job, PolicyOf
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.units import parse_rate, parse_time, table_rate, time_text
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -36,6 +35,9 @@ from ri2n_sdn.jobs.text import (
     parse_service,
     service_text,
 )
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import Job, PolicyOf
 
 __all__ = [
     "POLICY",

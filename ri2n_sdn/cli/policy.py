@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,8 +25,10 @@ from ri2n_sdn.cli.labs import jobs_socket
 from ri2n_sdn.cli.tables import Column, comma_list, print_list
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.documents import PolicyOf
 from ri2n_sdn.contract.names import policy_name
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import PolicyOf
 
 __all__ = ["app"]
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,10 @@ from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
 from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.operations import KnownHost
 from ri2n_sdn.errors import BadInput, NotAvailable
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.answers import KnownHost
 
 __all__ = ["app", "batches", "rollout"]
 

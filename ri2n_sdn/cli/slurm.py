@@ -7,15 +7,17 @@ import os
 import tempfile
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ri2n_sdn.cli.common import LabOption, SocketOption, note, os_errors_of, state_of
 from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, write_yaml
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = ["app", "topology"]
 

@@ -15,7 +15,7 @@ import tty
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
@@ -32,8 +32,10 @@ from ri2n_sdn.cli.labs import controller_socket
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = ["Feed", "keys_of", "top"]
 

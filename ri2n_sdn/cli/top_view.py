@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,12 +14,14 @@ from rich.text import Text
 from ri2n_sdn.cli.common import check_choice
 from ri2n_sdn.cli.tables import Column, or_dash, yes_no
 from ri2n_sdn.cli.views import STYLES
-from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.operations import Pair
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import short_rate
 from ri2n_sdn.errors import BadInput
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.answers import Pair
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = ["TABLES", "Looks", "View", "check_view", "document", "press", "problems_of", "screen"]
 

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.tables import Column, mark, or_dash, table
-from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.operations import Explained, Pair, Path, Status
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import table_rate
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.answers import Explained, Pair, Path, Status
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = ["STYLES", "helper_table", "path_table", "status_view"]
 

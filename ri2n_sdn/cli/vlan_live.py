@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from socket import AF_UNIX
 from socket import socket as Socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,10 @@ from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.protocol import answer_in, request_line
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.answers import Row
+
 
 __all__ = ["check", "record", "release", "use"]
 
@@ -140,14 +144,14 @@ def _run(command: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _read(path: Path) -> list[ops.Row]:
+def _read(path: Path) -> list[Row]:
     """The rows of a table's file. Raises BadInput that names the file and the line."""
     with os_errors_of(path):
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise BadInput(f"{path}: is not UTF-8 text") from None
-    rows: list[ops.Row] = []
+    rows: list[Row] = []
     lines = [
         (number, line)
         for number, line in enumerate(text.splitlines(), 1)
@@ -165,7 +169,7 @@ def _read(path: Path) -> list[ops.Row]:
     return rows
 
 
-def _lease(connection: Socket, path: Path, owner: str, rows: list[ops.Row]) -> None:
+def _lease(connection: Socket, path: Path, owner: str, rows: list[Row]) -> None:
     """Set a table over a connection that stays open: the controller ends the table with it.
 
     Raises NotAvailable when no controller answers, and the controller's own error when it refuses.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from ri2n_sdn.contract.answers import EarlierStatus, StatusHost, StatusProblem
 from ri2n_sdn.contract.documents import Documents, HostEntry
-from ri2n_sdn.contract.operations import EarlierStatus, StatusHost, StatusProblem
 
 __all__ = ["earlier_status"]
 

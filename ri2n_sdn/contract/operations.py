@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The controller's local operations: what a request has, and what answers it.
 
-Whatever stands in OPERATIONS can be asked for at a socket of the controller, and nothing else. What
-stands under a key describes it, also in REST's OpenAPI document.
+Whatever stands in OPERATIONS can be asked for at a socket of the controller, and nothing else. An
+operation's type names the document that answers it. Programs that only ask load no documents, which
+may take as long as all the rest of a short command.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
-
-from typing_extensions import NotRequired, ParamSpec, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ri2n_sdn.contract.choices import Role
-from ri2n_sdn.contract.documents import (
-    Documents,
-    EndedJob,
-    Event,
-    Job,
-    JobDetails,
-    NamedPolicy,
-    NicEntry,
-    Reservation,
-    Right,
-    Said,
-    Token,
-    VlanCheck,
-)
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract import answers, documents
 
 Answer = TypeVar("Answer")
 _Asked = ParamSpec("_Asked")
@@ -33,14 +23,13 @@ _Asked = ParamSpec("_Asked")
 
 @dataclass(frozen=True)
 class Operation(Generic[Answer]):
-    """An operation: its name, the document that answers it, and the keys that a request may have.
+    """An operation: its name, and the keys that a request may have; `Answer` is its document.
 
     `needs` is the role that a user of the web process must have at least. A request has the
     operation's name under `op` as well, and an answer an `ok`.
     """
 
     name: str
-    answer: type[Answer]
     needs: Role = "admin"
     keys: tuple[str, ...] = ()
 
@@ -53,520 +42,58 @@ class Operation(Generic[Answer]):
         return {*request} - {"op", "as", *self.keys}
 
 
-class Nothing(TypedDict):
-    """No key at all."""
-
-
-# Pairs of hosts and their paths
-
-
-class LinkReport(TypedDict):
-    """What the sender's helper has reported of a link; numbers of frames since the helper began."""
-
-    heard: bool
-    usable: bool
-    striping: bool
-    sent: int
-    received: int
-    lost: int
-    repeated: int
-    skew_s: float
-    rtt_s: float
-    rate_bps: int
-    demand_bps: int | None
-    """null: as much as there is"""
-
-
-class Path(TypedDict):
-    """One way from a host to another: a NIC of each, and in fat trees a VLAN."""
-
-    own: str
-    """the sender's NIC"""
-    peer: str
-    """the receiver's NIC"""
-    network: str | None
-    vlan: int | None
-    alive: bool
-    share: float
-    """the part of the packets that take it, 0 to 1"""
-    slots: int
-    """how many slots of the slot table in force are its"""
-    tx_bps: float | None
-    """what is sent over it, in bit/s"""
-    rx_bps: float | None
-    """what arrives over it, in bit/s"""
-    rate_bps: float | None
-    """what it can carry, as reckoned, in bit/s"""
-    link: int | None
-    """the number of the helper's link"""
-    helper: LinkReport | None
-    """what the helper reports of the link"""
-
-
-class Pair(TypedDict):
-    """Two hosts, with a direction."""
-
-    src: str
-    dst: str
-    active: bool
-    """whether it has a slot table of its own, as it sends enough"""
-    striped: bool
-    """whether helpers send its packets one by one over all links"""
-    group: int
-    """the number of its OpenFlow group; 0 for the shared one"""
-    tx_bps: NotRequired[float]
-    """what the pair sends, in bit/s"""
-    paths: list[Path]
-
-
-class PairsPage(TypedDict):
-    """Some of the pairs that fit, and how many fit."""
-
-    pairs: list[Pair]
-    total: int
-    offset: int
-    sampled_s: float | None
-    """when rates were read last, in Unix seconds"""
-
-
-class ExplainedPath(TypedDict):
-    """The path that a flow takes."""
-
-    own: str
-    peer: str
-    vlan: int | None
-    network: str | None
-
-
-class Placed(TypedDict):
-    """The row of a placed connection."""
-
-    row: str
-    """`placed` by the controller, or `followed` from the peer"""
-    own: str | None
-    peer: str | None
-    vlan: int | None
-    alive: bool
-
-
-class TrafficClass(TypedDict):
-    """Traffic that helpers do not get."""
-
-    proto: str | None
-    port: int | None
-    dscp: int | None
-
-
-class ManagedPair(TypedDict):
-    """What is known of a pair alone that has slots of this controller."""
-
-    striped: NotRequired[bool]
-    by_flows: NotRequired[list[TrafficClass]]
-    services: NotRequired[dict[str, list[int]]]
-    placed: NotRequired[Placed | None]
-
-
-class Explanation(ManagedPair):
-    """Why a pair, or one flow of it, takes which path: what `ri2n explain` prints."""
-
-    src: str
-    dst: str
-    kind: str
-    """`managed`, `unmanaged` or `none`"""
-    reason: str
-    """one sentence about the pair"""
-    why: list[str]
-    """the whole explanation, one sentence each"""
-    flow: str | None
-    """the flow that was asked about"""
-    slot: int | None
-    """the slot of the flow's hash"""
-    path: ExplainedPath | None
-    """the flow's path, where it is certain"""
-    paths: list[Path]
-    slots: list[list[str | int | None]]
-    """the slot table: the sender's NIC, the receiver's, and the VLAN of each slot"""
-
-
-class Explained(Explanation):
-    """An explanation, and when rates were read last, in Unix seconds."""
-
-    sampled_s: float | None
-
-
-# The controller
-
-
-class HelperAge(TypedDict):
-    """The program that stripes packets on a host, and how old its last report is."""
-
-    running: bool
-    report_age_s: float | None
-    running_s: float | None
-
-
-class StatusNic(NicEntry):
-    """A NIC of a host, with its rates in bit/s."""
-
-    name: str
-    tx_bps: float | None
-    rx_bps: float | None
-
-
-class StatusHost(TypedDict):
-    """A host of the cluster, as before version 2."""
-
-    name: str
-    dpid: str
-    mac: str
-    address: str | None
-    connected: bool
-    ovs: str
-    datapath: str | None
-    helper: HelperAge | None
-    nics: list[StatusNic]
-
-
-class StatusNetwork(TypedDict):
-    """NICs that reach each other, as before version 2."""
-
-    id: str
-    nics: list[str]
-
-
-class StatusProblem(Said):
-    """Something that is wrong, as before version 2."""
-
-    id: str
-    advice: str
-    severity: Literal["bad", "warning"]
-
-
-class EarlierStatus(TypedDict):
-    """The keys that `status` had before version 2; they go with version 3."""
-
-    settled: bool
-    in_charge: bool
-    strategy: str
-    hbspan_s: float
-    cycle_s: float
-    waits_because: str | None
-    pid: int
-    hosts: list[StatusHost]
-    networks: list[StatusNetwork]
-    cables: list[tuple[str, str]]
-    problems: list[StatusProblem]
-    counters: dict[str, int]
-    slots_moved: int
-
-
-class Status(EarlierStatus):
-    """All that is known."""
-
-    version: int
-    sampled_s: float | None
-    """when rates and counters were read last, in Unix seconds"""
-    state: Documents
-    uptime_s: float
-    jobs: dict[str, int]
-    """how many jobs are in each state"""
-    pairs: list[Pair]
-
-
-class Events(TypedDict):
-    """The newest events, oldest first."""
-
-    events: list[Event]
-
-
-class Reloaded(TypedDict):
-    """All files are good."""
-
-    starts_anew: bool
-
-
-class WatchBegins(TypedDict):
-    """The state as it is now, with its number; its changes follow."""
-
-    seq: int
-    state: Documents
-
-
-Value = str | int | float
-"""The value of a parameter."""
-
-
-class Parameter(TypedDict):
-    """A number, or a choice, by which the controller works."""
-
-    name: str
-    value: Value
-    default: Value
-    """its value when the controller starts"""
-    kind: Literal["choice", "integer", "number"]
-    unit: str
-    min: float | None
-    max: float | None
-    choices: list[str]
-    live: bool
-    """whether it can be changed while the controller runs"""
-    about: str
-
-
-class Parameters(TypedDict):
-    """All parameters."""
-
-    parameters: list[Parameter]
-
-
-class ParameterSet(TypedDict):
-    """A parameter's name, and the value that it is to have, or has from now on."""
-
-    name: str
-    value: Value
-
-
-class AuditEntry(TypedDict):
-    """A change that somebody has made, or was refused."""
-
-    seq: int
-    time_s: float
-    """Unix time"""
-    user: str
-    role: str
-    via: Literal["cli", "jobs", "web"]
-    """the controller's socket"""
-    op: str
-    """the controller's operation, as `parameters_set`"""
-    what: str
-    """what it was done to, as `strategy=ri2n_plus`; `dry_run=True`: only tried"""
-    ok: bool
-    error: str | None
-    """why it was refused"""
-
-
-class AuditTrail(TypedDict):
-    """Who has changed what, oldest first."""
-
-    entries: list[AuditEntry]
-
-
-# VLANs
-
-
-Row = tuple[str, str, int]
-"""A sender, a receiver and a number that belongs to the pair."""
-
-
-class TableOwners(TypedDict):
-    """The owners of all path tables, with the number of their pairs."""
-
-    owners: dict[str, int]
-
-
-class VlanTableOf(TypedDict):
-    """A program's path table: which VLAN each of some pairs takes."""
-
-    owner: str
-    """the program's name"""
-    pairs: int
-    """the number of pairs"""
-    leased: bool
-    """whether it ends with its program's connection"""
-
-
-class VlanTable(VlanTableOf):
-    """A program's path table: which VLAN each of some pairs takes."""
-
-    rows: list[Row]
-    """sender, receiver and VLAN of each pair"""
-
-
-class VlanTables(TypedDict):
-    """All path tables, the newest last."""
-
-    tables: list[VlanTable | VlanTableOf]
-
-
-class Traffic(TypedDict):
-    """What each pair has sent since the controller began, in bytes, and how often that is read."""
-
-    hosts: list[str]
-    pairs: list[Row]
-    hbspan_s: float
-
-
-# Hosts
-
-
-class KnownHost(TypedDict):
-    """A host that is there, or is remembered, or that cluster.yaml names."""
-
-    name: str
-    connected: bool
-    seen: bool
-    """whether it was ever there"""
-    address: str | None
-    """where it connects from; null while it is away"""
-    dpid: str | None
-    away_since_s: float | None
-    """Unix time, if known"""
-    nics: list[str]
-    declared: bool
-    """whether cluster.yaml names it"""
-    places: dict[str, list[str | int | None]]
-    """the switch and the port of each NIC, as in cluster.yaml"""
-    jobs: list[str]
-    """the ids of the jobs that name it"""
-    reservations: list[str]
-
-
-class KnownHosts(TypedDict):
-    """All hosts by name."""
-
-    hosts: list[KnownHost]
-
-
-class Retired(TypedDict):
-    """What has become of a host that is gone for good."""
-
-    retired: bool
-    known: bool
-    nics: NotRequired[list[str]]
-    jobs: list[str]
-    reservations: list[str]
-    stored: bool
-    """whether the controller's memory no longer has it"""
-
-
-# Tokens
-
-
-class OneToken(TypedDict):
-    """The token."""
-
-    token: Token
-
-
-class AllTokens(TypedDict):
-    """All tokens by name."""
-
-    tokens: list[Token]
-
-
-# Jobs, reservations, rights and policies
-
-
-class BegunJob(TypedDict):
-    """The job; `again` where the same order was given before."""
-
-    job: Job
-    again: NotRequired[bool]
-
-
-class OneJob(TypedDict):
-    """The job."""
-
-    job: Job
-
-
-class ShownJob(TypedDict):
-    """The job with its paths."""
-
-    job: JobDetails
-
-
-class AllJobs(TypedDict):
-    """The jobs that run or wait."""
-
-    jobs: list[Job]
-
-
-class EndedJobs(TypedDict):
-    """The jobs that have ended, the newest first."""
-
-    jobs: list[EndedJob]
-
-
-class OneReservation(TypedDict):
-    """The reservation."""
-
-    reservation: Reservation
-
-
-class AllReservations(TypedDict):
-    """All reservations, in the order in which they begin."""
-
-    reservations: list[Reservation]
-
-
-class OneRight(TypedDict):
-    """The right."""
-
-    right: Right
-
-
-class AllRights(TypedDict):
-    """The rights of all users that have any."""
-
-    rights: list[Right]
-
-
-class OnePolicy(TypedDict):
-    """The policy."""
-
-    policy: NamedPolicy
-
-
-class AllPolicies(TypedDict):
-    """All named policies, by name."""
-
-    policies: list[NamedPolicy]
-
-
 # The operations. Those of the role `viewer` change nothing, and those of `user` act on what is the
 # user's own.
 
-STATUS = Operation("status", Status, "viewer", ("pairs",))
-EXPLAIN = Operation("explain", Explained, "viewer", ("src", "dst", "flow", "job", "dscp"))
-STRATEGY = Operation("strategy", Nothing, "admin", ("name",))
-EVENTS = Operation("events", Events, "viewer", ("since",))
-RELOAD = Operation("reload", Reloaded)
-VLAN_TABLE = Operation("vlan_table", TableOwners, "admin", ("owner", "pairs", "lease"))
-TRAFFIC = Operation("traffic", Traffic, "viewer")
-VLAN_CHECK = Operation("vlan_check", VlanCheck, "viewer")
-VLAN_TABLES = Operation("vlan_tables", VlanTables, "viewer", ("owner",))
-WATCH = Operation("watch", WatchBegins, "viewer")
-PAIRS = Operation(
+STATUS: Operation[answers.Status] = Operation("status", "viewer", ("pairs",))
+EXPLAIN: Operation[answers.Explained] = Operation(
+    "explain", "viewer", ("src", "dst", "flow", "job", "dscp")
+)
+STRATEGY: Operation[answers.Nothing] = Operation("strategy", "admin", ("name",))
+EVENTS: Operation[answers.Events] = Operation("events", "viewer", ("since",))
+RELOAD: Operation[answers.Reloaded] = Operation("reload")
+VLAN_TABLE: Operation[answers.TableOwners] = Operation(
+    "vlan_table", "admin", ("owner", "pairs", "lease")
+)
+TRAFFIC: Operation[answers.Traffic] = Operation("traffic", "viewer")
+VLAN_CHECK: Operation[documents.VlanCheck] = Operation("vlan_check", "viewer")
+VLAN_TABLES: Operation[answers.VlanTables] = Operation("vlan_tables", "viewer", ("owner",))
+WATCH: Operation[answers.WatchBegins] = Operation("watch", "viewer")
+PAIRS: Operation[answers.PairsPage] = Operation(
     "pairs",
-    PairsPage,
     "viewer",
     ("host", "src", "dst", "active", "sort", "descending", "offset", "limit"),
 )
-PARAMETERS = Operation("parameters", Parameters, "viewer")
-PARAMETERS_SET = Operation("parameters_set", ParameterSet, "admin", ("name", "value"))
-AUDIT = Operation("audit", AuditTrail)
-HOST_LIST = Operation("host_list", KnownHosts, "viewer")
-HOST_RETIRE = Operation("host_retire", Retired, "admin", ("name", "dry_run", "force"))
-TOKEN_ADD = Operation("token_add", OneToken, "admin", ("name", "role", "user", "days", "hash"))
-TOKEN_LIST = Operation("token_list", AllTokens)
-TOKEN_REMOVE = Operation("token_remove", Nothing, "admin", ("name",))
-JOB_BEGIN = Operation("job_begin", BegunJob, "user", ("job",))
-JOB_END = Operation("job_end", Nothing, "user", ("id",))
-JOB_MOVE = Operation("job_move", OneJob, "user", ("id", "job", "back"))
-JOB_LIST = Operation("job_list", AllJobs, "viewer")
-JOB_SHOW = Operation("job_show", ShownJob, "viewer", ("id",))
-JOB_HISTORY = Operation("job_history", EndedJobs, "viewer", ("user", "limit"))
-RESERVE_ADD = Operation("reserve_add", OneReservation, "user", ("reservation",))
-RESERVE_LIST = Operation("reserve_list", AllReservations, "viewer")
-RESERVE_REMOVE = Operation("reserve_remove", Nothing, "user", ("id",))
-RIGHTS_SET = Operation("rights_set", OneRight, "admin", ("right",))
-RIGHTS_LIST = Operation("rights_list", AllRights, "viewer")
-RIGHTS_REMOVE = Operation("rights_remove", Nothing, "admin", ("user",))
-POLICY_ADD = Operation("policy_add", OnePolicy, "admin", ("name", "policy"))
-POLICY_LIST = Operation("policy_list", AllPolicies, "viewer")
-POLICY_SHOW = Operation("policy_show", OnePolicy, "viewer", ("name",))
-POLICY_REMOVE = Operation("policy_remove", Nothing, "admin", ("name",))
+PARAMETERS: Operation[answers.Parameters] = Operation("parameters", "viewer")
+PARAMETERS_SET: Operation[answers.ParameterSet] = Operation(
+    "parameters_set", "admin", ("name", "value")
+)
+AUDIT: Operation[answers.AuditTrail] = Operation("audit")
+HOST_LIST: Operation[answers.KnownHosts] = Operation("host_list", "viewer")
+HOST_RETIRE: Operation[answers.Retired] = Operation(
+    "host_retire", "admin", ("name", "dry_run", "force")
+)
+TOKEN_ADD: Operation[answers.OneToken] = Operation(
+    "token_add", "admin", ("name", "role", "user", "days", "hash")
+)
+TOKEN_LIST: Operation[answers.AllTokens] = Operation("token_list")
+TOKEN_REMOVE: Operation[answers.Nothing] = Operation("token_remove", "admin", ("name",))
+JOB_BEGIN: Operation[answers.BegunJob] = Operation("job_begin", "user", ("job",))
+JOB_END: Operation[answers.Nothing] = Operation("job_end", "user", ("id",))
+JOB_MOVE: Operation[answers.OneJob] = Operation("job_move", "user", ("id", "job", "back"))
+JOB_LIST: Operation[answers.AllJobs] = Operation("job_list", "viewer")
+JOB_SHOW: Operation[answers.ShownJob] = Operation("job_show", "viewer", ("id",))
+JOB_HISTORY: Operation[answers.EndedJobs] = Operation("job_history", "viewer", ("user", "limit"))
+RESERVE_ADD: Operation[answers.OneReservation] = Operation("reserve_add", "user", ("reservation",))
+RESERVE_LIST: Operation[answers.AllReservations] = Operation("reserve_list", "viewer")
+RESERVE_REMOVE: Operation[answers.Nothing] = Operation("reserve_remove", "user", ("id",))
+RIGHTS_SET: Operation[answers.OneRight] = Operation("rights_set", "admin", ("right",))
+RIGHTS_LIST: Operation[answers.AllRights] = Operation("rights_list", "viewer")
+RIGHTS_REMOVE: Operation[answers.Nothing] = Operation("rights_remove", "admin", ("user",))
+POLICY_ADD: Operation[answers.OnePolicy] = Operation("policy_add", "admin", ("name", "policy"))
+POLICY_LIST: Operation[answers.AllPolicies] = Operation("policy_list", "viewer")
+POLICY_SHOW: Operation[answers.OnePolicy] = Operation("policy_show", "viewer", ("name",))
+POLICY_REMOVE: Operation[answers.Nothing] = Operation("policy_remove", "admin", ("name",))
 
 OPERATIONS: dict[str, Operation[Any]] = {
     each.name: each for each in tuple(globals().values()) if isinstance(each, Operation)

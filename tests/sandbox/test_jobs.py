@@ -327,9 +327,7 @@ def await_decided_without(sandbox: Sandbox, late: str) -> None:
         for host in read:
             nudge(sandbox, host)
     wait_until(
-        lambda: (
-            sandbox.ask("status")["counters"].get("declarations_read", 0) >= before + len(read)
-        ),
+        lambda: sandbox.ask("status")["counters"].get("declarations_read", 0) >= before + len(read),
         lambda: str(sandbox.ask("status")["counters"]),
     )
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
 
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.contract.operations import OPERATIONS, WATCH
+from ri2n_sdn.contract import answers, documents, operations
+from ri2n_sdn.contract.operations import OPERATIONS, WATCH, Operation
 from tests.baseline.local import local
 
 
 def test_answers_are_the_documents_of_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     """All answers of the baseline's transcripts, as they are on the socket."""
-    documents = {name: TypeAdapter(each.answer) for name, each in OPERATIONS.items()}
+    # The types of the operations' constants, which are names in the file.
+    known = {"answers": answers, "documents": documents}
+    hints = get_type_hints(operations, localns=known)
+    adapters = {
+        each.name: TypeAdapter(get_args(hints[name])[0])
+        for name, each in vars(operations).items()
+        if isinstance(each, Operation)
+    }
+    assert adapters.keys() == OPERATIONS.keys()
     answered: Counter[str] = Counter()
     answer_of = LocalApi.answer
 
@@ -27,9 +36,9 @@ def test_answers_are_the_documents_of_the_contract(monkeypatch: pytest.MonkeyPat
             request = json.loads(line)
             name = request["op"]
             sent = json.loads(json.dumps({key: made[key] for key in made if key != "ok"}))
-            read = documents[name].validate_json(json.dumps(sent), strict=True)
+            read = adapters[name].validate_json(json.dumps(sent), strict=True)
             # Keys that a document does not name are left out of what is read.
-            assert documents[name].dump_python(read, mode="json") == sent, name
+            assert adapters[name].dump_python(read, mode="json") == sent, name
             answered[name] += 1
             strange = OPERATIONS[name].strange(request)
             assert not strange, (name, strange)

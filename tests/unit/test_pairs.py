@@ -17,7 +17,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import MAX_PAIRS, pairs_page
-from ri2n_sdn.contract import operations
+from ri2n_sdn.contract import answers
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
 from tests.unit.fake_hosts import FakeChannel, cluster_of
@@ -27,7 +27,7 @@ PATH = (1, 1, 0)
 EVERY = list(permutations(HOSTS, 2))
 
 
-def no_paths(sender: str, receiver: str, fabric: Fabric) -> list[operations.Path]:
+def no_paths(sender: str, receiver: str, fabric: Fabric) -> list[answers.Path]:
     return []
 
 

@@ -19,7 +19,7 @@ from ri2n_sdn.apps.parameters import (
     parameter_values,
     set_parameter,
 )
-from ri2n_sdn.contract.operations import ParameterSet
+from ri2n_sdn.contract.answers import ParameterSet
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.weights.loop import LoopSettings
 from tests.unit.fake_hosts import FakeChannel, cluster_of

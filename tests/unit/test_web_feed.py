@@ -264,7 +264,7 @@ def test_a_request_is_in_the_name_of_who_asks() -> None:
 
     async def ask() -> None:
         async with playing(play) as feed:
-            echo = Operation("job_end", dict[str, Any])
+            echo: Operation[dict[str, Any]] = Operation("job_end")
             answer = await feed.request(echo, ALICE, id="j1")
             assert answer == {
                 "asked": {
@@ -274,7 +274,7 @@ def test_a_request_is_in_the_name_of_who_asks() -> None:
                 }
             }
             with pytest.raises(BadInput, match=r"^name: is wrong$"):
-                await feed.request(Operation("no", dict), ALICE)
+                await feed.request(Operation("no"), ALICE)
             many = await asyncio.gather(*(feed.request(echo, ALICE, n=n) for n in range(100)))
             assert [each["asked"]["n"] for each in many] == list(range(100))
 

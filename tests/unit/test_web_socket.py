@@ -27,7 +27,7 @@ from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.apps.watching import Watcher
 from ri2n_sdn.client import call, web_socket_of
 from ri2n_sdn.contract.choices import ROLES
-from ri2n_sdn.contract.operations import OPERATIONS, READING, Nothing, Operation
+from ri2n_sdn.contract.operations import OPERATIONS, READING, Operation
 from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of
 
@@ -360,7 +360,7 @@ def test_roles_include_each_other() -> None:
         allowed.append(may)
     assert allowed[0] < allowed[1] < allowed[2] and allowed[0] == READING
     assert allowed[1] - allowed[0] == OWN
-    assert Operation("new", Nothing).needs == "admin"
+    assert Operation("new").needs == "admin"
 
 
 @given(anything)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ri2n_sdn.contract.answers import Explanation
 from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.operations import Explanation
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import page_rate
 from ri2n_sdn.web.gui.commands import copyable

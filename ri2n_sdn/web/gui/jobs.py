@@ -9,6 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
+from ri2n_sdn.contract.answers import OneJob, OnePolicy, OneReservation, OneRight
 from ri2n_sdn.contract.documents import EndedJob, Job, JobDetails, Right
 from ri2n_sdn.contract.operations import (
     JOB_BEGIN,
@@ -22,10 +23,6 @@ from ri2n_sdn.contract.operations import (
     RESERVE_REMOVE,
     RIGHTS_REMOVE,
     RIGHTS_SET,
-    OneJob,
-    OnePolicy,
-    OneReservation,
-    OneRight,
 )
 from ri2n_sdn.contract.units import page_time
 from ri2n_sdn.web.gui.commands import command_of

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ri2n_sdn.contract.answers import AuditEntry, Parameter
 from ri2n_sdn.contract.choices import ROLES, one_of
 from ri2n_sdn.contract.documents import Documents, Event, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name
-from ri2n_sdn.contract.operations import AuditEntry, Parameter
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, number_text, page_rate, page_time
 from ri2n_sdn.contract.wording import fill

@@ -11,14 +11,8 @@ from typing import Any
 from nicegui import ui
 
 from ri2n_sdn import __version__
-from ri2n_sdn.contract.operations import (
-    AUDIT,
-    PARAMETERS,
-    PARAMETERS_SET,
-    TOKEN_ADD,
-    TOKEN_REMOVE,
-    Parameter,
-)
+from ri2n_sdn.contract.answers import Parameter
+from ri2n_sdn.contract.operations import AUDIT, PARAMETERS, PARAMETERS_SET, TOKEN_ADD, TOKEN_REMOVE
 from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token

@@ -11,7 +11,8 @@ from typing import Any
 
 from nicegui import ui
 
-from ri2n_sdn.contract.operations import PAIRS, PairsPage
+from ri2n_sdn.contract.answers import PairsPage
+from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.dialogs import check

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ri2n_sdn.contract.answers import Pair, Path
 from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.operations import Pair, Path
 from ri2n_sdn.contract.units import counted, page_rate, page_time, percent_text
 from ri2n_sdn.web.gui.words import address, has_words, network_text
 

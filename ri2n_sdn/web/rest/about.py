@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 
 from ri2n_sdn import __version__
+from ri2n_sdn.contract.answers import AuditEntry
 from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.contract.documents import Check, ControllerState, Event, FaultOf
-from ri2n_sdn.contract.operations import AUDIT, VLAN_CHECK, AuditEntry
+from ri2n_sdn.contract.operations import AUDIT, VLAN_CHECK
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.answers import answer, page

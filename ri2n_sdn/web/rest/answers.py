@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import Field, create_model
 from typing_extensions import NotRequired, is_typeddict
 
-from ri2n_sdn.contract.operations import LinkReport, TrafficClass
+from ri2n_sdn.contract.answers import LinkReport, TrafficClass
 from ri2n_sdn.contract.schema import meanings
 from ri2n_sdn.web.rest.pages import Page
 

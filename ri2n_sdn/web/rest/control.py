@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
+from ri2n_sdn.contract.answers import Parameter, VlanTable
 from ri2n_sdn.contract.documents import NewToken, Token
 from ri2n_sdn.contract.operations import (
     PARAMETERS,
@@ -16,8 +17,6 @@ from ri2n_sdn.contract.operations import (
     TOKEN_REMOVE,
     VLAN_TABLE,
     VLAN_TABLES,
-    Parameter,
-    VlanTable,
 )
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
+from ri2n_sdn.contract.answers import Explanation, Pair, Path
 from ri2n_sdn.contract.limits import MAX_DSCP
-from ri2n_sdn.contract.operations import EXPLAIN, PAIRS, Explanation, Pair, Path
+from ri2n_sdn.contract.operations import EXPLAIN, PAIRS
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.rest.access import Access, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
