@@ -54,22 +54,13 @@ class Assignment:
 
     choice: IntArray
     """(P,) the column of the candidates; -1 for a pair without any."""
-    moved: BoolArray
-    """(P,) whether the pair had a choice before and has another one now."""
     utilisation: FloatArray
     """(E,) demand on each link / its capacity."""
-    before: FloatArray
-    """(E,) the same for the choices before, of the pairs that had one."""
     choosable: BoolArray
     """(E,) whether some pair's choice decides about the link.
 
     The others (hosts' links, as a rule) have the same load whatever is chosen.
     """
-
-    @property
-    def fullest(self) -> float:
-        """The largest utilisation of all links; 0 without links."""
-        return float(self.utilisation.max(initial=0.0))
 
     @property
     def fullest_choosable(self) -> float:
@@ -118,7 +109,6 @@ def assign(
     best: Assignment | None = None
     for turn in range(TURNS if pairs <= MAX_TURN_PAIRS and not (present >= 0).any() else 1):
         state = _State(demand, candidates, links, inverse, present)
-        before = state.utilisation.copy()
         left = effort
         state.place(turn)
         if state.decided.any():
@@ -129,10 +119,7 @@ def assign(
                     break
         choosable = np.zeros(len(inverse), dtype=np.bool_)
         choosable[state.free] = True
-        moved = (present >= 0) & (state.choice >= 0) & (state.choice != present)
-        result = Assignment(
-            state.choice, moved, state.utilisation[:-1], before[:-1], choosable[:-1]
-        )
+        result = Assignment(state.choice, state.utilisation[:-1], choosable[:-1])
         if best is None or result.fullest_choosable < best.fullest_choosable:
             best = result
         if best.fullest_choosable <= enough:

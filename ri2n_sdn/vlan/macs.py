@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ri2n_sdn.vlan.tables import start_rule, width
+from ri2n_sdn.vlan.tables import first_trees, width
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["MacCount", "mac_entries"]
@@ -117,7 +117,7 @@ def _each_for_itself(plugs: _Plugs, table: str) -> _Relation:
     leaves, kind = np.unique(plugs.leaf, return_inverse=True)
     members = _members(kind, len(leaves))
     partner = np.maximum(members, 0)
-    starts = _starts(plugs.host[partner][:, :, None], plugs.host[None, None, :], table, plugs.count)
+    starts = first_trees(table, plugs.host[partner][:, :, None], plugs.host, np.array(plugs.count))
     none = (members < 0)[:, :, None] | (plugs.host[partner][:, :, None] == plugs.host)
     nics = (kind == np.arange(len(leaves))[:, None]).astype(np.int64)
     return _Relation(leaves, np.arange(len(leaves)), nics, np.where(none, -1, starts), plugs.count)
@@ -137,8 +137,8 @@ def _by_residue(plugs: _Plugs, table: str) -> _Relation:
     of_kind, partner = np.nonzero(nics)
     members = _members(of_kind, len(nics))
     number = np.where(members >= 0, partner[np.maximum(members, 0)] + 1, 1)[:, :, None]
-    others = np.arange(1, circle + 1)[None, None, :]
-    starts = _starts(number, others, table, plugs.count)
+    others = np.arange(1, circle + 1)
+    starts = first_trees(table, number, others, np.array(plugs.count))
     none = (members < 0)[:, :, None]
     if table == "cyclic":
         # Either host may have the lower number.
@@ -156,11 +156,6 @@ def _members(kind: Integers, kinds: int) -> Integers:
     result = np.full((kinds, int(sizes.max())), -1, dtype=np.int64)
     result[np.arange(result.shape[1]) < sizes[:, None]] = order
     return result
-
-
-def _starts(a: Integers, b: Integers, table: str, count: int) -> Integers:
-    host_a, host_b = np.broadcast_arrays(a, b)
-    return start_rule(table)(host_a, host_b, np.full(host_a.shape, count, dtype=np.int64))
 
 
 def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:
