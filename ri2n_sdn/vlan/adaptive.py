@@ -23,7 +23,7 @@ import numpy as np
 from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
 from ri2n_sdn.rates.load import link_load
-from ri2n_sdn.vlan.assign import Assignment, assign
+from ri2n_sdn.vlan.assign import assign
 from ri2n_sdn.vlan.demands import estimate_demands
 
 __all__ = ["Adaptive", "AdaptiveSettings", "AdaptiveStep", "Candidate", "PairPaths"]
@@ -125,10 +125,6 @@ class Adaptive:
         """The tables themselves by owner; the newest last."""
         return dict(self._tables)
 
-    def __len__(self) -> int:
-        """How many pairs are remembered."""
-        return len(self._known)
-
     def set_table(self, owner: str, table: Mapping[PairKey, int]) -> None:
         """Give pairs the VLANs of a program's table until it is cleared.
 
@@ -191,82 +187,60 @@ class Adaptive:
         candidates[held >= 0] = np.where(
             np.arange(vlans.shape[1]) == held[held >= 0, None], candidates[held >= 0], -1
         )
-        current = np.where(held >= 0, held, own)
         settings = self.settings
         answer = assign(
             demand,
             candidates,
             links,
             capacity,
-            current,
+            np.where(held >= 0, held, own),
             hysteresis=settings.hysteresis,
             enough=settings.enough,
             effort=settings.effort,
         )
-        return self._take(
-            now_s, pairs, vlans, used, own, held, demand, answer, names, links, capacity
+        chosen = self._remember(now_s, pairs, vlans, own, held, demand, answer.choice)
+        self._forget(now_s)
+        moves = (used >= 0) & (used != answer.choice) & (answer.choice >= 0)
+        on = np.flatnonzero(used >= 0)
+        load = link_load(demand[on], links[on, used[on]], len(capacity))
+        before = np.divide(load, capacity, out=np.zeros(len(capacity)), where=capacity > 0.0)
+        shown = np.where(answer.choosable, answer.utilisation, -1.0)
+        return AdaptiveStep(
+            chosen,
+            tuple(pair.key for pair, moved in zip(pairs, moves.tolist(), strict=True) if moved),
+            float(before[answer.choosable].max(initial=0.0)),
+            answer.fullest_choosable,
+            names[int(shown.argmax())] if answer.choosable.any() else None,
         )
 
-    def _take(
+    def _remember(
         self,
         now_s: float,
         pairs: Sequence[PairPaths],
         vlans: IntArray,
-        used: IntArray,
         own: IntArray,
         held: IntArray,
         demand: FloatArray,
-        answer: Assignment,
-        names: list[str],
-        links: IntArray,
-        capacity: FloatArray,
-    ) -> AdaptiveStep:
-        """Remember what was decided, and describe it."""
+        choice: IntArray,
+    ) -> dict[PairKey, int]:
+        """Remember what was decided; returns the VLAN of each pair that has one."""
         chosen: dict[PairKey, int] = {}
-        moved: list[PairKey] = []
-        rows = np.arange(len(pairs))
-        choice = answer.choice
-        vlan_of = vlans[rows, np.maximum(choice, 0)].tolist()
-        # What a pair had before a program's table remains its own choice: it gets that back when
-        # the table is cleared.
-        overruled = (held >= 0) & (held != own)
-        own_of = np.where(overruled & (own >= 0), vlans[rows, np.maximum(own, 0)], vlan_of).tolist()
-        moves = ((used >= 0) & (used != choice)).tolist()
-        columns = zip(
-            pairs,
-            choice.tolist(),
-            vlan_of,
-            own_of,
-            overruled.tolist(),
-            moves,
-            demand.tolist(),
-            strict=True,
-        )
-        for pair, column, vlan, own_vlan, is_overruled, moves_now, demand_bps in columns:
+        arrays = (array.tolist() for array in (vlans, choice, own, held, demand))
+        for pair, ids, column, own_column, held_at, demand_bps in zip(pairs, *arrays, strict=True):
             key = pair.key
             self._known.pop(key, None)
             self._shown.pop(key, None)
             if column < 0:
                 continue
-            chosen[key] = vlan
+            chosen[key] = own_vlan = ids[column]
+            if held_at >= 0 and held_at != own_column:
+                self._shown[key] = ids[column]
+                # What a pair had before a program's table remains its own choice: it gets that back
+                # when the table is cleared.
+                if own_column >= 0:
+                    own_vlan = ids[own_column]
             self._known[key] = _Known(own_vlan, now_s, demand_bps)
-            if moves_now:
-                moved.append(key)
-            if is_overruled:
-                self._shown[key] = vlan
-        self._forget(now_s)
-        on = np.flatnonzero(used >= 0)
-        load = link_load(demand[on], links[on, used[on]], len(capacity))
-        before = np.divide(load, capacity, out=np.zeros(len(capacity)), where=capacity > 0.0)
-        shown = np.where(answer.choosable, answer.utilisation, -1.0)
-        fullest = int(shown.argmax()) if answer.choosable.any() else -1
-        return AdaptiveStep(
-            chosen,
-            tuple(moved),
-            float(before[answer.choosable].max(initial=0.0)),
-            answer.fullest_choosable,
-            names[fullest] if fullest >= 0 else None,
-        )
+        return chosen
 
     def _columns(self, pairs: Sequence[PairPaths], vlans: IntArray) -> tuple[IntArray, IntArray]:
         """(P,) the column that carries each pair now, and (P,) the one of its own choice.
@@ -274,16 +248,12 @@ class Adaptive:
         -1 where there is none.
         """
         own_vlans = [
-            pair.vlan if known is None else known.vlan
-            for pair, known in ((pair, self._known.get(pair.key)) for pair in pairs)
+            self._known[pair.key].vlan if pair.key in self._known else pair.vlan for pair in pairs
         ]
-        own = _column(vlans, own_vlans)
-        if not self._shown:
-            return own.copy(), own
         used_vlans = [
             self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, own_vlans, strict=True)
         ]
-        return _column(vlans, used_vlans), own
+        return _column(vlans, used_vlans), _column(vlans, own_vlans)
 
     def _held(self, pairs: Sequence[PairPaths], candidates: IntArray, own: IntArray) -> IntArray:
         """(P,) the column at which a program's table holds the pair; -1 for none or a dead one.

@@ -54,22 +54,13 @@ class Assignment:
 
     choice: IntArray
     """(P,) the column of the candidates; -1 for a pair without any."""
-    moved: BoolArray
-    """(P,) whether the pair had a choice before and has another one now."""
     utilisation: FloatArray
     """(E,) demand on each link / its capacity."""
-    before: FloatArray
-    """(E,) the same for the choices before, of the pairs that had one."""
     choosable: BoolArray
     """(E,) whether some pair's choice decides about the link.
 
     The others (hosts' links, as a rule) have the same load whatever is chosen.
     """
-
-    @property
-    def fullest(self) -> float:
-        """The largest utilisation of all links; 0 without links."""
-        return float(self.utilisation.max(initial=0.0))
 
     @property
     def fullest_choosable(self) -> float:
@@ -102,23 +93,15 @@ def assign(
     are. `effort` is the number of exchanges that the chains of one try may look at.
     """
     pairs = len(candidates)
-    demand = np.maximum(np.nan_to_num(np.asarray(demand_bps, dtype=np.float64), posinf=0.0), 0.0)
-    candidates = np.asarray(candidates, dtype=np.int64)
-    links = np.asarray(links, dtype=np.int64)
-    capacity = np.asarray(capacity_bps, dtype=np.float64)
-    lowest = float(capacity[capacity > 0.0].min(initial=np.inf))
-    usable = np.maximum(capacity, 1e-6 * lowest if np.isfinite(lowest) else 1.0)
+    demand = np.maximum(np.nan_to_num(demand_bps, posinf=0.0), 0.0)
+    lowest = float(capacity_bps[capacity_bps > 0.0].min(initial=np.inf))
+    usable = np.maximum(capacity_bps, 1e-6 * lowest if np.isfinite(lowest) else 1.0)
     # The last entry is for padding: index -1 finds it.
     inverse = np.append(1.0 / usable, 0.0)
-    present = (
-        np.full(pairs, -1, dtype=np.int64)
-        if current is None
-        else np.asarray(current, dtype=np.int64)
-    )
+    present = np.full(pairs, -1, dtype=np.int64) if current is None else current
     best: Assignment | None = None
     for turn in range(TURNS if pairs <= MAX_TURN_PAIRS and not (present >= 0).any() else 1):
         state = _State(demand, candidates, links, inverse, present)
-        before = state.utilisation.copy()
         left = effort
         state.place(turn)
         if state.decided.any():
@@ -129,10 +112,7 @@ def assign(
                     break
         choosable = np.zeros(len(inverse), dtype=np.bool_)
         choosable[state.free] = True
-        moved = (present >= 0) & (state.choice >= 0) & (state.choice != present)
-        result = Assignment(
-            state.choice, moved, state.utilisation[:-1], before[:-1], choosable[:-1]
-        )
+        result = Assignment(state.choice, state.utilisation[:-1], choosable[:-1])
         if best is None or result.fullest_choosable < best.fullest_choosable:
             best = result
         if best.fullest_choosable <= enough:
@@ -211,10 +191,10 @@ class _State:
         # batch and do not see each other, seldom meet on a link.
         scrambled = (new * (2654435761 + 2000006 * turn)) % 4294967291
         new = new[np.lexsort((scrambled, -self.demand[new]))]
-        batch = max(1, -(-len(new) // PLACINGS)) if len(new) > PLACINGS else 1
+        batch = -(-len(new) // PLACINGS)
         for start in range(0, len(new), batch):
             pairs = new[start : start + batch]
-            after, total = self._after_placing(pairs)
+            after, total = self._after(pairs)
             # Between candidates with equal fullest links: the one whose links are emptier in sum;
             # then any, but not the same one for all pairs.
             cost = (
@@ -222,8 +202,7 @@ class _State:
                 + 1e-3 * total
                 + 1e-9 * ((pairs * 7 + np.arange(len(after))[:, None] * 13) % 29)
             )
-            column = np.where(self.valid[:, pairs], cost, np.inf).argmin(axis=0)
-            self._enter(pairs, column)
+            self._enter(pairs, cost.argmin(axis=0))
             self._add(pairs, 1.0)
 
     def move_singly(self, hysteresis: float, enough: float) -> None:
@@ -248,7 +227,7 @@ class _State:
                 # Other pairs have moved since these were looked at.
                 waiting = worth.copy()
                 continue
-            after = self._after_moving(pairs)
+            after, _ = self._after(pairs)
             column = after.argmin(axis=0)
             best = after[column, np.arange(len(pairs))]
             least = MIN_GAIN * own[pairs]
@@ -304,7 +283,7 @@ class _State:
             if not len(pairs):
                 break
             own = self.utilisation[self.path[:, pairs]].max(axis=0, initial=0.0)
-            back = self._after_moving(pairs)[home[pairs], np.arange(len(pairs))]
+            back = self._after(pairs)[0][home[pairs], np.arange(len(pairs))]
             kept = back <= own + 1e-9
             pairs = pairs[kept][np.argsort(back[kept], kind="stable")]
             moved = self._move_apart(pairs, home[pairs])
@@ -335,34 +314,24 @@ class _State:
         self.utilisation = self.recount()
         return left
 
-    def _after_placing(self, pairs: IntArray) -> tuple[FloatArray, FloatArray]:
-        """(K, N) the utilisation of each candidate's fullest link once the pair is there.
-
-        And (K, N) the sum of the utilisations of its links.
-        """
-        fullest, total = np.zeros((2, len(self.valid), len(pairs)))
-        for column, path in enumerate(self.free[:, :, pairs]):
-            for link in path:
-                level = self.utilisation[link] + self.demand[pairs] * self.inverse[link]
-                np.maximum(fullest[column], level, out=fullest[column])
-                total[column] += level
-        return fullest, total
-
-    def _after_moving(self, pairs: IntArray) -> FloatArray:
+    def _after(self, pairs: IntArray) -> tuple[FloatArray, FloatArray]:
         """(K, N) the utilisation of each candidate's fullest link once the pair has moved there.
 
-        Inf where there is no candidate.
+        And (K, N) the sum of the utilisations of its links. Both are inf where there is no
+        candidate.
         """
-        fullest = np.zeros((len(self.valid), len(pairs)))
+        fullest, total = np.zeros((2, len(self.valid), len(pairs)))
         present = self.path[:, pairs]
         for column, path in enumerate(self.free[:, :, pairs]):
             for link in path:
                 step = self.demand[pairs] * self.inverse[link]
                 for kept in present:
                     step[link == kept] = 0.0
-                np.maximum(fullest[column], self.utilisation[link] + step, out=fullest[column])
-        fullest[~self.valid[:, pairs]] = np.inf
-        return fullest
+                level = self.utilisation[link] + step
+                np.maximum(fullest[column], level, out=fullest[column])
+                total[column] += level
+        fullest[~self.valid[:, pairs]] = total[~self.valid[:, pairs]] = np.inf
+        return fullest, total
 
     def _move_apart(self, pairs: IntArray, column: IntArray) -> int:
         """Move the pairs to these columns, in order; returns how many have moved.

@@ -14,7 +14,7 @@ from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.vlan.disjoint import even_trees
 from ri2n_sdn.vlan.trees import Int32Array, Trees, trees_from_cables
 
-__all__ = ["build_trees", "check_reach", "switch_levels", "topology_trees"]
+__all__ = ["build_trees", "check_reach", "leaves_of", "switch_levels", "topology_trees"]
 
 # Leaves whose paths tell how alike two trees of a fat tree are.
 MAX_SAMPLES = 64
@@ -25,14 +25,18 @@ BoolArray = NDArray[np.bool_]
 
 def topology_trees(topology: Topology) -> Trees:
     """The trees of a topology; ValueError as in `check_reach` and `build_trees`."""
+    leaves = {leaf for leaves in leaves_of(topology).values() for leaf in leaves}
+    return build_trees(topology.graph, leaves, topology.vlans)
+
+
+def leaves_of(topology: Topology) -> dict[str, list[int]]:
+    """The switches of the NICs of each host; ValueError as in `check_reach`."""
     index = topology.graph.index
     hosts = {
         host: [index[nic.switch] for nic in spec.nics] for host, spec in topology.hosts.items()
     }
     check_reach(topology.graph, hosts)
-    return build_trees(
-        topology.graph, {leaf for leaves in hosts.values() for leaf in leaves}, topology.vlans
-    )
+    return hosts
 
 
 def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> None:
@@ -59,9 +63,7 @@ def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> Non
                 )
 
 
-def build_trees(
-    graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec, trees: int | None = None
-) -> Trees:
+def build_trees(graph: SwitchGraph, leaves: Collection[int], spec: VlanSpec) -> Trees:
     """The trees over all networks with NICs; `leaves` are the switches that NICs are plugged into.
 
     A levelled network (fat tree, VBFT, folded Clos: all leaves at the bottom, cables only between
@@ -73,28 +75,19 @@ def build_trees(
     leaves of its network. A switch of a levelled network that leads a tree to no leaf is not in
     that tree.
 
-    If there are more trees than `spec.limit`, or than `trees` when that is given, those are kept
-    that use the cables of every level most evenly. In a levelled network, neighbouring trees are as
-    different as possible, so that the paths of a leaf in a few neighbouring trees begin with
-    different cables.
+    If there are more trees than `spec.limit`, those are kept that use the cables of every level
+    most evenly. In a levelled network, neighbouring trees are as different as possible, so that the
+    paths of a leaf in a few neighbouring trees begin with different cables.
 
-    ValueError: no leaves, `trees` is more than the limit, or VLAN IDs are too few
-    (`VlanSpec.numbers`).
+    ValueError: no leaves, or VLAN IDs are too few (`VlanSpec.numbers`).
     """
     if not leaves:
         raise ValueError("switches: no NIC is plugged into any of them")
-    if trees is not None and trees > spec.limit:
-        raise ValueError(
-            f"vlans.limit: {trees} trees need as many VLAN IDs, the limit is {spec.limit}"
-        )
-    if trees is not None and trees < 1:
-        raise ValueError(f"trees: must be 1 or more, is {trees}")
-    max_trees = spec.limit if trees is None else trees
     leaf = np.zeros(len(graph.names), dtype=bool)
     leaf[list(leaves)] = True
     networks = np.unique(graph.component[leaf])
     parts = [
-        _network(graph, graph.component == network, leaf, max_trees)
+        _network(graph, graph.component == network, leaf, spec.limit)
         for network in networks.tolist()
     ]
     count = max(len(above) for above, _ in parts)

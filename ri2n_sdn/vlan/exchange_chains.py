@@ -67,12 +67,12 @@ class Chains:
         self._demand: list[float] = demand.tolist()
         self._trees = trees
         self._links = links
+        # By pair: the VLAN and the links of each of its columns.
+        self._columns: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
         self._inverse: list[float] = inverse.tolist()
         self.choice: list[int] = choice.tolist()
         self.settled: list[bool] = settled.tolist()
         self.utilisation: list[float] = utilisation.tolist()
-        self._paths: dict[int, list[tuple[int, ...]]] = {}
-        self._tree_of: dict[int, list[int]] = {}
         chosen = np.where(
             choice[:, None] >= 0, links[np.arange(len(choice)), np.maximum(choice, 0)], -1
         )
@@ -141,9 +141,7 @@ class Chains:
             if moves:
                 touched: set[int] = set()
                 for pair, column in moves:
-                    touched.update(
-                        self._paths_of(pair)[self.choice[pair]], self._paths_of(pair)[column]
-                    )
+                    touched.update(self._path(pair, self.choice[pair]), self._path(pair, column))
                     self._move(pair, column)
                     self.settled[pair] = False
                 return touched
@@ -183,7 +181,7 @@ class Chains:
         small = heapq.nlargest(MAX_SMALL_STARTS, small, key=lambda p: self._demand[p])
         for pair in [p for p in members if self._demand[p] * inverse >= excess] + small:
             short = max(0.0, excess - self._demand[pair] * inverse)
-            for column in self._columns_avoiding(pair, link):
+            for column in self._columns_avoiding(pair, link, None):
                 harm, highest = self._overfill(pair, column, limit)
                 if harm < float("inf"):
                     starts.append((short + harm, self._demand[pair], highest, pair, column))
@@ -216,13 +214,10 @@ class Chains:
             mover, to = next_move
             undo.append((mover, self.choice[mover]))
             moved[mover] = to
-            for changing in (
-                *self._paths_of(mover)[self.choice[mover]],
-                *self._paths_of(mover)[to],
-            ):
+            for changing in (*self._path(mover, self.choice[mover]), *self._path(mover, to)):
                 before.setdefault(changing, self.utilisation[changing])
             self._move(mover, to)
-            waiting.extend(self._paths_of(mover)[to])
+            waiting.extend(self._path(mover, to))
             next_move = None
             while waiting:
                 over = waiting[-1]
@@ -263,10 +258,7 @@ class Chains:
                 continue
             step = self._demand[pair] * self._inverse[link]
             self._effort -= 1
-            for column, path in enumerate(self._paths_of(pair)):
-                tree = self._tree_of[pair][column]
-                if tree < 0 or (trees is not None and tree not in trees) or link in path:
-                    continue
+            for column in self._columns_avoiding(pair, link, trees):
                 harm, _ = self._overfill(pair, column, limit)
                 key = (harm + max(0.0, excess - step), self._demand[pair], pair, column)
                 if harm < float("inf") and (best is None or key < best):
@@ -280,9 +272,9 @@ class Chains:
         """
         self._effort -= 1
         demand, utilisation, inverse = self._demand[pair], self.utilisation, self._inverse
-        present = self._paths_of(pair)[self.choice[pair]]
+        present = self._path(pair, self.choice[pair])
         harm = highest = 0.0
-        for link in self._paths_of(pair)[column]:
+        for link in self._path(pair, column):
             step = demand * inverse[link]
             if step > limit + 1e-9:
                 return float("inf"), float("inf")
@@ -294,32 +286,33 @@ class Chains:
 
     def _trees_sharing(self, pair: int, column: int) -> frozenset[int]:
         """The VLANs of the candidates of a pair that share a link with this one."""
-        path = set(self._paths_of(pair)[column])
+        path = set(self._path(pair, column))
         return frozenset(
             tree
-            for tree, other in zip(self._trees_of(pair), self._paths_of(pair), strict=True)
+            for tree, other in self._columns_of(pair)
             if tree >= 0 and not path.isdisjoint(other)
         )
 
-    def _columns_avoiding(self, pair: int, link: int) -> Iterator[int]:
-        """The columns of a pair whose paths avoid the link."""
-        for column, path in enumerate(self._paths_of(pair)):
-            if self._tree_of[pair][column] >= 0 and link not in path:
+    def _columns_avoiding(
+        self, pair: int, link: int, trees: frozenset[int] | None
+    ) -> Iterator[int]:
+        """The columns of a pair whose paths avoid the link; `trees` as in `_evicted`."""
+        for column, (tree, path) in enumerate(self._columns_of(pair)):
+            if tree >= 0 and (trees is None or tree in trees) and link not in path:
                 yield column
 
-    def _paths_of(self, pair: int) -> list[tuple[int, ...]]:
-        """The path of each of a pair's columns."""
-        paths = self._paths.get(pair)
-        if paths is None:
+    def _columns_of(self, pair: int) -> list[tuple[int, tuple[int, ...]]]:
+        """The VLAN (-1 for none) and the path of each of a pair's columns."""
+        columns = self._columns.get(pair)
+        if columns is None:
             self._effort -= 1
-            paths = [tuple(e for e in path if e >= 0) for path in self._links[pair].tolist()]
-            self._paths[pair] = paths
-            self._tree_of[pair] = self._trees[pair].tolist()
-        return paths
+            paths = (tuple(e for e in path if e >= 0) for path in self._links[pair].tolist())
+            columns = list(zip(self._trees[pair].tolist(), paths, strict=True))
+            self._columns[pair] = columns
+        return columns
 
-    def _trees_of(self, pair: int) -> list[int]:
-        self._paths_of(pair)
-        return self._tree_of[pair]
+    def _path(self, pair: int, column: int) -> tuple[int, ...]:
+        return self._columns_of(pair)[column][1]
 
     def _pairs_on(self, link: int) -> dict[int, None]:
         """The pairs on a link, in a fixed order."""
@@ -332,11 +325,11 @@ class Chains:
         return members
 
     def _move(self, pair: int, column: int) -> None:
-        paths, demand = self._paths_of(pair), self._demand[pair]
-        for link in paths[self.choice[pair]]:
+        demand = self._demand[pair]
+        for link in self._path(pair, self.choice[pair]):
             del self._pairs_on(link)[pair]
             self.utilisation[link] -= demand * self._inverse[link]
-        for link in paths[column]:
+        for link in self._path(pair, column):
             self._pairs_on(link)[pair] = None
             self.utilisation[link] += demand * self._inverse[link]
         self.choice[pair] = column

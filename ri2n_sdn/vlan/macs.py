@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ri2n_sdn.vlan.tables import start_rule, width
+from ri2n_sdn.vlan.tables import first_trees, width
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["MacCount", "mac_entries"]
@@ -63,26 +63,17 @@ def mac_entries(
         here = network_of == network
         count = int((trees.depth[:, leaf[here][0]] >= 0).sum())
         entries[(trees.depth[0] >= 0) & (trees.graph.component == network)] += int(here.sum())
-        plugs = _Plugs(leaf[here & own].astype(np.int64), host[here & own].astype(np.int64), count)
-        if count < 2 or len(np.unique(plugs.leaf)) < 2:
+        plugged, host_of = (side[here & own].astype(np.int64) for side in (leaf, host))
+        if count < 2 or len(np.unique(plugged)) < 2:
             continue
-        if len(plugs.leaf) <= MAX_EXACT:
-            relation = _each_for_itself(plugs, table)
+        if len(plugged) <= MAX_EXACT:
+            relation = _each_for_itself(plugged, host_of, count, table)
         else:
-            relation = _by_residue(plugs, table)
-            exact = exact and table != "cyclic" and len(np.unique(plugs.host)) == len(plugs.host)
+            relation = _by_residue(plugged, host_of, count, table)
+            exact = exact and table != "cyclic" and len(np.unique(host_of)) == len(host_of)
         for tree in range(1, count):
             entries += _in_tree(trees, tree, relation, width(table, per_pair))
     return MacCount(entries, exact)
-
-
-@dataclass(frozen=True, eq=False)
-class _Plugs:
-    """The NICs of a network: their leaves (N,), their hosts' numbers (N,), and its trees."""
-
-    leaf: Integers
-    host: Integers
-    count: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,40 +103,41 @@ class _Relation:
         return np.asarray(((ahead < width) & (self.starts >= 0)).any(axis=1), dtype=np.bool_)
 
 
-def _each_for_itself(plugs: _Plugs, table: str) -> _Relation:
+def _each_for_itself(leaf: Integers, host: Integers, count: int, table: str) -> _Relation:
     """Every NIC and every leaf is a kind of its own."""
-    leaves, kind = np.unique(plugs.leaf, return_inverse=True)
+    leaves, kind = np.unique(leaf, return_inverse=True)
     members = _members(kind, len(leaves))
     partner = np.maximum(members, 0)
-    starts = _starts(plugs.host[partner][:, :, None], plugs.host[None, None, :], table, plugs.count)
-    none = (members < 0)[:, :, None] | (plugs.host[partner][:, :, None] == plugs.host)
+    number = host[partner][:, :, None]
+    starts = first_trees(table, number, host, np.array(count))
+    none = (members < 0)[:, :, None] | (number == host)
     nics = (kind == np.arange(len(leaves))[:, None]).astype(np.int64)
-    return _Relation(leaves, np.arange(len(leaves)), nics, np.where(none, -1, starts), plugs.count)
+    return _Relation(leaves, np.arange(len(leaves)), nics, np.where(none, -1, starts), count)
 
 
-def _by_residue(plugs: _Plugs, table: str) -> _Relation:
+def _by_residue(leaf: Integers, host: Integers, count: int, table: str) -> _Relation:
     """A kind of NIC for each residue of hosts' numbers mod twice the number of trees.
 
     Leaves with equally many NICs of each kind are of one kind.
     """
-    circle = 2 * plugs.count
-    residue = (plugs.host - 1) % circle
-    leaves, place = np.unique(plugs.leaf, return_inverse=True)
+    circle = 2 * count
+    residue = (host - 1) % circle
+    leaves, place = np.unique(leaf, return_inverse=True)
     on_leaf = np.zeros((len(leaves), circle), dtype=np.int32)
     np.add.at(on_leaf, (place, residue), 1)
     nics, kind = np.unique(on_leaf, axis=0, return_inverse=True)
     of_kind, partner = np.nonzero(nics)
     members = _members(of_kind, len(nics))
     number = np.where(members >= 0, partner[np.maximum(members, 0)] + 1, 1)[:, :, None]
-    others = np.arange(1, circle + 1)[None, None, :]
-    starts = _starts(number, others, table, plugs.count)
+    others = np.arange(1, circle + 1)
+    starts = first_trees(table, number, others, np.array(count))
     none = (members < 0)[:, :, None]
     if table == "cyclic":
         # Either host may have the lower number.
-        pairs = np.broadcast_arrays((number - 1) % plugs.count, (others - 1) % plugs.count)
+        pairs = np.broadcast_arrays((number - 1) % count, (others - 1) % count)
         starts, none = np.concatenate(pairs, axis=1), np.concatenate([none, none], axis=1)
     return _Relation(
-        leaves, kind.reshape(-1), nics.astype(np.int64), np.where(none, -1, starts), plugs.count
+        leaves, kind.reshape(-1), nics.astype(np.int64), np.where(none, -1, starts), count
     )
 
 
@@ -156,11 +148,6 @@ def _members(kind: Integers, kinds: int) -> Integers:
     result = np.full((kinds, int(sizes.max())), -1, dtype=np.int64)
     result[np.arange(result.shape[1]) < sizes[:, None]] = order
     return result
-
-
-def _starts(a: Integers, b: Integers, table: str, count: int) -> Integers:
-    host_a, host_b = np.broadcast_arrays(a, b)
-    return start_rule(table)(host_a, host_b, np.full(host_a.shape, count, dtype=np.int64))
 
 
 def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:

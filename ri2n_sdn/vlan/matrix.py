@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded traffic matrices (CSV or JSON lines), lists of pairs, and the trees of a record."""
+"""Recorded traffic matrices (CSV or JSON lines), and lists of pairs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,11 @@ import numpy as np
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey
 from ri2n_sdn.rates.arrays import FloatArray, IntArray
-from ri2n_sdn.vlan.assign import assign
 
-__all__ = [
-    "PairList",
-    "TrafficMatrix",
-    "matrix_text",
-    "profile_choice",
-    "read_matrix",
-    "read_pairs",
-    "write_matrix",
-]
+__all__ = ["PairList", "TrafficMatrix", "read_matrix", "read_pairs", "write_matrix"]
 
-HEADER = "sender,receiver,bytes"
 KEYS = ("sender", "receiver", "bytes")
+HEADER = ",".join(KEYS)
 INTERVAL = re.compile(r"#\s*interval_s\s*=\s*(\S+)\s*")
 
 
@@ -44,9 +35,9 @@ class TrafficMatrix:
     """Over how many seconds it was recorded; None when that is not known."""
 
     @property
-    def rate_bps(self) -> FloatArray | None:
-        """(P,) the mean rates; None when the interval is not known."""
-        return None if self.interval_s is None else _bits(self.sent_bytes) / self.interval_s
+    def sent_bits(self) -> FloatArray:
+        """(P,) what they sent, in bits."""
+        return self.sent_bytes.astype(np.float64) * 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +59,7 @@ def read_matrix(path: Path, hosts: Collection[str] | None = None) -> TrafficMatr
     others. BadInput, with file and line, for everything else: other columns or keys, unknown hosts,
     a pair that is there twice, a host paired with itself, bytes that are no whole number from 0 on.
     """
-    lines = _read(path)
-    return _matrix(path, lines, hosts)
+    return _matrix(path, _read(path), hosts)
 
 
 def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
@@ -82,10 +72,8 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
     first = next((text for _, text in _content(lines)), "")
     if first.startswith("{") or "," in first:
         matrix = _matrix(path, lines, hosts)
-        rate = matrix.rate_bps
-        return PairList(
-            matrix.pairs, _bits(matrix.sent_bytes) if rate is None else rate, rate is None
-        )
+        relative = matrix.interval_s is None
+        return PairList(matrix.pairs, matrix.sent_bits / (matrix.interval_s or 1.0), relative)
     rate_of: dict[PairKey, float] = {}
     line_of: dict[PairKey, int] = {}
     for number, text in _content(lines):
@@ -94,48 +82,30 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
         if len(words) not in (2, 3):
             raise BadInput(f"{where}: must be `sender receiver [rate_bps]`, has {len(words)} words")
         pair = _pair(where, words[0], words[1], hosts, line_of, number)
-        rate_of[pair] = _rate(where, words[2]) if len(words) == 3 else math.inf
+        rate_of[pair] = math.inf
+        if len(words) == 3:
+            rate_of[pair] = _number(words[2])
+            if not 0.0 <= rate_of[pair] < math.inf:
+                raise BadInput(
+                    f"{where}: rate_bps: must be a number from 0 on, is {words[2][:40]!r}"
+                )
     if not rate_of:
         raise BadInput(f"{path}: has no pairs")
     return PairList(tuple(rate_of), np.array(list(rate_of.values()), dtype=np.float64))
 
 
-def matrix_text(matrix: TrafficMatrix) -> str:
-    """The matrix as CSV, as `read_matrix` reads it."""
+def write_matrix(path: Path, matrix: TrafficMatrix) -> None:
+    """Write the matrix as CSV, as `read_matrix` reads it; BadInput when that cannot be done."""
     lines = [] if matrix.interval_s is None else [f"# interval_s={matrix.interval_s:g}"]
     lines.append(HEADER)
     lines += [
         f"{s},{r},{sent}"
         for (s, r), sent in zip(matrix.pairs, matrix.sent_bytes.tolist(), strict=True)
     ]
-    return "\n".join(lines) + "\n"
-
-
-def write_matrix(path: Path, matrix: TrafficMatrix) -> None:
-    """Write the matrix as CSV; BadInput when the file cannot be written."""
     try:
-        path.write_text(matrix_text(matrix), encoding="utf-8")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
-
-
-def profile_choice(
-    matrix: TrafficMatrix,
-    candidates: IntArray,
-    links: IntArray,
-    capacity_bps: FloatArray,
-    current: IntArray | None = None,
-) -> IntArray:
-    """(P,) a column of `candidates` for each recorded pair, in their order (`assign`).
-
-    The link with the most bytes for its rate has as few bytes as possible. Bytes count and not
-    rates: what a run sends is the same however fast it runs. Other arguments are those of `assign`.
-    """
-    return assign(_bits(matrix.sent_bytes), candidates, links, capacity_bps, current).choice
-
-
-def _bits(sent_bytes: IntArray) -> FloatArray:
-    return sent_bytes.astype(np.float64) * 8.0
 
 
 def _read(path: Path) -> list[str]:
@@ -162,20 +132,26 @@ def _matrix(path: Path, lines: list[str], hosts: Collection[str] | None) -> Traf
         if match:
             if interval_s is not None:
                 raise BadInput(f"{path}:{number}: interval_s is there twice")
-            interval_s = _interval(f"{path}:{number}", match[1])
+            interval_s = _number(match[1])
+            if not 0.0 < interval_s < math.inf:
+                raise BadInput(
+                    f"{path}:{number}: interval_s: must be a number above 0, is {match[1][:40]!r}"
+                )
     content = list(_content(lines))
     if not content:
         raise BadInput(f"{path}: is empty; the first line must be {HEADER}")
     as_json = content[0][1].startswith("{")
     if not as_json:
         number, text = content.pop(0)
-        if [word.strip() for word in text.split(",")] != HEADER.split(","):
+        if [word.strip() for word in text.split(",")] != list(KEYS):
             raise BadInput(f"{path}:{number}: the first line must be {HEADER}, is {text[:60]!r}")
     sent_bytes: dict[PairKey, int] = {}
     line_of: dict[PairKey, int] = {}
     for number, text in content:
         where = f"{path}:{number}"
         sender, receiver, sent = _from_json(where, text) if as_json else _from_csv(where, text)
+        if not 0 <= sent < 2**63:
+            raise BadInput(f"{where}: bytes: must be a whole number from 0 to {2**63 - 1}")
         sent_bytes[_pair(where, sender, receiver, hosts, line_of, number)] = sent
     return TrafficMatrix(
         tuple(sent_bytes), np.array(list(sent_bytes.values()), dtype=np.int64), interval_s
@@ -188,7 +164,7 @@ def _from_csv(where: str, text: str) -> tuple[str, str, int]:
         raise BadInput(f"{where}: must have 3 columns ({HEADER}), has {len(words)}")
     if not (words[2].isascii() and words[2].isdigit()):
         raise BadInput(f"{where}: bytes: must be a whole number from 0 on, is {words[2][:40]!r}")
-    return words[0], words[1], _bytes(where, int(words[2]) if len(words[2]) < 20 else 2**63)
+    return words[0], words[1], int(words[2]) if len(words[2]) < 20 else 2**63
 
 
 def _from_json(where: str, text: str) -> tuple[str, str, int]:
@@ -211,33 +187,15 @@ def _from_json(where: str, text: str) -> tuple[str, str, int]:
         raise BadInput(
             f"{where}: bytes: must be a whole number from 0 on, is {str(data['bytes'])[:40]!r}"
         )
-    return data["sender"], data["receiver"], _bytes(where, data["bytes"])
+    return data["sender"], data["receiver"], data["bytes"]
 
 
-def _bytes(where: str, sent: int) -> int:
-    if not 0 <= sent < 2**63:
-        raise BadInput(f"{where}: bytes: must be a whole number from 0 to {2**63 - 1}")
-    return sent
-
-
-def _rate(where: str, text: str) -> float:
+def _number(text: str) -> float:
+    """The number; nan when it is none."""
     try:
-        rate = float(text)
+        return float(text)
     except ValueError:
-        rate = math.nan
-    if not 0.0 <= rate < math.inf:
-        raise BadInput(f"{where}: rate_bps: must be a number from 0 on, is {text[:40]!r}")
-    return rate
-
-
-def _interval(where: str, text: str) -> float:
-    try:
-        interval_s = float(text)
-    except ValueError:
-        interval_s = math.nan
-    if not 0.0 < interval_s < math.inf:
-        raise BadInput(f"{where}: interval_s: must be a number above 0, is {text[:40]!r}")
-    return interval_s
+        return math.nan
 
 
 def _pair(

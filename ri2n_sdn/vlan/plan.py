@@ -6,7 +6,7 @@ It says which trees there are, how evenly they use cables, and what switches mus
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import Topology
-from ri2n_sdn.vlan.build import build_trees, check_reach, switch_levels
+from ri2n_sdn.vlan.build import build_trees, leaves_of, switch_levels
 from ri2n_sdn.vlan.large import Generated
 from ri2n_sdn.vlan.macs import MacCount, mac_entries
 from ri2n_sdn.vlan.tables import width
@@ -64,15 +64,10 @@ class Plan:
     vlans: tuple[int, ...]
     networks: tuple[NetworkPlan, ...]
     notes: tuple[str, ...]
-    trees: Trees = field(repr=False, compare=False)
-    mac_entries: NDArray[np.int64] = field(repr=False, compare=False)
-    """(S,)"""
 
     def to_json(self) -> dict[str, Any]:
-        """The plan without its arrays, for `json.dumps`."""
-        document = asdict(replace(self, trees=None, mac_entries=None))  # type: ignore[arg-type]
-        del document["trees"], document["mac_entries"]
-        return document
+        """The plan for `json.dumps`."""
+        return asdict(self)
 
 
 def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Plan:
@@ -87,39 +82,38 @@ def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Pla
     spec = spec or source.vlans
     graph = source.graph
     leaf, host, managed = _plugs(source)
-    trees = build_trees(graph, np.unique(leaf).tolist(), spec)
+    leaves = np.unique(leaf).tolist()
+    trees = build_trees(graph, leaves, spec)
+    wanted = width(spec.table, spec.per_pair)
     per_pair, macs = _fitting(trees, leaf, host, managed, spec)
-    level, levelled = switch_levels(graph, np.unique(leaf).tolist())
+    level, levelled = switch_levels(graph, leaves)
     longest = longest_paths(trees, leaf)
     networks = []
     notes = []
     for network in np.unique(graph.component[leaf]).tolist():
         here = graph.component == network
-        plan = _network(trees, here, leaf, host, level, bool(levelled[here][0]), macs)
-        count = plan.trees
-        networks.append(replace(plan, longest_way=int(longest[:count, network].max())))
+        longest_way = int(longest[:, network].max())
+        plan = _network(trees, here, leaf, host, level, bool(levelled[here][0]), macs, longest_way)
+        networks.append(plan)
         notes += _notes(
             plan, spec, _top_switches(graph, here, level) if plan.levelled else sum(plan.switches)
         )
-    if per_pair < width(spec.table, spec.per_pair):
+    if per_pair < wanted:
         notes.append(
             f"VLANs that a pair uses: {per_pair}, not {spec.per_pair}; with more, a switch would "
-            "need more than its"
-            f" {spec.mac_table} MAC table entries"
+            f"need more than its {spec.mac_table} MAC table entries"
         )
     return Plan(
         name=source.name,
         table=spec.table,
         per_pair=per_pair,
-        per_pair_wanted=width(spec.table, spec.per_pair),
+        per_pair_wanted=wanted,
         limit=spec.limit,
         mac_table=spec.mac_table,
         mac_exact=macs.exact,
         vlans=trees.vlans,
         networks=tuple(networks),
         notes=tuple(notes),
-        trees=trees,
-        mac_entries=macs.entries,
     )
 
 
@@ -171,21 +165,12 @@ def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArra
     if isinstance(source, Generated):
         count = len(source.leaf)
         return source.leaf, np.arange(1, count + 1, dtype=np.int32), np.ones(count, dtype=bool)
-    index = source.graph.index
-    rows = [
-        (index[nic.switch], number, spec.managed)
-        for number, spec in enumerate(source.hosts.values(), start=1)
-        for nic in spec.nics
-    ]
-    check_reach(
-        source.graph,
-        {host: [index[nic.switch] for nic in spec.nics] for host, spec in source.hosts.items()},
-    )
-    leaf, host, managed = zip(*rows, strict=True)
+    hosts = leaves_of(source)
+    counts = [len(leaves) for leaves in hosts.values()]
     return (
-        np.array(leaf, dtype=np.int32),
-        np.array(host, dtype=np.int32),
-        np.array(managed, dtype=bool),
+        np.array([leaf for leaves in hosts.values() for leaf in leaves], dtype=np.int32),
+        np.repeat(np.arange(1, len(hosts) + 1, dtype=np.int32), counts),
+        np.repeat([spec.managed for spec in source.hosts.values()], counts),
     )
 
 
@@ -227,6 +212,7 @@ def _network(
     level: Int32Array,
     levelled: bool,
     macs: MacCount,
+    longest_way: int,
 ) -> NetworkPlan:
     graph = trees.graph
     plugged = here[leaf]
@@ -250,7 +236,7 @@ def _network(
         uses_max=int(used.max(initial=0)),
         unused_cables=int((uses == 0).sum()),
         unused_switches=int((here & ~reached.any(axis=0)).sum()),
-        longest_way=0,
+        longest_way=longest_way,
         mac_entries=int(macs.entries[worst]),
         mac_switch=graph.names[worst],
     )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ri2n_sdn.vlan.matrix import TrafficMatrix, profile_choice
+from ri2n_sdn.vlan.assign import assign
+from ri2n_sdn.vlan.matrix import TrafficMatrix
 from ri2n_sdn.vlan.tables import candidates
 from ri2n_sdn.vlan.trees import Trees
 
@@ -25,12 +26,14 @@ def profile_trees(
 
     `leaf_of` are hosts' switches, `numbers` their numbers, from 1. Pairs with a host that has no
     switch are left out.
+
+    The link with the most bytes for its rate has as few bytes as possible. Bytes count and not
+    rates: what a run sends is the same however fast it runs.
     """
-    has_leaves = np.array([set(pair) <= leaf_of.keys() for pair in matrix.pairs], dtype=np.bool_)
-    pairs = [pair for pair, has in zip(matrix.pairs, has_leaves.tolist(), strict=True) if has]
-    if not pairs:
+    placed = [k for k, pair in enumerate(matrix.pairs) if set(pair) <= leaf_of.keys()]
+    if not placed:
         return {}
-    recorded = TrafficMatrix(tuple(pairs), matrix.sent_bytes[has_leaves], matrix.interval_s)
+    pairs = [matrix.pairs[k] for k in placed]
     number_a, number_b = (
         np.array([numbers[pair[side]] for pair in pairs], dtype=np.int64) for side in (0, 1)
     )
@@ -42,9 +45,8 @@ def profile_trees(
     )
     links = np.full((*allowed.shape, paths.shape[1]), -1, dtype=np.int64)
     links[row, column] = paths
-    chosen = profile_choice(
-        recorded, allowed, links, np.repeat(trees.graph.rate_bps, 2).astype(np.float64)
-    )
+    capacity_bps = np.repeat(trees.graph.rate_bps, 2).astype(np.float64)
+    chosen = assign(matrix.sent_bits[placed], allowed, links, capacity_bps).choice
     return {
         pair: int(allowed[k, c])
         for k, (pair, c) in enumerate(zip(pairs, chosen.tolist(), strict=True))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from ri2n_sdn.fabric.model import UNTAGGED, Nic, NicId, Route
 from ri2n_sdn.vlan.trees import Trees
 
@@ -86,11 +88,9 @@ class VlanRouting:
 
     @cached_property
     def _capacities(self) -> dict[str, float]:
-        rates = self.trees.graph.rate_bps.tolist()
-        return {
-            self.trees.graph.link_name(link): float(rates[link // 2])
-            for link in range(2 * len(rates))
-        }
+        graph = self.trees.graph
+        rates = np.repeat(graph.rate_bps, 2).astype(np.float64).tolist()
+        return {graph.link_name(link): rate for link, rate in enumerate(rates)}
 
     def vlans(self, nic: Nic) -> tuple[int, ...]:
         """The VLAN IDs of frames that a NIC may receive.
@@ -100,12 +100,7 @@ class VlanRouting:
         members = self.networks.get(nic.network or "")
         if members is None:
             return (UNTAGGED,)
-        place = self.trees.graph.index[members[0]]
-        return tuple(
-            tag_of(self.trees, tree)
-            for tree in range(self.trees.count)
-            if self.trees.depth[tree, place] >= 0
-        )
+        return tuple(tag_of(self.trees, tree) for tree in self._trees_of(members))
 
     def flood_vlans(self, network: str, nics: Collection[Nic]) -> tuple[int, ...]:
         """The VLANs to flood in: the tree with the fewest dead parts, and one that differs from it.
@@ -118,7 +113,7 @@ class VlanRouting:
         if members is None:
             return (UNTAGGED,)
         places = [self.trees.graph.index[name] for name in members]
-        trees = [tree for tree in range(self.trees.count) if self.trees.depth[tree, places[0]] >= 0]
+        trees = self._trees_of(members)
         cables = {tree: set(self.trees.cable[tree, places].tolist()) - {-1} for tree in trees}
         damage = dict.fromkeys(trees, 0)
         for tree, link in self.dead.links:
@@ -135,8 +130,12 @@ class VlanRouting:
             return (damage[tree], len(cables[best] & cables[tree]), tree)
 
         second = min((tree for tree in trees if tree != best), key=rank, default=None)
-        chosen = (best,) if second is None else (best, second)
-        return tuple(tag_of(self.trees, tree) for tree in chosen)
+        return tuple(tag_of(self.trees, tree) for tree in (best, second) if tree is not None)
+
+    def _trees_of(self, members: tuple[str, ...]) -> list[int]:
+        """The trees of the network of these switches."""
+        place = self.trees.graph.index[members[0]]
+        return np.flatnonzero(self.trees.depth[:, place] >= 0).tolist()
 
     def _path(self, tree: int, a: int, b: int) -> Route | None:
         key = (tree, a, b)

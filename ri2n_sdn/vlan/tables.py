@@ -12,36 +12,14 @@ false` know the base tree only; callers see to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
-__all__ = [
-    "candidates",
-    "cyclic",
-    "cyclic_start",
-    "host_vlan",
-    "pair_candidates",
-    "pair_cyclic",
-    "spread_start",
-    "start_rule",
-    "width",
-]
+__all__ = ["candidates", "cyclic", "first_trees", "pair_candidates", "width"]
 
 Integers = NDArray[np.int64]
-StartRule = Callable[[Integers, Integers, Integers], Integers]
-
-
-def host_vlan(number: int, count: int) -> int:
-    """The host's own tree, of `count`: hosts are dealt trees in turn (VFREC-Net 3.2, 4).
-
-    The paper numbers nodes from 0 and VLAN IDs from 1: its node i is host i + 1 here, and its ID v
-    is tree v - 1.
-    """
-    return (number - 1) % count
 
 
 def cyclic(
@@ -74,29 +52,21 @@ def candidates(
     cables (`build_trees`). Over all pairs every tree is used equally often, and also over all pairs
     (i, i + d), for any d.
     """
-    host_a, host_b = (
-        np.atleast_1d(np.asarray(a, dtype=np.int64)),
-        np.atleast_1d(np.asarray(b, dtype=np.int64)),
+    host_a, host_b, switch_a, switch_b = (
+        np.atleast_1d(np.asarray(side, dtype=np.int64)) for side in (a, b, leaf_a, leaf_b)
     )
-    switch_a, switch_b = np.atleast_1d(np.asarray(leaf_a)), np.atleast_1d(np.asarray(leaf_b))
     of_switch = (trees.depth >= 0).sum(axis=0, dtype=np.int64)
     # All trees of a network have all its leaves, so both ends count the same number of trees.
     count = np.maximum(of_switch[switch_a], 1)
     step = np.arange(min(width(table, per_pair), max(trees.count, 1)), dtype=np.int64)
     result = np.where(
         step < count[:, None],
-        (start_rule(table)(host_a, host_b, count)[:, None] + step) % count[:, None],
+        (first_trees(table, host_a, host_b, count)[:, None] + step) % count[:, None],
         -1,
     )
     result[switch_a == switch_b] = np.where(step == 0, 0, -1)
     result[trees.graph.component[switch_a] != trees.graph.component[switch_b]] = -1
     return result.astype(np.int32)
-
-
-def pair_cyclic(trees: Trees, a: int, b: int, leaf_a: int, leaf_b: int) -> int | None:
-    """`cyclic` for one pair of hosts; None for hosts in different networks."""
-    trees_of_pair = pair_candidates(trees, a, b, leaf_a, leaf_b, "cyclic")
-    return trees_of_pair[0] if trees_of_pair else None
 
 
 def pair_candidates(
@@ -107,26 +77,16 @@ def pair_candidates(
     return tuple(row[row >= 0].tolist())
 
 
-def start_rule(table: str) -> StartRule:
-    """The function that gives each pair's first tree.
-
-    Its arguments are the hosts' numbers and the number of trees, three arrays of one shape.
-    """
-    return cyclic_start if table == "cyclic" else spread_start
-
-
 def width(table: str, per_pair: int) -> int:
     """How many trees a pair may use at most."""
     return 1 if table == "cyclic" else per_pair
 
 
-def cyclic_start(a: Integers, b: Integers, count: Integers) -> Integers:
-    """The own tree of the host with the lower number."""
-    return (np.minimum(a, b) - 1) % count
+def first_trees(table: str, a: Integers, b: Integers, count: Integers) -> Integers:
+    """The first tree of each pair of hosts with the numbers `a` and `b`, in a network of `count`.
 
-
-def spread_start(a: Integers, b: Integers, count: Integers) -> Integers:
-    """The first of each pair's trees, used evenly over all pairs, and over all pairs (i, i + d).
+    With `cyclic` it is the own tree of the host with the lower number. Otherwise trees are used
+    evenly over all pairs, and over all pairs (i, i + d):
 
     Hosts have places on a circle of `count` trees. Of the two hosts of a pair, the one counts from
     which the distance up to the other is the shorter. The pair's first tree is that host's place,
@@ -134,6 +94,8 @@ def spread_start(a: Integers, b: Integers, count: Integers) -> Integers:
     most of them. Where the distances are equal (half a circle), the hosts count in turn, by how
     many full circles lie before each of them. The result depends on (a, b) mod 2 `count`.
     """
+    if table == "cyclic":
+        return (np.minimum(a, b) - 1) % count
     place_a, place_b = (a - 1) % count, (b - 1) % count
     up = (place_b - place_a) % count
     down = (count - up) % count

@@ -38,7 +38,7 @@ class MovingAverage:
         self._weight: FloatArray = np.zeros(shape)
 
     def update(self, amount: FloatArray, elapsed_s: FloatArray) -> None:
-        """Add `amount`, counted over `elapsed_s` (arrays of the same shape).
+        """Add `amount`, counted over `elapsed_s` (which may be broadcast to the shape of `amount`).
 
         Elements for which no time has elapsed stay as they are.
         """

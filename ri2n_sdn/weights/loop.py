@@ -17,7 +17,6 @@ import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray
-from ri2n_sdn.rates.load import FULL
 from ri2n_sdn.weights import slots as slot_tables
 from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import HbSpan, hold_small_changes
@@ -111,8 +110,9 @@ class WeightLoop:
 
     def __init__(self, settings: LoopSettings | None = None) -> None:
         self.settings = settings or LoopSettings()
-        self._strategy_name = self.settings.strategy
-        self._strategy = strategy(self._strategy_name)
+        self.strategy_name = self.settings.strategy
+        """The strategy in use; `set_strategy` changes it."""
+        self._strategy = strategy(self.strategy_name)
         self._memory = PairMemory(self.settings.forget_after_s)
         self._slots: dict[PairKey, _SlotState] = {}
         self._share: dict[PairKey, dict[PathKey, float]] = {}  # applied shares of active pairs
@@ -120,18 +120,13 @@ class WeightLoop:
         self._active_until: dict[PairKey, float] = {}
         self._hbspan = HbSpan(self.settings.hbspan_min_s, self.settings.hbspan_max_s)
 
-    @property
-    def strategy_name(self) -> str:
-        """The strategy in use."""
-        return self._strategy_name
-
     def set_strategy(self, name: str) -> None:
         """Change the strategy. All pairs start anew from shares by capacity.
 
         Raises BadInput for an unknown name.
         """
         self._strategy = strategy(name)
-        self._strategy_name = name
+        self.strategy_name = name
         self._share.clear()
 
     def configure(self, settings: LoopSettings) -> None:
@@ -174,7 +169,7 @@ class WeightLoop:
         if not rows:
             return Decision({}, self._hbspan.step(activity_changed, self.settings.hbspan_idle_s))
         weights = self._strategy(sample, previous)
-        crowded = self._memory.crowded(FULL)
+        crowded = self._memory.crowded()
         known = np.array([pair.known[0] for pair in rows], dtype=np.bool_)
         held, moved_rows = self._hold(weights, previous, active & known, structure)
         restless = int((moved_rows & active).sum())
@@ -270,9 +265,8 @@ class WeightLoop:
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):
             pair = structure.pairs[row]
-            self._share[pair.key] = {
-                path.path: float(share) for path, share in zip(pair.paths, held[row], strict=False)
-            }
+            paths = (path.path for path in pair.paths)
+            self._share[pair.key] = dict(zip(paths, held[row].tolist(), strict=False))
         return held, moved | always
 
     def _surge(self, structure: Structure) -> bool:
@@ -321,11 +315,7 @@ class WeightLoop:
         n = self.settings.slots
         installed = [column_of.get(slot, -1) for slot in pair.slots] if pair.slots else None
         shares = share[: len(paths)].tolist()
-        busy_moves: int | None
-        if state.shares_new:
-            busy_moves = None
-        else:
-            busy_moves = BUSY_MOVES if now_s - state.busy_moved_s >= state.cooldown_s else 0
+        busy_moves = BUSY_MOVES if now_s - state.busy_moved_s >= state.cooldown_s else 0
         traffic = state.traffic.tolist() if state.traffic is not None else None
         if sum(shares) <= 0.0:  # no path is alive: the table stays, since nothing gets through
             table = slot_tables.SlotTable(tuple(installed or ()), 0)
@@ -336,7 +326,9 @@ class WeightLoop:
             if traffic is not None and installed is not None and weights.rate_bps is None:
                 traffic = slot_tables.flow_weights(traffic, installed, full)
             table = slot_tables.assign(
-                shares, alive, installed, traffic, n, busy_moves=busy_moves, crowded=full
+                *(shares, alive, installed, traffic, n),
+                busy_moves=None if state.shares_new else busy_moves,
+                crowded=full,
             )
             slots = tuple(paths[column] for column in table.slots)
             moved = table.moved if installed is not None and len(installed) == n else n
@@ -353,10 +345,8 @@ class WeightLoop:
             state.shares_new = False
         rates = weights.rate_bps
         return PairDecision(
-            share={path: float(value) for path, value in zip(paths, shares, strict=True)},
-            rate_bps=None
-            if rates is None
-            else {path: float(rates[row, column]) for column, path in enumerate(paths)},
+            share=dict(zip(paths, shares, strict=True)),
+            rate_bps=None if rates is None else dict(zip(paths, rates[row].tolist(), strict=False)),
             slots=slots,
             moved=moved,
         )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.weights.counters import PairCounters
@@ -54,8 +55,7 @@ class Loss:
     part: float
 
 
-@dataclass(frozen=True)
-class _Count:
+class _Count(NamedTuple):
     sent_bytes: int
     sent_packets: int
     received_packets: int
@@ -100,11 +100,10 @@ class LossWatch:
         if window_s < self.settings.window_s:
             return
         before, self._counts, self._since_s = self._counts, {}, now_s
-        hosts = set(answered)
         links_of: dict[_PathId, tuple[str, ...]] = {}
         counted: dict[_PathId, _Count] = {}
         for pair in pairs:
-            if pair.sender not in hosts or pair.receiver not in hosts:
+            if pair.sender not in answered or pair.receiver not in answered:
                 continue
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
@@ -113,11 +112,7 @@ class LossWatch:
                 then = before.get(key)
                 if path.alive and then is not None:
                     links_of[key] = path.links
-                    counted[key] = _Count(
-                        now.sent_bytes - then.sent_bytes,
-                        now.sent_packets - then.sent_packets,
-                        now.received_packets - then.received_packets,
-                    )
+                    counted[key] = _Count(*(new - old for new, old in zip(now, then, strict=True)))
         self._believe(now_s, self._blamed(links_of, counted, window_s, capacities_bps))
 
     def _blamed(

@@ -13,7 +13,7 @@ import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
-from ri2n_sdn.rates.load import link_load
+from ri2n_sdn.rates.load import FULL, link_load
 from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import MovingAverage, counter_delta
 from ri2n_sdn.weights.sample import TrafficSample
@@ -34,7 +34,6 @@ NO_NEWS_S = 0.6
 UNKNOWN_CAPACITY_BPS = 1e9
 # Each path has four counters: sent bytes, sent packets, received bytes, received packets.
 CHANNELS = 4
-SENDER_SIDE = np.array([True, True, False, False])
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Structure:
     receiver: IntArray  # (P,) index of the host
     capacity_bps: FloatArray  # (E,)
     path_capacity_bps: FloatArray  # (P, K) the capacity of the narrowest link; 0 on padding
-    links: list[str]  # (E,) ids
 
 
 class PairMemory:
@@ -69,8 +67,8 @@ class PairMemory:
         self._updated_s: FloatArray = np.zeros((0, 2))
         self._fast = MovingAverage(FAST_S, (0, 0))
         self._slow = MovingAverage(SLOW_S, (0, 0))
-        self._window = MovingAverage(WINDOW_S, (0, 0, CHANNELS))
-        self._interval_s = WINDOW_S
+        # Sent and received bytes.
+        self._window = MovingAverage(WINDOW_S, (0, 0, 2))
         self._structure: Structure | None = None
 
     @property
@@ -87,23 +85,22 @@ class PairMemory:
         """The short averages by pair and path, of all pairs that sent anything."""
         if self._structure is None:
             return {}
-        rates = self.fast_bps
         return {
-            pair.key: {path.path: float(rate) for path, rate in zip(pair.paths, row, strict=False)}
-            for pair, row in zip(self._structure.pairs, rates, strict=True)
+            pair.key: dict(zip((path.path for path in pair.paths), row.tolist(), strict=False))
+            for pair, row in zip(self._structure.pairs, self.fast_bps, strict=True)
             if row.any()
         }
 
     def link_load_bps(self, rate_bps: FloatArray) -> FloatArray:
         """The load (E,) of each link: the sum of the rates (P, K) of its paths."""
         assert self._structure is not None
-        return link_load(rate_bps, self._structure.path_links, len(self._structure.links))
+        return link_load(rate_bps, self._structure.path_links, len(self._structure.capacity_bps))
 
-    def crowded(self, part: float) -> BoolArray:
-        """Whether a link of each path (P, K) carries at least `part` of its capacity."""
+    def crowded(self) -> BoolArray:
+        """Whether a link of each path (P, K) is full."""
         assert self._structure is not None
         full = np.append(
-            self.link_load_bps(self.fast_bps) >= part * self._structure.capacity_bps, False
+            self.link_load_bps(self.fast_bps) >= FULL * self._structure.capacity_bps, False
         )
         return np.asarray(full[self._structure.path_links].any(axis=2), dtype=np.bool_)
 
@@ -131,19 +128,14 @@ class PairMemory:
         structure = self._structure
         assert structure is not None
         window = self._window.rate * WINDOW_S
-        padded = structure.path_links
         return TrafficSample(
-            interval_s=WINDOW_S,
             sent_bytes=window[:, :, 0],
-            sent_packets=window[:, :, 1],
-            received_bytes=window[:, :, 2],
-            received_packets=window[:, :, 3],
+            received_bytes=window[:, :, 1],
             alive=structure.alive,
             sender=structure.sender,
             receiver=structure.receiver,
-            sender_link=padded[:, :, 0],
-            receiver_link=_last_link(padded),
-            path_links=padded,
+            receiver_link=_last_link(structure.path_links),
+            path_links=structure.path_links,
             capacity_bps=structure.capacity_bps,
             fast_bps=self.fast_bps,
             slow_bps=self.slow_bps,
@@ -174,14 +166,12 @@ class PairMemory:
         taken = take >= 0
         last = counters.copy()
         last[taken] = self._last.reshape(-1, CHANNELS)[take[taken]]
-        channels = np.where(
-            taken[:, :, None], take[:, :, None] * CHANNELS + np.arange(CHANNELS), -1
-        )
+        sides = np.where(taken[:, :, None], take[:, :, None] * 2 + np.arange(2), -1)
         self._last = last
         self._updated_s = updated_s
         self._fast = self._fast.rearranged(take)
         self._slow = self._slow.rearranged(take)
-        self._window = self._window.rearranged(channels)
+        self._window = self._window.rearranged(sides)
         self._layout = layout
 
     def _read(self, now_s: float, structure: Structure, counters: IntArray, given: int) -> None:
@@ -196,9 +186,8 @@ class PairMemory:
         if not structure.pairs:
             return
         delta = counter_delta(counters, self._last).astype(np.float64)
-        moved = np.stack(
-            [delta[:, :, :2].any(axis=(1, 2)), delta[:, :, 2:].any(axis=(1, 2))], axis=1
-        )
+        # (P, 2) for the sender and the receiver.
+        moved = delta.reshape(*delta.shape[:2], 2, 2).any(axis=(1, 3))
         elapsed_s = now_s - self._updated_s
         read = moved | (elapsed_s >= NO_NEWS_S)
         known = np.array([pair.known for pair in structure.pairs], dtype=np.bool_)
@@ -208,19 +197,12 @@ class PairMemory:
         elapsed_s = np.where(read, elapsed_s, 0.0)
         # A host that was away reports all its traffic at once. No path carries more than its
         # narrowest link does.
-        max_bytes_per_s = structure.path_capacity_bps / 8.0
-        sender_s, receiver_s = elapsed_s[:, :1], elapsed_s[:, 1:]
-        sent = np.minimum(delta[:, :, 0], max_bytes_per_s * sender_s)
-        shape = sent.shape
-        self._fast.update(sent, np.broadcast_to(sender_s, shape))
-        self._slow.update(sent, np.broadcast_to(sender_s, shape))
-        per_channel_s = np.where(SENDER_SIDE, sender_s[:, :, None], receiver_s[:, :, None])
-        amount = delta.copy()
-        amount[:, :, 0] = sent
-        amount[:, :, 2] = np.minimum(delta[:, :, 2], max_bytes_per_s * receiver_s)
-        self._window.update(amount, np.broadcast_to(per_channel_s, amount.shape))
-        channel_read = np.where(SENDER_SIDE, read[:, :1], read[:, 1:])[:, None, :]
-        self._last = np.where(channel_read, counters, self._last)
+        max_bytes_per_s = structure.path_capacity_bps[:, :, None] / 8.0
+        amount = np.minimum(delta[:, :, ::2], max_bytes_per_s * elapsed_s[:, None])
+        self._window.update(amount, elapsed_s[:, None])
+        self._fast.update(amount[:, :, 0], elapsed_s[:, :1])
+        self._slow.update(amount[:, :, 0], elapsed_s[:, :1])
+        self._last = np.where(np.repeat(read, 2, axis=1)[:, None], counters, self._last)
         self._updated_s = np.where(read | ~known, now_s, self._updated_s)
 
 
@@ -259,7 +241,6 @@ def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> S
         receiver=np.array([hosts[pair.receiver] for pair in rows], dtype=np.int64),
         capacity_bps=capacity,
         path_capacity_bps=np.where(np.isfinite(narrowest), narrowest, 0.0),
-        links=list(link_ids),
     )
 
 

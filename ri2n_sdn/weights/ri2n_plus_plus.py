@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ri2n_sdn.rates.arrays import BoolArray, FloatArray, IntArray
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray
 from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 
-__all__ = ["FLOOR", "burst_lengths", "paper_weights", "weights"]
+__all__ = ["FLOOR", "paper_weights", "weights"]
 
 # The share that every live path keeps, so that there is something to measure. From W = 0 a path
 # would never recover.
@@ -70,17 +70,6 @@ def paper_weights(sample: TrafficSample, least: float = 0.0) -> FloatArray:
     r_j = host_total[sample.receiver][:, None]
     # R_ijk / Q_jk = R_ijk x R_j / R_jk, since Q_jk = R_jk / R_j.
     return np.divide(received * r_j, r_jk, out=np.zeros_like(received), where=r_jk > 0.0) * arrival
-
-
-def burst_lengths(weight: FloatArray, alive: BoolArray) -> IntArray:
-    """C_ijk = ceil(W_ijk / min_k W_ijk) (P, K): packets that path k sends in a row at its turn.
-
-    The minimum is over live paths that have a weight. Paths without a weight have 0 packets.
-    """
-    used = alive & (weight > 0.0)
-    least = np.where(used, weight, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-    ratio = np.divide(weight, least, out=np.zeros_like(weight), where=used)
-    return np.asarray(np.ceil(ratio - 1e-9), dtype=np.int64)
 
 
 def _with_new_paths(previous: FloatArray, alive: BoolArray) -> FloatArray:

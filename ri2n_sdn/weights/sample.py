@@ -19,21 +19,16 @@ __all__ = ["TrafficSample", "Weights", "to_shares"]
 class TrafficSample:
     """The traffic of P directed pairs over up to K paths each.
 
-    Rows with fewer paths are padded (`alive` is False, ids are -1). Bytes and packets are those of
-    the last `interval_s` seconds, already smoothed by the loop. `capacity_bps[e]` is the capacity
-    of link e. Links between switches, those of senders' NICs and those of receivers' NICs share one
-    index.
+    Rows with fewer paths are padded (`alive` is False, ids are -1). Bytes are those of the last
+    second, already smoothed by the loop. `capacity_bps[e]` is the capacity of link e. Links between
+    switches, those of senders' NICs and those of receivers' NICs share one index.
     """
 
-    interval_s: float
     sent_bytes: FloatArray  # (P, K) S_ijk: counted by the sender
     received_bytes: FloatArray  # (P, K) R_ijk: counted by the receiver
-    sent_packets: FloatArray  # (P, K)
-    received_packets: FloatArray  # (P, K)
     alive: BoolArray  # (P, K) False on padding
     sender: IntArray  # (P,) index of the host
     receiver: IntArray  # (P,) index of the host
-    sender_link: IntArray  # (P, K) the link of the sender's NIC; -1 on padding
     receiver_link: IntArray  # (P, K) the link of the receiver's NIC; -1 on padding
     path_links: IntArray  # (P, K, L) every link of the path that has a capacity; -1 on padding
     capacity_bps: FloatArray  # (E,)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -43,6 +44,7 @@ TICK_S = 0.05
 REFRESH_S = 0.25
 # Time constant with which a stream approaches its fair rate.
 TCP_LAG_S = 0.15
+CHART_COLUMNS = 90
 
 FIGURE_4: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {
@@ -108,8 +110,11 @@ class SimulatedRun:
 
     def final_share(self, client: str, link: int) -> float:
         """The last share that the client gave link `link` (0 or 1)."""
-        share = self.shares[-1][1].get(client, {})
-        return sum(s for (own, _, _), s in share.items() if own == link + 1)
+        return _share_of_link(self.shares[-1][1].get(client, {}), link)
+
+
+def _share_of_link(share: Mapping[PathKey, float], link: int) -> float:
+    return sum(s for (own, _, _), s in share.items() if own == link + 1)
 
 
 @dataclass
@@ -194,6 +199,8 @@ class _Simulation:
         self.up = {(h, link): True for h, links in self.hosts.items() for link in links}
         self.capacity = {f"{h}:{link + 1}>": LINK_BPS for h, link in self.up}
         self.capacity |= {f">{h}:{link + 1}": LINK_BPS for h, link in self.up}
+        self.link_ids = {link: number for number, link in enumerate(self.capacity)}
+        self.goodput_bps = np.array(list(self.capacity.values())) * GOODPUT
         self.pairs: dict[PairKey, _Pair] = {}
         self.streams: list[_Stream] = []
         for client in self.clients:
@@ -207,14 +214,11 @@ class _Simulation:
                     [0.0] * self.n for _ in range(3)
                 )
                 self.pairs[sender, receiver] = pair
-            count = 1 if client in pings else streams
-            max_bps = PING_BPS if client in pings else math.inf
+            count, max_bps = (1, PING_BPS) if client in pings else (streams, math.inf)
             for _ in range(count):
-                self.streams.append(
-                    _Stream(self.pairs[client, SERVER], self.random.randrange(self.n), max_bps)
-                )
-                back = _Stream(self.pairs[SERVER, client], self.random.randrange(self.n), 0.0)
-                self.streams.append(back)
+                for key, limit_bps in (((client, SERVER), max_bps), ((SERVER, client), 0.0)):
+                    slot = self.random.randrange(self.n)
+                    self.streams.append(_Stream(self.pairs[key], slot, limit_bps))
         self.pings = pings
         self.refresh_at = {host: self.random.uniform(0.0, REFRESH_S) for host in self.hosts}
 
@@ -265,15 +269,14 @@ class _Simulation:
         """The max-min fair goodput of the bulk clients, with the links that are up now."""
         bulk = [c for c in self.clients if c not in self.pings]
         width = max(len(self.pairs[c, SERVER].paths) for c in bulk)
-        ids = {link: i for i, link in enumerate(self.capacity)}
         links = np.full((len(bulk), width, 2), -1)
         alive = np.zeros((len(bulk), width), dtype=np.bool_)
         for row, client in enumerate(bulk):
             pair = self.pairs[client, SERVER]
             for column, path in enumerate(pair.paths):
-                links[row, column] = [ids[link] for link in self._links(pair, path)]
+                links[row, column] = self._link_ids(pair, path)
                 alive[row, column] = self._alive(pair)[path]
-        network = Network(links, alive, np.array(list(self.capacity.values())) * GOODPUT)
+        network = Network(links, alive, self.goodput_bps)
         rates, _ = max_min_rates(network, np.full(len(bulk), np.inf))
         return {client: float(rates[0][row]) for row, client in enumerate(bulk)}
 
@@ -287,6 +290,9 @@ class _Simulation:
     def _links(pair: _Pair, path: PathKey) -> tuple[str, str]:
         return f"{pair.sender}:{path[0]}>", f">{pair.receiver}:{path[1]}"
 
+    def _link_ids(self, pair: _Pair, path: PathKey) -> list[int]:
+        return [self.link_ids[link] for link in self._links(pair, path)]
+
     def _flow(self, now: float) -> None:
         """Move the traffic of one tick and refresh what the hosts' switches show."""
         flowing: list[tuple[_Stream, PathKey]] = []
@@ -297,26 +303,24 @@ class _Simulation:
             else:
                 flowing.append((stream, path))
         bulk = [(s, p) for s, p in flowing if s.pair.receiver == SERVER]
-        target = _tcp_rates(
-            [self._links(s.pair, p) for s, p in bulk],
-            [s.weight for s, _ in bulk],
-            [s.max_bps for s, _ in bulk],
-            self.capacity,
-        )
+        # The weighted max-min fair goodput of the streams, each on one path.
+        target = fair_rates(
+            np.array([s.max_bps for s, _ in bulk]),
+            np.array([self._link_ids(s.pair, p) for s, p in bulk]).reshape(len(bulk), 2),
+            self.goodput_bps,
+            np.array([s.weight for s, _ in bulk]),
+        ).tolist()
         blend = 1.0 - math.exp(-TICK_S / TCP_LAG_S)
         for (stream, _), rate in zip(bulk, target, strict=True):
             stream.rate_bps += (rate - stream.rate_bps) * blend
-        sent_by: dict[str, float] = {}
+        sent_by = dict.fromkeys(self.clients, 0.0)
         for stream, _ in bulk:
-            sent_by[stream.pair.sender] = sent_by.get(stream.pair.sender, 0.0) + stream.rate_bps
-        ack_streams: dict[str, int] = {}
-        for stream, _ in flowing:
-            if stream.pair.sender == SERVER:
-                ack_streams[stream.pair.receiver] = ack_streams.get(stream.pair.receiver, 0) + 1
+            sent_by[stream.pair.sender] += stream.rate_bps
+        ack_streams = Counter(s.pair.receiver for s, _ in flowing if s.pair.sender == SERVER)
         for stream, path in flowing:
             if stream.pair.sender == SERVER:
                 client = stream.pair.receiver
-                stream.rate_bps = ACK_PART * sent_by.get(client, 0.0) / ack_streams[client]
+                stream.rate_bps = ACK_PART * sent_by[client] / ack_streams[client]
             amount = stream.rate_bps * WIRE * TICK_S / 8.0
             stream.pair.sent[path] += amount
             stream.pair.slot_bytes[stream.slot] += amount
@@ -377,22 +381,6 @@ class _Simulation:
         return moved, decision.hbspan_s, shares
 
 
-def _tcp_rates(
-    links: Sequence[tuple[str, str]],
-    weights: Sequence[float],
-    max_bps: Sequence[float],
-    capacity: Mapping[str, float],
-) -> list[float]:
-    """The weighted max-min fair goodput of streams, each on one path of `links`, in bit/s."""
-    index = {link: position for position, link in enumerate(capacity)}
-    paths = np.array([[index[link] for link in path] for path in links], dtype=np.int64).reshape(
-        len(links), -1
-    )
-    goodput = np.array(list(capacity.values())) * GOODPUT
-    rates = fair_rates(np.array(max_bps), paths, goodput, np.array(weights))
-    return [float(rate) for rate in rates]
-
-
 def table(runs: Sequence[SimulatedRun]) -> str:
     """A text table with one line per run.
 
@@ -416,20 +404,19 @@ def table(runs: Sequence[SimulatedRun]) -> str:
     return "\n".join(lines)
 
 
-def chart(one: SimulatedRun, link: int = 1, width: int = 90) -> str:
-    """The shares of link `link` over time, one row of text per client (the paper's figure 9).
+def chart(one: SimulatedRun) -> str:
+    """The shares of link 1 over time, one row of text per client (the paper's figure 9).
 
     A digit is a share in tenths; * is a share of 1.
     """
     last = one.goodput_over_time[-1][0]
-    lines = [f"{one.topology} {one.strategy}: share of link {link} over {last:.0f} s, in tenths"]
+    lines = [f"{one.topology} {one.strategy}: share of link 1 over {last:.0f} s, in tenths"]
     for client in one.goodput_bps:
         row, current, position = [], 0.0, 0
-        for column in range(width):
-            at = last * (column + 1) / width
+        for column in range(CHART_COLUMNS):
+            at = last * (column + 1) / CHART_COLUMNS
             while position < len(one.shares) and one.shares[position][0] <= at:
-                share = one.shares[position][1].get(client, {})
-                current = sum(s for (own, _, _), s in share.items() if own == link + 1)
+                current = _share_of_link(one.shares[position][1].get(client, {}), 1)
                 position += 1
             row.append("*" if current >= 0.95 else str(int(current * 10 + 0.5)))
         lines.append(f"{client} {''.join(row)}")

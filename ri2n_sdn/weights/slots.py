@@ -11,7 +11,7 @@ before a controller has reacted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,7 +22,6 @@ __all__ = [
     "apportion",
     "assign",
     "default_slots",
-    "fallback_counts",
     "flow_weights",
     "layout",
 ]
@@ -105,13 +104,9 @@ def assign(
         if busy
         else 0
     )
-    busy_count = [0] * paths
-    for slot in busy:
-        busy_count[table[slot]] += 1
-    present = [0] * paths
-    for k in table:
-        if k >= 0:
-            present[k] += 1
+    of_busy = [table[slot] for slot in busy]
+    busy_count = [of_busy.count(k) for k in range(paths)]
+    present = [table.count(k) for k in range(paths)]
     target = apportion(share, n, present, busy_count)
     if present != target:
         _move_idle(table, share, target, present, weight, frozenset(busy))
@@ -208,8 +203,6 @@ def flow_weights(
     what the path leaves it, which says nothing about what it would carry elsewhere. So measured
     bytes would always seem to confirm weights that were measured with them.
     """
-    if len(slot_bytes) != len(table):
-        return list(slot_bytes)
     _, busy = _busy_slots(slot_bytes, len(table))
     busy = [slot for slot in busy if 0 <= table[slot] < len(crowded)]
     mean = _flow_rates(table, slot_bytes, busy, len(crowded))
@@ -219,25 +212,6 @@ def flow_weights(
         if crowded[table[slot]]:
             result[slot] *= fastest / mean[table[slot]]
     return result
-
-
-def fallback_counts(slots: Sequence[int], dead: int, paths: int) -> list[int]:
-    """The numbers of slots that each path takes over from path `dead` when that one dies.
-
-    Open vSwitch hands a dead slot to the next live one. `paths` is the number of paths.
-    """
-    n = len(slots)
-    counts = [0] * paths
-    heir = next((k for k in slots if k != dead and k >= 0), None)
-    if heir is None:
-        return counts
-    # On the walk down, `heir` is the path of the next slot (wrapping round) that is not dead.
-    for slot in range(n - 1, -1, -1):
-        if slots[slot] == dead:
-            counts[heir] += 1
-        elif slots[slot] >= 0:
-            heir = slots[slot]
-    return counts
 
 
 def _fallback_cost(slots: Sequence[int], weight: Sequence[float]) -> float:
@@ -414,7 +388,8 @@ def _move_idle(
     change, fewer slots are compared until the last few moves.
     """
     n, paths = len(table), len(share)
-    order = sorted((s for s in range(n) if s not in busy), key=_emptiest_first(weight, n))
+    rank = _ranks(n)
+    order = sorted((s for s in range(n) if s not in busy), key=lambda s: (weight[s], rank[s]))
     left = sum(want - have for want, have in zip(target, present, strict=True) if want > have)
     for only_free in (True, False):  # free slots come first: they have to move anyway
         for to in sorted(range(paths), key=lambda k: present[k] - target[k]):
@@ -447,25 +422,19 @@ def _move_idle(
 
 def _best_place(table: list[int], places: Sequence[int], to: int, share: Sequence[float]) -> int:
     """The slot of `places` where path `to` harms the spread of a dead path's slots the least."""
-    best, best_cost = places[0], float("inf")
-    for slot in places:
+
+    def cost(slot: int) -> float:
         was, table[slot] = table[slot], to
         cost = _fallback_cost(table, share)
         table[slot] = was
-        if cost < best_cost:
-            best, best_cost = slot, cost
-    return best
+        return cost
 
-
-def _emptiest_first(weight: Sequence[float], n: int) -> Callable[[int], tuple[float, int]]:
-    """A sort key: bytes carried, then a fixed mixed order, so that moved slots do not cluster."""
-    rank = _ranks(n)
-    return lambda slot: (weight[slot], rank[slot])
+    return min(places, key=cost)
 
 
 @lru_cache(maxsize=64)
 def _ranks(n: int) -> tuple[int, ...]:
-    """The position of each slot in a fixed mixed order."""
+    """The position of each slot in a fixed mixed order, so that moved slots do not cluster."""
     rank = [0] * n
     for position, slot in enumerate(_scrambled(n, SHUFFLES)):
         rank[slot] = position

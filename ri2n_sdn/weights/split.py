@@ -12,6 +12,9 @@ is one projection per pair.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 
 from ri2n_sdn.rates.arrays import BoolArray, FloatArray
@@ -44,27 +47,22 @@ def even_split(
     exceed the capacities of their links.
     """
     scale = float(network.capacity.max(initial=0.0)) or 1.0
-    capacity = network.capacity / scale
     demand = np.where(network.alive.any(axis=1), rate / scale, 0.0)
-    curvature = 1.0 / np.maximum(capacity, 1e-9)
+    dual = _Dual(network, network.capacity / scale, demand, previous)
     price = np.zeros(network.links)
-    share = project_to_shares(previous, network.alive)
-    value, gap = _dual(network, capacity, curvature, demand, previous, price, share)
+    share = dual.share(price)
+    value, gap = dual.value_and_gap(price, share)
     for _ in range(steps):
         if np.abs(gap).max(initial=0.0) <= TOLERANCE:
             break
-        step = _newton_step(network, capacity, curvature, demand, price, share, gap)
+        step = dual.newton_step(price, share, gap)
         # Halve the step until the dual's value has risen by a small part of what its slope
         # promises.
         length = 1.0
         while True:
             tried = price + length * step
-            share_tried = project_to_shares(
-                previous - _on_paths(network, tried) / NEARNESS, network.alive
-            )
-            value_tried, gap_tried = _dual(
-                network, capacity, curvature, demand, previous, tried, share_tried
-            )
+            share_tried = dual.share(tried)
+            value_tried, gap_tried = dual.value_and_gap(tried, share_tried)
             if value_tried >= value + 1e-4 * length * float(gap @ step) or length < 1e-3:
                 break
             length *= 0.5
@@ -89,59 +87,52 @@ def project_to_shares(wish: FloatArray, alive: BoolArray) -> FloatArray:
     return np.where(alive, np.maximum(np.where(alive, wish, 0.0) - cut[:, None], 0.0), 0.0)
 
 
-def _on_paths(network: Network, price: FloatArray) -> FloatArray:
-    """The sum of link prices (E,) along each path (P, K); 0 on dead paths."""
-    prices = network.path_prices(price)
-    return np.where(network.alive, prices, 0.0)
+@dataclass(frozen=True, eq=False)
+class _Dual:
+    """The dual of one problem: capacities (E,), demands (P,), and the previous split (P, K)."""
 
+    network: Network
+    capacity: FloatArray
+    demand: FloatArray
+    previous: FloatArray
 
-def _answer(capacity: FloatArray, curvature: FloatArray, price: FloatArray) -> FloatArray:
-    """The load (E,) that each link takes at its price: it rises up to the capacity."""
-    return np.minimum(price / curvature, capacity)
+    @cached_property
+    def curvature(self) -> FloatArray:
+        """How fast the cost of a link (E,) rises with its load."""
+        return 1.0 / np.maximum(self.capacity, 1e-9)
 
+    def share(self, price: FloatArray) -> FloatArray:
+        """The best split (P, K) at the link prices `price` (E,)."""
+        alive = self.network.alive
+        on_paths = np.where(alive, self.network.path_prices(price), 0.0)
+        return project_to_shares(self.previous - on_paths / NEARNESS, alive)
 
-def _dual(
-    network: Network,
-    capacity: FloatArray,
-    curvature: FloatArray,
-    demand: FloatArray,
-    previous: FloatArray,
-    price: FloatArray,
-    share: FloatArray,
-) -> tuple[float, FloatArray]:
-    """The value of the dual at `price`, and its gradient (E,).
+    def value_and_gap(self, price: FloatArray, share: FloatArray) -> tuple[float, FloatArray]:
+        """The value of the dual at `price`, and its gradient (E,).
 
-    `share` (P, K) is the best split at these prices. The gradient is the gap: the load of each link
-    minus its answer to its price.
-    """
-    answer = _answer(capacity, curvature, price)
-    load = network.load(share * demand[:, None])
-    change = np.where(network.alive, share - previous, 0.0)
-    nearness = 0.5 * NEARNESS * float(demand @ (change**2).sum(axis=1))
-    value = nearness + float(price @ (load - answer)) + 0.5 * float(curvature @ answer**2)
-    return value, load - answer
+        `share` (P, K) is the best split at these prices. The gradient is the gap: the load of each
+        link minus its answer to its price, which rises up to the capacity.
+        """
+        answer = np.minimum(price / self.curvature, self.capacity)
+        load = self.network.load(share * self.demand[:, None])
+        change = np.where(self.network.alive, share - self.previous, 0.0)
+        nearness = 0.5 * NEARNESS * float(self.demand @ (change**2).sum(axis=1))
+        value = nearness + float(price @ (load - answer)) + 0.5 * float(self.curvature @ answer**2)
+        return value, load - answer
 
-
-def _newton_step(
-    network: Network,
-    capacity: FloatArray,
-    curvature: FloatArray,
-    demand: FloatArray,
-    price: FloatArray,
-    share: FloatArray,
-    gap: FloatArray,
-) -> FloatArray:
-    """The change of prices (E,) that would close the gap if no path became used or unused."""
-    used = (share > 0.0) & network.alive
-    factor = demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
-    # In some directions no used path answers to prices, so the matrix is damped. The further the
-    # goal is, the more careful the step is.
-    answers = np.where(price / curvature < capacity, 1.0 / curvature, 0.0)
-    damping = answers + 1e-9 + CAUTION * float(np.abs(gap).max())
-    entries = network.pairs * (network.paths * network.path_links.shape[2]) ** 2
-    if network.links <= MAX_DENSE_LINKS and entries <= MAX_DENSE_ENTRIES:
-        return _dense_step(network, used, demand, factor, damping, gap)
-    return _sparse_step(network, used, demand, factor, damping, gap)
+    def newton_step(self, price: FloatArray, share: FloatArray, gap: FloatArray) -> FloatArray:
+        """The change of prices (E,) that would close the gap if no path became used or unused."""
+        network = self.network
+        used = (share > 0.0) & network.alive
+        factor = self.demand / NEARNESS / np.maximum(used.sum(axis=1), 1)
+        # In some directions no used path answers to prices, so the matrix is damped. The further
+        # the goal is, the more careful the step is.
+        answers = np.where(price / self.curvature < self.capacity, 1.0 / self.curvature, 0.0)
+        damping = answers + 1e-9 + CAUTION * float(np.abs(gap).max())
+        entries = network.pairs * (network.paths * network.path_links.shape[2]) ** 2
+        is_small = network.links <= MAX_DENSE_LINKS and entries <= MAX_DENSE_ENTRIES
+        solve = _dense_step if is_small else _sparse_step
+        return solve(network, used, self.demand, factor, damping, gap)
 
 
 def _dense_step(
@@ -152,7 +143,7 @@ def _dense_step(
     damping: FloatArray,
     gap: FloatArray,
 ) -> FloatArray:
-    """`_newton_step` with a matrix (E, E) that is summed entry by entry.
+    """`newton_step` with a matrix (E, E) that is summed entry by entry.
 
     Each pair contributes to the entries of all two links of its used paths: -`factor` (P,), and
     its `demand` (P,) / NEARNESS more where one path has both links.
@@ -178,7 +169,7 @@ def _sparse_step(
     damping: FloatArray,
     gap: FloatArray,
 ) -> FloatArray:
-    """`_newton_step` with sparse matrices, for large networks."""
+    """`newton_step` with sparse matrices, for large networks."""
     # The import takes 0.3 s of CPU. See `apps.solver`.
     from scipy.sparse import coo_array, csc_array, diags_array
     from scipy.sparse.linalg import splu

@@ -7,10 +7,8 @@ Pure: text is made from `SwitchPorts`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.vlan.configs import ovs
 from ri2n_sdn.vlan.configs.common import Names, Vendor
 from ri2n_sdn.vlan.configs.eos import EOS
 from ri2n_sdn.vlan.configs.ios import IOS
@@ -21,37 +19,24 @@ from ri2n_sdn.vlan.configs.powerconnect import POWERCONNECT
 from ri2n_sdn.vlan.configs.sonic import SONIC
 from ri2n_sdn.vlan.switch_ports import SwitchPorts
 
-__all__ = ["VENDORS", "file_name", "port_names", "vendor_named", "write"]
+__all__ = ["VENDORS", "file_name", "vendor_named", "write"]
 
 VENDORS = {kind.name: kind for kind in (IOS, EOS, POWERCONNECT, JUNOS, SONIC, LINUX_BRIDGE, OVS)}
 
 DEFAULT_VLAN = 1
 
 
-def write(
-    vendor: str,
-    switch: SwitchPorts,
-    *,
-    port_format: str | None = None,
-    devices: Mapping[int, str] | None = None,
-    datapath_type: str | None = None,
-) -> str:
+def write(vendor: str, switch: SwitchPorts, *, port_format: str | None = None) -> str:
     """The configuration of one switch in the language of `vendor`, one of VENDORS.
 
     Ports have the names that the vendor gives them, or those of `port_format` (`{port}` is the
-    number, `{port0}` one less, `{switch}` the switch), or those of `devices` (port -> name, for
-    every port of the switch). `datapath_type` is for ovs alone. BadInput, one line, for an unknown
-    vendor, names that its ports cannot have, VLANs that it keeps for itself, and times or sizes
-    that it cannot set.
+    number, `{port0}` one less, `{switch}` the switch). BadInput, one line, for an unknown vendor,
+    names that its ports cannot have, VLANs that it keeps for itself, and times or sizes that it
+    cannot set.
     """
     kind = vendor_named(vendor)
     _check(kind, switch)
-    names = port_names(vendor, switch, port_format=port_format, devices=devices)
-    if datapath_type is not None:
-        if kind is not OVS:
-            raise BadInput(f"datapath_type: only ovs has one, {vendor} does not")
-        return ovs.text(switch, names, datapath_type)
-    return kind.text(switch, names)
+    return kind.text(switch, _port_names(kind, switch, port_format))
 
 
 def vendor_named(vendor: str) -> Vendor:
@@ -66,39 +51,33 @@ def file_name(vendor: str, switch: SwitchPorts) -> str:
     return f"{switch.name}.{vendor_named(vendor).extension}"
 
 
-def port_names(
-    vendor: str,
-    switch: SwitchPorts,
-    *,
-    port_format: str | None = None,
-    devices: Mapping[int, str] | None = None,
-) -> Names:
+def _port_names(kind: Vendor, switch: SwitchPorts, port_format: str | None) -> Names:
     """The name of each port of `switch`; arguments and BadInput as in `write`."""
-    kind = vendor_named(vendor)
-    if devices is not None:
-        names = {port.number: devices.get(port.number, "") for port in switch.ports}
-        source = "devices"
-    elif port_format is not None:
-        parts = _template(port_format)
+    if port_format is None:
+        source = kind.name
+        names = {port.number: kind.port_name(port.number) for port in switch.ports}
+    else:
+        source = f"--port-format {port_format}"
+        if not re.search(r"\{port0?\}", port_format) or re.search(
+            r"[{}]", re.sub(r"\{(port0?|switch)\}", "", port_format)
+        ):
+            raise BadInput(
+                f"{source}: must contain {{port}} or {{port0}}, and no other braces but {{switch}}"
+            )
+        named = port_format.replace("{switch}", switch.name)
         names = {
-            port.number: "".join(_field(part, port.number, switch.name) for part in parts)
+            port.number: named.replace("{port}", str(port.number)).replace(
+                "{port0}", str(port.number - 1)
+            )
             for port in switch.ports
         }
-        source = f"--port-format {port_format}"
-    else:
-        names = {port.number: kind.port_name(port.number) for port in switch.ports}
-        source = vendor
-    for number, name in names.items():
-        if not name:
-            raise BadInput(f"{source}: no name for port {number} of {switch.name}")
+    for name in names.values():
         if not kind.is_name.fullmatch(name):
             raise BadInput(
-                f"{source}: {name!r} cannot be a port of {vendor} ({kind.port_name(5)!r} could)"
+                f"{source}: {name!r} cannot be a port of {kind.name} ({kind.port_name(5)!r} could)"
             )
         if kind.script and name == switch.name:
             raise BadInput(f"{source}: {name!r} is both a port and the bridge")
-    if len(set(names.values())) < len(names):
-        raise BadInput(f"{source}: two ports of {switch.name} have the same name")
     return names
 
 
@@ -127,20 +106,3 @@ def _check(kind: Vendor, switch: SwitchPorts) -> None:
             f"vlans.mac_table: {kind.name} remembers {kind.mac_table} addresses at most, not "
             f"{switch.mac_table}"
         )
-
-
-def _template(port_format: str) -> list[str]:
-    """The template as a list of texts and fields; BadInput for other braces, or without a port."""
-    parts = re.split(r"(\{port0?\}|\{switch\})", port_format)
-    if not {"{port}", "{port0}"} & set(parts) or any(
-        brace in part for part in parts[::2] for brace in "{}"
-    ):
-        raise BadInput(
-            f"--port-format {port_format}: must contain {{port}} or {{port0}}, and no other braces "
-            f"but {{switch}}"
-        )
-    return parts
-
-
-def _field(part: str, port: int, switch: str) -> str:
-    return {"{port}": str(port), "{port0}": str(port - 1), "{switch}": switch}.get(part, part)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the writers of all vendors share: the vendor, lists of VLANs, and text that is safe."""
+"""What the writers of all vendors share: the vendor, blocks of lines, lists of VLANs, safe text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,23 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeAlias
 
-from ri2n_sdn.vlan.switch_ports import SwitchPorts
+from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
-__all__ = ["MAX_LINE", "Names", "Vendor", "listed", "ranges", "safe", "seconds", "wrapped"]
+__all__ = [
+    "MAX_LINE",
+    "Names",
+    "Vendor",
+    "listed",
+    "ranges",
+    "runs",
+    "safe",
+    "seconds",
+    "text_of",
+    "wrapped",
+]
 
 Names: TypeAlias = Mapping[int, str]
 """What the switch calls each of its ports, by number."""
@@ -49,15 +61,37 @@ class Vendor:
     """Whether the file is a script that makes a bridge of the switch's name."""
 
 
+def text_of(
+    head: Callable[[SwitchPorts], Iterable[str]],
+    block: Callable[[SwitchPorts, SwitchPort, str], Iterable[str]],
+    *end: str,
+) -> Callable[[SwitchPorts, Names], str]:
+    """A writer of files that have the lines `head`, a `block` for each port, and the lines `end`.
+
+    `block` is given the switch, the port, and the port's name.
+    """
+
+    def text(switch: SwitchPorts, names: Names) -> str:
+        blocks = (block(switch, port, names[port.number]) for port in switch.ports)
+        return "\n".join([*head(switch), *chain.from_iterable(blocks), *end, ""])
+
+    return text
+
+
+def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of the IDs of each row without a gap, rising."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(ids):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
 def ranges(ids: Iterable[int]) -> list[str]:
     """IDs as switches list them, rising: `101-104`, `106`; two in a row are `101-102`."""
-    runs: list[list[int]] = []
-    for number in sorted(ids):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    return [str(first) if first == last else f"{first}-{last}" for first, last in runs(ids)]
 
 
 def listed(ids: Iterable[int]) -> str:

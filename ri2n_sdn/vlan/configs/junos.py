@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ri2n_sdn.vlan.configs.common import Names, Vendor, ranges, safe, seconds
+from ri2n_sdn.vlan.configs.common import Vendor, ranges, safe, seconds, text_of
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = ["JUNOS"]
@@ -22,21 +22,15 @@ HEADER = """\
 # VLANs that are not members. "statement not found" for a delete is no fault."""
 
 
-def text(switch: SwitchPorts, names: Names) -> str:
-    """The file of one switch, for `load set`."""
-    lines = [
-        HEADER.format(name=switch.name),
-        "set protocols rstp disable",
-        f"set protocols l2-learning global-mac-table-aging-time {seconds(switch, AGEING_S[0])}",
-    ]
+def _head(switch: SwitchPorts) -> Iterator[str]:
+    yield HEADER.format(name=switch.name)
+    yield "set protocols rstp disable"
+    yield f"set protocols l2-learning global-mac-table-aging-time {seconds(switch, AGEING_S[0])}"
     for number, name in sorted(switch.vlans):
-        lines.append(f"set vlans {safe(name)} vlan-id {number}")
-    for port in switch.ports:
-        lines += _port(port, names[port.number])
-    return "\n".join([*lines, ""])
+        yield f"set vlans {safe(name)} vlan-id {number}"
 
 
-def _port(port: SwitchPort, name: str) -> Iterator[str]:
+def _block(_: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
     here = f"interfaces {name}"
     switching = f"{here} unit 0 family ethernet-switching"
     guard = f"protocols layer2-control bpdu-block interface {name}"
@@ -61,7 +55,7 @@ def _port(port: SwitchPort, name: str) -> Iterator[str]:
 JUNOS = Vendor(
     name="junos",
     extension="set",
-    text=text,
+    text=text_of(_head, _block),
     port_name=lambda port: f"ge-0/0/{port - 1}",
     is_name=re.compile(r"[a-z]{2,3}-[0-9]+/[0-9]+/[0-9]+(:[0-9]+)?"),
     ageing_s=AGEING_S,

@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import pairwise
 
 from ri2n_sdn.contract.limits import MAX_VLAN
-from ri2n_sdn.vlan.configs.common import Names, Vendor, ranges, safe, seconds
+from ri2n_sdn.vlan.configs.common import Vendor, ranges, safe, seconds, text_of
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = ["DEVICE", "LINUX_BRIDGE"]
@@ -28,25 +27,24 @@ set -eu
 """
 
 
-def text(switch: SwitchPorts, names: Names) -> str:
-    """The script of one switch, to be run as root where the ports' devices are."""
+def _head(switch: SwitchPorts) -> Iterator[str]:
     bridge = shlex.quote(switch.name)
-    # The kernel counts the ageing time in 1/100 s.
-    ageing = 100 * seconds(switch, AGEING_S[0])
-    lines = [
-        HEADER.format(name=switch.name),
+    yield HEADER.format(name=switch.name)
+    yield (
         f"ip link show dev {bridge} >/dev/null 2>&1 || ip link add name {bridge} type bridge "
-        "vlan_filtering 1",
+        "vlan_filtering 1"
+    )
+    # The kernel counts the ageing time in 1/100 s.
+    yield (
         f"ip link set dev {bridge} type bridge vlan_filtering 1 vlan_default_pvid 0 stp_state 0 "
-        f"ageing_time {ageing}",
-        f"ip link set dev {bridge} up",
-    ]
-    for port in switch.ports:
-        lines += ["", *_port(port, shlex.quote(names[port.number]), bridge)]
-    return "\n".join([*lines, ""])
+        f"ageing_time {100 * seconds(switch, AGEING_S[0])}"
+    )
+    yield f"ip link set dev {bridge} up"
 
 
-def _port(port: SwitchPort, device: str, bridge: str) -> Iterator[str]:
+def _block(switch: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
+    device, bridge = shlex.quote(name), shlex.quote(switch.name)
+    yield ""
     yield f"ip link set dev {device} alias {shlex.quote(safe(port.description))}"
     if port.shut:
         yield f"ip link set dev {device} nomaster"
@@ -58,22 +56,15 @@ def _port(port: SwitchPort, device: str, bridge: str) -> Iterator[str]:
     for part in ranges(port.tagged):
         yield f"bridge vlan add dev {device} vid {part}"
     # Other VLANs are deleted after these were added, so that a second run interrupts nothing.
-    for part in _others(port.carried):
+    for part in ranges(set(range(1, MAX_VLAN + 1)) - set(port.carried)):
         yield f"bridge vlan del dev {device} vid {part}"
     yield f"ip link set dev {device} up"
-
-
-def _others(ids: tuple[int, ...]) -> Iterator[str]:
-    """All VLANs but `ids` (rising), as ranges."""
-    for below, above in pairwise((0, *ids, MAX_VLAN + 1)):
-        if above - below > 1:
-            yield str(below + 1) if above - below == 2 else f"{below + 1}-{above - 1}"
 
 
 LINUX_BRIDGE = Vendor(
     name="linux-bridge",
     extension="sh",
-    text=text,
+    text=text_of(_head, _block),
     port_name=lambda port: f"swp{port}",
     is_name=DEVICE,
     ageing_s=AGEING_S,

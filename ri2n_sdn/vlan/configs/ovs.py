@@ -6,11 +6,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from ri2n_sdn.vlan.configs.common import Names, Vendor, safe, seconds
+from ri2n_sdn.vlan.configs.common import Vendor, safe, seconds, text_of
 from ri2n_sdn.vlan.configs.linux_bridge import DEVICE
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
-__all__ = ["OVS", "text"]
+__all__ = ["OVS"]
 
 AGEING_S = (15, 3600)
 MAC_TABLE = (10, 1_000_000)
@@ -26,64 +26,44 @@ set -eu
 """
 
 
-def text(switch: SwitchPorts, names: Names, datapath_type: str | None = None) -> str:
-    """The script of one switch, to be run as root where the ports' devices are.
-
-    The environment variable OVS_RUNDIR says which Open vSwitch it configures.
-    """
+def _head(switch: SwitchPorts) -> Iterator[str]:
     bridge = shlex.quote(switch.name)
-    settings = [
-        "stp_enable=false",
-        "rstp_enable=false",
-        "flood_vlans=[]",
-        "other_config:forward-bpdu=false",
-        f"other_config:mac-aging-time={seconds(switch, AGEING_S[0])}",
-        f"other_config:mac-table-size={max(MAC_TABLE[0], switch.mac_table)}",
-    ]
-    if datapath_type is not None:
-        settings.insert(0, f"datapath_type={safe(datapath_type)}")
-    lines = [
-        HEADER.format(name=switch.name),
-        f"ovs-vsctl --may-exist add-br {bridge} -- set Bridge {bridge} \\",
-        *(f"    {shlex.quote(setting)} \\" for setting in settings[:-1]),
-        f"    {shlex.quote(settings[-1])}",
-    ]
-    for port in switch.ports:
-        lines += ["", *_port(port, shlex.quote(names[port.number]), bridge)]
-    return "\n".join([*lines, ""])
+    yield HEADER.format(name=switch.name)
+    yield f"ovs-vsctl --may-exist add-br {bridge} -- set Bridge {bridge} \\"
+    yield "    stp_enable=false \\"
+    yield "    rstp_enable=false \\"
+    yield "    'flood_vlans=[]' \\"
+    yield "    other_config:forward-bpdu=false \\"
+    yield f"    other_config:mac-aging-time={seconds(switch, AGEING_S[0])} \\"
+    yield f"    other_config:mac-table-size={max(MAC_TABLE[0], switch.mac_table)}"
 
 
-def _port(port: SwitchPort, device: str, bridge: str) -> Iterator[str]:
+def _block(switch: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
+    device, bridge = shlex.quote(name), shlex.quote(switch.name)
+    yield ""
     description = safe(port.description)
     if port.shut:
         yield f"# {description}: no VLAN"
         yield f"ovs-vsctl --if-exists del-port {bridge} {device}"
         yield f"ip link set dev {device} down"
         return
+    carried = ",".join(map(str, port.carried))
     if port.is_access:
         settings = ["vlan_mode=access", f"tag={port.native}", "trunks=[]"]
     elif port.native is not None:
-        settings = [
-            "vlan_mode=native-untagged",
-            f"tag={port.native}",
-            f"trunks={_list(port.carried)}",
-        ]
+        settings = ["vlan_mode=native-untagged", f"tag={port.native}", f"trunks={carried}"]
     else:
-        settings = ["vlan_mode=trunk", "tag=[]", f"trunks={_list(port.carried)}"]
+        settings = ["vlan_mode=trunk", "tag=[]", f"trunks={carried}"]
     settings.append(f'external_ids:ri2n-plugged="{description}"')
     yield f"ovs-vsctl --may-exist add-port {bridge} {device} -- set Port {device} \\"
     yield "    " + " ".join(map(shlex.quote, settings))
     yield f"ip link set dev {device} up"
 
 
-def _list(ids: tuple[int, ...]) -> str:
-    return ",".join(map(str, ids))
-
-
 OVS = Vendor(
     name="ovs",
     extension="sh",
-    text=text,
+    text=text_of(_head, _block),
     port_name=lambda port: f"swp{port}",
     is_name=DEVICE,
     ageing_s=AGEING_S,

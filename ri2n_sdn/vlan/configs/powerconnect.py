@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ri2n_sdn.vlan.configs.common import Names, Vendor, safe, seconds, wrapped
+from ri2n_sdn.vlan.configs.common import Vendor, safe, seconds, text_of, wrapped
+from ri2n_sdn.vlan.configs.ios import interface, switching
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = ["POWERCONNECT"]
@@ -23,35 +24,30 @@ HEADER = """\
 !"""
 
 
-def text(switch: SwitchPorts, names: Names) -> str:
-    """The file of one switch, to be pasted in configuration mode or copied to running-config."""
-    lines = [HEADER.format(name=switch.name)]
+def _head(switch: SwitchPorts) -> Iterator[str]:
+    yield HEADER.format(name=switch.name)
     if switch.vlans:
-        lines += ["vlan database", *wrapped("vlan ", "vlan ", switch.ids), "exit"]
+        yield "vlan database"
+        yield from wrapped("vlan ", "vlan ", switch.ids)
+        yield "exit"
     for number, name in sorted(switch.vlans):
-        lines += [f"interface vlan {number}", f" name {safe(name)}", "exit"]
-    lines += [
-        "spanning-tree",
-        "! where it is off, other switches' BPDUs end:",
-        "spanning-tree bpdu filtering",
-        f"mac address-table aging-time {seconds(switch, AGEING_S[0])}",
-        "!",
-    ]
-    for port in switch.ports:
-        lines.append(f"interface {names[port.number]}")
-        lines += (f" {line}" for line in _port(port, switch.ids))
-        lines += ["exit", "!"]
-    return "\n".join([*lines, "end", ""])
+        yield f"interface vlan {number}"
+        yield f" name {safe(name)}"
+        yield "exit"
+    yield "spanning-tree"
+    yield "! where it is off, other switches' BPDUs end:"
+    yield "spanning-tree bpdu filtering"
+    yield f"mac address-table aging-time {seconds(switch, AGEING_S[0])}"
+    yield "!"
 
 
-def _port(port: SwitchPort, of_switch: tuple[int, ...]) -> Iterator[str]:
-    yield f'description "{safe(port.description)}"'
-    if port.shut:
-        yield "shutdown"
-        return
+def _block(switch: SwitchPorts, port: SwitchPort, name: str) -> list[str]:
+    return [*interface(port, name, _commands(switch, port), quote='"'), "exit", "!"]
+
+
+def _commands(switch: SwitchPorts, port: SwitchPort) -> Iterator[str]:
     if port.is_access:
-        yield "switchport mode access"
-        yield f"switchport access vlan {port.native}"
+        yield from switching(port)
     else:
         yield "switchport mode general"
         add, remove = (
@@ -59,7 +55,7 @@ def _port(port: SwitchPort, of_switch: tuple[int, ...]) -> Iterator[str]:
             "switchport general allowed vlan remove ",
         )
         # "add" keeps the port's VLANs from before, so all other VLANs of this switch are removed.
-        yield from wrapped(remove, remove, set(of_switch) - set(port.carried))
+        yield from wrapped(remove, remove, set(switch.ids) - set(port.carried))
         yield from wrapped(add, add, port.tagged, after=" tagged")
         if port.native is not None:
             yield f"{add}{port.native} untagged"
@@ -75,13 +71,12 @@ def _port(port: SwitchPort, of_switch: tuple[int, ...]) -> Iterator[str]:
         yield "spanning-tree bpduguard enable"
     else:
         yield "spanning-tree disable"
-    yield "no shutdown"
 
 
 POWERCONNECT = Vendor(
     name="powerconnect",
     extension="cfg",
-    text=text,
+    text=text_of(_head, _block, "end"),
     port_name=lambda port: f"gigabitethernet 1/0/{port}",
     is_name=re.compile(r"[a-z]{2,30} ?[0-9]+(/[0-9]+){0,2}"),
     ageing_s=AGEING_S,

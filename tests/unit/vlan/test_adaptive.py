@@ -205,13 +205,13 @@ def test_pairs_that_are_gone_are_forgotten() -> None:
     two = VBFT44.pair_ways([(1, 5), (2, 6)], [RATE] * 2)
     adaptive.step(0.0, one, VBFT44.by_name)
     adaptive.step(5.0, two, VBFT44.by_name)
-    assert len(adaptive) == 3
+    assert len(adaptive._known) == 3
     adaptive.step(11.0, two, VBFT44.by_name)
-    assert len(adaptive) == 2
+    assert len(adaptive._known) == 2
     adaptive.step(12.0, VBFT44.pair_ways([(3, 7), (3, 8)], [RATE] * 2), VBFT44.by_name)
-    assert len(adaptive) == 3
+    assert len(adaptive._known) == 3
     adaptive.step(100.0, [], VBFT44.by_name)
-    assert len(adaptive) == 0
+    assert len(adaptive._known) == 0
 
 
 def test_pairs_with_few_or_unknown_links_and_vlans() -> None:

@@ -17,7 +17,7 @@ from ri2n_sdn.vlan.configs import VENDORS, file_name, write
 from ri2n_sdn.vlan.configs.common import MAX_LINE, listed
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 from tests.unit.vlan.switch_models import assert_means, names_of, vbft
-from tests.unit.vlan.switch_parsers import PARSERS, commands_of, numbers
+from tests.unit.vlan.switch_parsers import PARSERS, numbers
 
 __all__ = ["vbft"]
 
@@ -154,45 +154,7 @@ def test_text_from_outside_stays_text() -> None:
         PARSERS[vendor](text)
 
 
-# ---- scripts: devices, the datapath, times ----
-
-
-def test_devices_of_a_lab(vbft: dict[str, SwitchPorts]) -> None:
-    devices = {
-        1: "n3-nic0",
-        2: "n4-nic0",
-        5: "leaf2-up1",
-        6: "leaf2-up2",
-        7: "leaf2-up2b",
-        8: "router-eth0",
-    }
-    ports = {devices[port.number]: port for port in vbft["leaf2"].ports}
-    for vendor in ("linux-bridge", "ovs"):
-        assert_means(vendor, write(vendor, vbft["leaf2"], devices=devices), ports)
-    text = write("ovs", vbft["leaf2"], devices=devices, datapath_type="netdev")
-    first = commands_of(text)[0]
-    assert (
-        first[:4] == ["ovs-vsctl", "--may-exist", "add-br", "leaf2"]
-        and "datapath_type=netdev" in first
-    )
-    assert "datapath_type" not in write("ovs", vbft["leaf2"])
-
-
-@pytest.mark.parametrize(
-    ("devices", "message"),
-    [
-        ({}, "devices: no name for port 1 of up1"),
-        ({1: "a b", 2: "c"}, "devices: 'a b' cannot be a port of ovs ('swp5' could)"),
-        ({1: "a" * 16, 2: "c"}, f"devices: '{'a' * 16}' cannot be a port of ovs ('swp5' could)"),
-        ({1: "-a", 2: "c"}, "devices: '-a' cannot be a port of ovs ('swp5' could)"),
-        ({1: "up1", 2: "c"}, "devices: 'up1' is both a port and the bridge"),
-        ({1: "c", 2: "c"}, "devices: two ports of up1 have the same name"),
-    ],
-)
-def test_bad_devices(devices: dict[int, str], message: str, vbft: dict[str, SwitchPorts]) -> None:
-    with pytest.raises(BadInput) as caught:
-        write("ovs", vbft["up1"], devices=devices)
-    assert str(caught.value) == message
+# ---- what is set, and what a vendor cannot do ----
 
 
 @pytest.mark.parametrize(
@@ -259,11 +221,6 @@ def test_what_a_vendor_cannot_do(
     with pytest.raises(BadInput) as caught:
         write(vendor, replace(vbft["up1"], **changes))  # type: ignore[arg-type]
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-
-
-def test_only_ovs_has_a_datapath_type(vbft: dict[str, SwitchPorts]) -> None:
-    with pytest.raises(BadInput, match=r"^datapath_type: only ovs has one, ios does not$"):
-        write("ios", vbft["up1"], datapath_type="netdev")
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def test_bad_port_formats(port_format: str, vbft: dict[str, SwitchPorts]) -> Non
     [
         ("ovs", "a b{port}"),
         ("ovs", "a/{port}"),
+        ("ovs", "-a{port}"),
+        ("ovs", "a234567890123{port}{port}{port}"),
         ("ios", "x;reload{port}"),
         ("junos", "ge{port}"),
         ("sonic", "p{port}"),
@@ -94,6 +96,15 @@ def test_formats_that_give_no_name_of_the_vendor(
         BadInput, match=r"^--port-format .*: '.*' cannot be a port of \S+ \('\S+' could\)$"
     ):
         write(vendor, vbft["up1"], port_format=port_format)
+
+
+def test_no_port_has_the_name_of_the_bridge(vbft: dict[str, SwitchPorts]) -> None:
+    with pytest.raises(
+        BadInput, match=r"^--port-format up\{port\}: 'up1' is both a port and the bridge$"
+    ):
+        write("ovs", vbft["up1"], port_format="up{port}")
+    with pytest.raises(BadInput, match=r"^linux-bridge: 'swp1' is both a port and the bridge$"):
+        write("linux-bridge", replace(vbft["up1"], name="swp1"))
 
 
 # ---- files ----

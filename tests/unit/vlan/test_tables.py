@@ -16,10 +16,8 @@ from ri2n_sdn.vlan.build import build_trees, topology_trees
 from ri2n_sdn.vlan.tables import (
     candidates,
     cyclic,
-    host_vlan,
+    first_trees,
     pair_candidates,
-    pair_cyclic,
-    spread_start,
 )
 from tests.unit.vlan.graphs import generated, graph_of, networks
 
@@ -43,13 +41,17 @@ def test_the_exchange_pairs_of_cg(m: int, row: list[int]) -> None:
         place = topology.graph.index
         leaf = [place[spec.nics[0].switch] for spec in topology.hosts.values()]
         far = [(a, b) for a, b in CG if leaf[a] != leaf[b]]
-        ids = {(a, b): pair_cyclic(trees, a + 1, b + 1, leaf[a], leaf[b]) for a, b in far}
-        assert ids == {pair: vlan - 1 for pair, vlan in zip(CG, row, strict=True) if pair in far}
-    assert [host_vlan(min(pair) + 1, m) + 1 for pair in CG] == row
+        a, b = np.array(far).T
+        ids = cyclic(trees, a + 1, b + 1, np.array(leaf)[a], np.array(leaf)[b]) + 1
+        assert ids.tolist() == [vlan for pair, vlan in zip(CG, row, strict=True) if pair in far]
+    a, b = np.array(CG).T
+    assert (first_trees("cyclic", a + 1, b + 1, np.array(m)) + 1).tolist() == row
 
 
 def test_own_trees_are_dealt_evenly() -> None:
-    assert [host_vlan(number, 4) for number in range(1, 10)] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    number, last = np.arange(1, 10), np.array(10)
+    dealt = first_trees("cyclic", number, last, np.array(4))
+    assert dealt.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0]
 
 
 @st.composite
@@ -75,11 +77,7 @@ def test_both_hosts_agree(
     else:
         assert len(found) == (1 if table == "cyclic" else min(per_pair, trees.count))
     if table == "cyclic":
-        assert (
-            cyclic(trees, a, b, leaf_a, leaf_b).tolist()
-            == list(found)
-            == [pair_cyclic(trees, a, b, leaf_a, leaf_b)]
-        )
+        assert cyclic(trees, a, b, leaf_a, leaf_b).tolist() == list(found)
 
 
 @given(st.integers(1, 40), st.integers(1, 4))
@@ -87,14 +85,14 @@ def test_over_all_pairs_every_tree_comes_first_equally_often(trees: int, times: 
     hosts = 2 * trees * times
     a, b = (np.array(side) + 1 for side in np.triu_indices(hosts, 1))
     count = np.full(len(a), trees)
-    starts = spread_start(a, b, count)
-    assert np.array_equal(starts, spread_start(b, a, count))
+    starts = first_trees("spread", a, b, count)
+    assert np.array_equal(starts, first_trees("spread", b, a, count))
     assert np.ptp(np.bincount(starts, minlength=trees)) == 0
     # The result depends on (a, b) mod 2 trees.
-    assert np.array_equal(starts, spread_start(a + 6 * trees, b + 2 * trees, count))
+    assert np.array_equal(starts, first_trees("spread", a + 6 * trees, b + 2 * trees, count))
     shift = 1 + int(starts.sum()) % (hosts - 1)
     i = np.arange(1, hosts + 1)
-    of_shift = spread_start(i, (i - 1 + shift) % hosts + 1, np.full(hosts, trees))
+    of_shift = first_trees("spread", i, (i - 1 + shift) % hosts + 1, np.full(hosts, trees))
     assert np.ptp(np.bincount(of_shift, minlength=trees)) == 0
 
 
@@ -120,4 +118,4 @@ def test_different_networks_have_no_trees_and_small_ones_only_their_own() -> Non
     assert sorted(rows[0].tolist()) == [0, 1]
     assert rows[1:].tolist() == [[-1, -1], [0, -1]]
     assert pair_candidates(trees, 1, 3, 0, 4) == ()
-    assert pair_cyclic(trees, 1, 3, 0, 4) is None
+    assert cyclic(trees, 1, 3, 0, 4).tolist() == [-1]

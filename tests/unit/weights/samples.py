@@ -84,15 +84,11 @@ def samples(draw: st.DrawFn) -> tuple[TrafficSample, FloatArray]:
     previous = to_shares(counters() * alive, alive) if draw(st.booleans()) else np.zeros(shape)
     return (
         TrafficSample(
-            interval_s=1.0,
             sent_bytes=sent,
             received_bytes=received,
-            sent_packets=np.ceil(sent / 1500),
-            received_packets=np.ceil(received / 1500),
             alive=alive,
             sender=np.array([s for s, _ in pairs], dtype=np.int64),
             receiver=np.array([r for _, r in pairs], dtype=np.int64),
-            sender_link=links[:, :, 0],
             receiver_link=links[:, :, 1],
             path_links=links,
             capacity_bps=np.array(capacity),
@@ -122,15 +118,11 @@ def figure_4(
             links[row, k] = (2 + 2 * row + k, k)
     rate = np.array([mbit[c] for c in names], dtype=np.float64) * 1e6
     sample = TrafficSample(
-        interval_s=1.0,
         sent_bytes=rate / 8,
         received_bytes=rate / 8,
-        sent_packets=rate / 12000,
-        received_packets=rate / 12000,
         alive=alive,
         sender=np.arange(1, len(names) + 1),
         receiver=np.zeros(len(names), dtype=np.int64),
-        sender_link=links[:, :, 0],
         receiver_link=links[:, :, 1],
         path_links=links,
         capacity_bps=np.full(2 + 2 * len(names), 1e8),

@@ -569,13 +569,13 @@ def test_the_work_of_a_step_grows_as_the_pairs_do(
     programs: list[int] = []
     newton: list[int] = []
     monkeypatch.setattr("ri2n_sdn.rates.many_paths._route", lambda *args: programs.append(1))
-    newton_step = split._newton_step
+    newton_step = split._Dual.newton_step
 
     def counted(*args: Any) -> FloatArray:
         newton.append(1)
         return newton_step(*args)
 
-    monkeypatch.setattr(split, "_newton_step", counted)
+    monkeypatch.setattr(split._Dual, "newton_step", counted)
     work: dict[int, float] = {}
     for hosts in (6, 18):
         crowd = Crowd(hosts, name)
