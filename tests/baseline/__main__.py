@@ -47,6 +47,9 @@ PARTS = {
     "openapi": Part("rest", "openapi", "openapi.json", "openapi.json of the REST application"),
     "metrics": Part("rest", "metrics", "metrics.txt", "names, types and labels of /metrics"),
     "dryrun": Part("dryrun", "dry_runs", "dryrun.txt", "--dry-run of the host scripts", False),
+    "virtual": Part(
+        "virtual", "virtual", "virtual.txt", "labs in virtual time, by seed (minutes)", False
+    ),
     "vectors": Part("wire", "vectors", "vectors.txt", "the hash of reorder/tests/vectors.json"),
 }
 QUICK = [name for name, part in PARTS.items() if part.quick]

@@ -24,7 +24,7 @@ from ri2n_sdn.errors import NotAvailable
 from tests.run.tally import Case
 from tests.run.tiers import ROOT
 
-__all__ = ["Pace", "by_length", "can_boot", "compile_once", "run_files"]
+__all__ = ["Pace", "by_length", "can_boot", "compile_once", "in_checkout", "python", "run_files"]
 
 POLL_S = 0.2
 SILENCE_S = 900.0
@@ -105,17 +105,31 @@ class Pace(Enum):
     STOP = "stop"
 
 
+def python() -> str:
+    """This Python, as it is named in a guest."""
+    return sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
+
+
 def _pytest() -> list[str]:
     """The beginning of a command that runs pytest in a guest."""
-    python = sys.executable.replace(f"{ROOT}/", f"{PROJECT}/", 1)
-    return [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
 
-def _guest(
-    kernel: Kernel, line: Sequence[str], cpu: int, seed: int, bytecode: Path | None = None
+def in_checkout(
+    kernel: Kernel,
+    line: Sequence[str],
+    cpu: int,
+    seed: int,
+    bytecode: Path | None = None,
+    copy: Path | None = None,
 ) -> Guest:
-    """A guest that runs a command in this checkout, as IN_GUEST says."""
-    put: dict[str, str | Path] = {"project": ROOT, "project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
+    """A guest that runs a command in this checkout, as IN_GUEST says.
+
+    `bytecode` is compile_once's file. `copy` is shown in place of this checkout; its .venv is this
+    checkout's.
+    """
+    put: dict[str, str | Path] = {"project.sed": f"s|{ROOT}|{PROJECT}|g\n"}
+    put["project"] = copy or ROOT
     if bytecode is not None:
         put[BYTECODE] = bytecode
     return Guest(
@@ -151,7 +165,7 @@ class _Run:
         self.started_s = self._heard_s = time.monotonic()
         self._size = 0
         line = [*_pytest(), f"--junitxml={SHARE}/junit.xml", *argv, path]
-        self.guest = _guest(kernel, line, cpu, seed, bytecode)
+        self.guest = in_checkout(kernel, line, cpu, seed, bytecode)
         self._pace = Pace.FULL
 
     def keep(self, pace: Pace) -> None:
@@ -209,14 +223,14 @@ def can_boot(kernel: Kernel) -> str:
         return str(error)
 
 
-def compile_once(kernel: Kernel, scratch: Path) -> Path:
+def compile_once(kernel: Kernel, scratch: Path, copy: Path | None = None) -> Path:
     """Compile, in a guest, all that labs' tests and programs import; a tar file in `scratch`.
 
-    It is the same for each choice of tests, since a run must not depend on what else runs. Raises
-    NotAvailable when that guest dies or makes no file.
+    It is the same for each choice of tests, since a run must not depend on what else runs. `copy`
+    is that of `in_checkout`. Raises NotAvailable when that guest dies or makes no file.
     """
     line = ["bash", "-c", COMPILE, "compile", *_pytest(), "--collect-only", "tests/lab"]
-    with _guest(kernel, line, 0, 1) as guest:
+    with in_checkout(kernel, line, 0, 1, copy=copy) as guest:
         guest.wait()
         if not (guest.share / BYTECODE).exists():
             raise NotAvailable(f"the tests cannot be compiled: {guest.stderr.strip()[-600:]}")

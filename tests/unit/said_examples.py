@@ -15,7 +15,7 @@ from ri2n_sdn.contract.said import Kind
 __all__ = ["all_events", "all_problems", "placeholders", "reworded", "state_of"]
 
 _SUBJECT = ("host", "nic", "job", "switch", "cable", "network")
-_PLACEHOLDER = re.compile(r"\{(\w+)(?:!a)?(?::([^}]*))?\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)(?:![ar])?(?::([^}]*))?\}")
 # Of these words people would read how bad something is, and what it is about.
 _MISLEADING = (
     *("disconnected", "again", "refused:", "job", "is down", "installed", "A", "B", "j2"),
@@ -74,13 +74,12 @@ def state_of() -> dict[str, Any]:
     }
 
 
-def reworded(table: Mapping[str, Any], random: Random) -> dict[str, Any]:
-    """A table with other sentences: other words in another order, which keep or drop values."""
+def reworded(table: Mapping[str, Any], random: Random, kept_share: float = 0.5) -> dict[str, Any]:
+    """A table with other sentences: other words in another order, with a share of the values."""
 
     def sentence(template: str) -> str:
-        kept = [
-            f"{{{name}}}" for name, _ in _PLACEHOLDER.findall(template) if random.random() < 0.5
-        ]
+        found = [each.group() for each in _PLACEHOLDER.finditer(template)]
+        kept = [each for each in found if random.random() < kept_share]
         words = [*kept, *random.choices(_MISLEADING, k=random.randrange(1, 8))]
         random.shuffle(words)
         return " ".join(words)

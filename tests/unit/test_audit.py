@@ -14,6 +14,7 @@ from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.audit import MAX_DONE, MAX_REFUSED, Audit
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.contract.operations import READING
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.gui.setting_views import audit_entry_rows
 from tests.unit.rest_controller import RealFeed, controller
 from tests.unit.test_web_socket import ADMIN, ALICE, ORDER, TRIED, VIEWER
@@ -59,12 +60,15 @@ def test_it_says_who_has_changed_what_through_which_socket(api: LocalApi) -> Non
 
 
 def test_what_was_refused_is_told_too(api: LocalApi) -> None:
-    ask(api, "parameters_set", VIEWER, name="hysteresis", value=0.2)
-    ask(api, "parameters_set", ADMIN, name="hysteresis", value=7)
+    answers = [
+        ask(api, "parameters_set", VIEWER, name="hysteresis", value=0.2),
+        ask(api, "parameters_set", ADMIN, name="hysteresis", value=7),
+    ]
+    assert [each["code"] for each in answers] == ["role_too_low", "parameter_not_number"]
+    assert answers[0]["args"].items() >= {"needed": "admin", "user": "guest"}.items()
     entries = ask(api, "audit", ADMIN)["entries"]
     assert [entry["ok"] for entry in entries] == [False, False]
-    assert "needs the role admin, and guest is viewer" in entries[0]["error"]
-    assert "must be a number" in entries[1]["error"]
+    assert [entry["error"] for entry in entries] == [each["error"] for each in answers]
 
 
 def test_reading_is_no_entry_and_only_admins_may_read_the_trail(api: LocalApi) -> None:
@@ -72,7 +76,7 @@ def test_reading_is_no_entry_and_only_admins_may_read_the_trail(api: LocalApi) -
         ask(api, name, VIEWER, **TRIED.get(name, {}))
     ask(api, "token_list", ADMIN)
     assert told(api) == []
-    assert "needs the role admin" in ask(api, "audit", ALICE)["error"]
+    assert ask(api, "audit", ALICE)["code"] == "role_too_low"
 
 
 def test_a_dry_run_is_no_entry_and_one_that_was_refused_says_so(api: LocalApi) -> None:
@@ -80,7 +84,8 @@ def test_a_dry_run_is_no_entry_and_one_that_was_refused_says_so(api: LocalApi) -
     assert entries == [] and told(api) == []
     entries = audit_of(api, ADMIN, name="A", dry_run=True)
     assert [(entry["what"], entry["ok"]) for entry in entries] == [("name=A dry_run=True", False)]
-    assert "needs the role admin" in audit_of(api, VIEWER, name="gone", dry_run=True)[1]["error"]
+    needs = refusal("role_too_low", op="host_retire", needed="admin", user="guest", role="viewer")
+    assert audit_of(api, VIEWER, name="gone", dry_run=True)[1]["error"] == str(needs)
     assert len(audit_of(api, ADMIN, name="gone", dry_run="yes")) == 3
     entry = audit_of(api, ADMIN, name="gone", force=True, dry_run=False)[3]
     assert (entry["what"], entry["ok"]) == ("name=gone force=True dry_run=False", True)

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ri2n_sdn.apps.local_api import LocalApi
+from ri2n_sdn.contract.choices import KINDS
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.errors import Ri2nError
 from tests.unit.commands import Ended, ri2n
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 
@@ -28,6 +32,8 @@ def asked(socket: Path, *words: str) -> Ended:
     return ri2n(*words, "--socket", str(socket))
 
 
+NO_HOST = partial(refusal, "host_unknown", "hosts", host="Z", known=["A", "B"])
+NO_JOB = partial(refusal, "no_such_job", name="j9")
 BEGIN = ("job", "begin", "j1", "--hosts", "A,B", "--user", "20001", "--policy", "exclusive")
 
 
@@ -54,7 +60,10 @@ def test_a_job_is_ordered_shown_moved_and_ended(socket: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        ((*BEGIN[:-1], "mine"), "--policy: 'mine' must be one of"),
+        (
+            (*BEGIN[:-1], "mine"),
+            partial(refusal, "value_not_one_of", "--policy", value="'mine'", choices=KINDS),
+        ),
         ((*BEGIN, "--min-rate", "fast"), "--min-rate"),
         ((*BEGIN, "--max-rate", "0"), "--max-rate"),
         ((*BEGIN, "--until", "yesterday"), "--until"),
@@ -62,27 +71,31 @@ def test_a_job_is_ordered_shown_moved_and_ended(socket: Path) -> None:
         ((*BEGIN, "--service", "here"), "--service"),
         ((*BEGIN, "--paths", "a b"), "--paths"),
         (("job", "begin", "j1", "--hosts", "A,A"), "--hosts"),
-        (("job", "begin", "j1", "--hosts", "A,Z"), "no host Z"),
+        (
+            ("job", "begin", "j1", "--hosts", "A,Z"),
+            partial(refusal, "host_unknown", "hosts", host="Z", known=["A", "B"]),
+        ),
         (("job", "begin", "../j", "--hosts", "A"), "id"),
         (("job", "begin", "j1", "--hosts", "A", "--user", "nobody-at-all"), "no such user"),
-        ((*BEGIN, "--min-rate", "900G"), "refused"),
-        (("job", "end", "j9"), "j9: no such job"),
-        (("job", "show", "j9"), "j9: no such job"),
-        (("job", "move", "j9", "--policy", "shared"), "j9: no such job"),
+        ((*BEGIN, "--min-rate", "900G"), "min_rate 900G is more than A can carry"),
+        (("job", "end", "j9"), NO_JOB),
+        (("job", "show", "j9"), NO_JOB),
+        (("job", "move", "j9", "--policy", "shared"), NO_JOB),
         (("reserve", "add", "r", "--hosts", "A,B"), "give --end or --for"),
         (("reserve", "add", "r", "--hosts", "A,B", "--for", "soon"), "--for"),
         (("reserve", "add", "r", "--hosts", "A,B", "--begin", "+2h", "--end", "+1h"), "end"),
-        (("reserve", "rm", "r9"), "r9: no such reservation"),
+        (("reserve", "rm", "r9"), partial(refusal, "no_such_reservation", name="r9")),
         (("rights", "set", "alice", "--policies", "all"), "--policies"),
         (("rights", "rm", "alice"), "alice"),
     ],
 )
 def test_a_mistake_is_one_line_and_changes_nothing(
-    socket: Path, words: tuple[str, ...], fault: str
+    socket: Path, words: tuple[str, ...], fault: str | Callable[[], Ri2nError]
 ) -> None:
     done = asked(socket, *words)
     assert done.returncode == 2 and not done.stdout, done
-    assert len(done.stderr.splitlines()) == 1 and fault in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert (fault if isinstance(fault, str) else str(fault())) in done.stderr, done.stderr
     for listed in (("job", "ls"), ("reserve", "ls"), ("rights", "ls")):
         assert json.loads(asked(socket, *listed, "--json").stdout) == []
 
@@ -112,6 +125,6 @@ def test_rights_are_set_listed_and_removed(socket: Path) -> None:
 
 def test_explain_names_the_job(socket: Path) -> None:
     done = ri2n("explain", "A", "B", "--job", "j9", "--socket", str(socket))
-    assert done.returncode == 2 and "no job j9 runs" in done.stderr
+    assert done.returncode == 2 and str(refusal("no_job_runs", "job", job="j9")) in done.stderr
     done = ri2n("explain", "A", "B", "--dscp", "10", "--socket", str(socket))
     assert done.returncode == 2 and "--dscp: only with --job" in done.stderr

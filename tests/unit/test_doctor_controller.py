@@ -31,6 +31,7 @@ from ri2n_sdn.cli.machine import (
     process,
 )
 from ri2n_sdn.client import DEFAULT_SOCKET
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
 from tests.unit.commands import ri2n
 
@@ -107,7 +108,8 @@ def test_a_controller_that_is_away_is_one_problem(tmp_path: Path) -> None:
     done = ri2n("doctor", "--controller", "--socket", str(tmp_path / "none.sock"), "--json")
     assert done.returncode == 2
     first = json.loads(done.stdout)["findings"][0]
-    assert "no controller listens there" in first["seen"] and "systemctl" in first["advice"]
+    absent = refusal("controller_absent", path=str(tmp_path / "none.sock"))
+    assert str(absent) in first["seen"] and "systemctl" in first["advice"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from ri2n_sdn.fabric.model import Fabric, Host, Nic, PathKey, Route
 from ri2n_sdn.pipeline.dphash import slot_of
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, explain, pair_verdict
 from tests.unit.fake_hosts import FakeChannel
+from tests.unit.refused import refused_as
 
 FIRST, SECOND = (1, 1, 0), (2, 2, 0)
 FLOW = Flow(6, "10.77.0.2", 40001, "10.77.0.1", 5201)
@@ -219,40 +220,58 @@ def test_of_a_pair_alone_no_flow_is_told(api: LocalApi) -> None:
     )
     assert len(answer["why"]) == 1 and len(answer["slots"]) == 64
     assert ask(api, dst="R", flow={"protocol": 6})["kind"] == "unmanaged"
-    assert ask(api, dst="B")["error"] == "B: source and destination are the same host"
-    assert ask(api, src="Z")["error"] == "Z: no such host; known are A, B"
+    assert refused_as(ask(api, dst="B")) == ("same_host", None, {"host": "B"})
+    assert refused_as(ask(api, src="Z")) == (
+        *("no_such_host_of", None),
+        {"name": "Z", "known": ["A", "B"]},
+    )
 
 
 def test_an_address_that_is_not_known_is_asked_for(api: LocalApi) -> None:
     api._cluster.members["A"].channel = None
-    assert ask(api, flow={"protocol": 6})["error"] == "the address of A is not known; give --dst-ip"
+    assert refused_as(ask(api, flow={"protocol": 6})) == (
+        *("address_unknown", None),
+        {"host": "A", "option": "--dst-ip"},
+    )
     assert (
         ask(api, flow={"protocol": 6, "dst_ip": "10.0.0.1"})["flow"]
         == "tcp 10.255.0.2:0 -> 10.0.0.1:0"
     )
 
 
+TCP = {"protocol": 6}
+FLOW_KEYS = {"keys": ["datapath", "dport", "dst_ip", "hash", "sport", "src_ip"]}
+
+
 @pytest.mark.parametrize(
-    ("flow", "says"),
+    ("flow", "key", "code", "values"),
     [
-        ([], "flow: must have protocol"),
-        ({}, "flow: must have protocol"),
+        ([], "flow", "flow_form", FLOW_KEYS),
+        ({}, "flow", "flow_form", FLOW_KEYS),
+        ({**TCP, "colour": 1}, "flow", "flow_form", FLOW_KEYS),
+        ({"protocol": 256}, "flow.protocol", "out_of_range", {"low": 0, "high": 255}),
+        ({"protocol": True}, "flow.protocol", "out_of_range", {"low": 0, "high": 255}),
+        ({**TCP, "sport": -1}, "flow.sport", "out_of_range", {"low": 0, "high": 65535}),
+        ({**TCP, "dport": "80"}, "flow.dport", "out_of_range", {"low": 0, "high": 65535}),
         (
-            {"protocol": 6, "colour": 1},
-            "flow: must have protocol, and may have datapath, dport, dst_ip",
+            *({**TCP, "src_ip": "10.0.0"}, "flow.src_ip", "address_wrong"),
+            {"why": "'10.0.0' does not appear to be an IPv4 or IPv6 address"},
         ),
-        ({"protocol": 256}, "flow.protocol: must be 0 to 255"),
-        ({"protocol": True}, "flow.protocol: must be 0 to 255"),
-        ({"protocol": 6, "sport": -1}, "flow.sport: must be 0 to 65535"),
-        ({"protocol": 6, "dport": "80"}, "flow.dport: must be 0 to 65535"),
-        ({"protocol": 6, "src_ip": "10.0.0"}, "flow.src_ip: '10.0.0' does not appear"),
-        ({"protocol": 6, "src_ip": "10.0.0.1", "dst_ip": "fd00::1"}, "one is IPv4, the other IPv6"),
-        ({"protocol": 6, "hash": "md5"}, "flow.hash: 'md5' must be one of portable, sse42"),
         (
-            {"protocol": 6, "datapath": "fast"},
-            "flow.datapath: 'fast' must be one of netdev, system",
+            *({**TCP, "src_ip": "10.0.0.1", "dst_ip": "fd00::1"}, "flow", "address_families"),
+            {"one": "10.0.0.1", "other": "fd00::1"},
+        ),
+        (
+            *({**TCP, "hash": "md5"}, "flow.hash", "value_not_one_of"),
+            {"value": "'md5'", "choices": ["portable", "sse42"]},
+        ),
+        (
+            *({**TCP, "datapath": "fast"}, "flow.datapath", "value_not_one_of"),
+            {"value": "'fast'", "choices": ["netdev", "system"]},
         ),
     ],
 )
-def test_a_wrong_question_is_refused(api: LocalApi, flow: object, says: str) -> None:
-    assert says in ask(api, flow=flow)["error"]
+def test_a_wrong_question_is_refused(
+    api: LocalApi, flow: object, key: str, code: str, values: dict[str, Any]
+) -> None:
+    assert refused_as(ask(api, flow=flow)) == (code, key, values)

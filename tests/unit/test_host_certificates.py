@@ -26,7 +26,6 @@ from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.certificates import certificate_times, peer_end_s
 from ri2n_sdn.web.shape import checked
-from tests.problem_texts import problem_texts
 from tests.unit.app_turns import Clock, replace_time
 from tests.unit.commands import REPOSITORY
 from tests.unit.fake_hosts import FakeChannel, cluster_of
@@ -237,20 +236,20 @@ def test_status_tells_two_weeks_before(clock: Clock) -> None:
     cluster = two_hosts()
     ends_s = clock.time() + 14 * DAY_S + 60
     cluster.members["A"].certificate_ends_s = ends_s
-    assert problem_texts(cluster) == []
+    assert problems_of(cluster) == []
     clock.now_s += 61
     (problem,) = problems_of(cluster)
-    assert problem.severity == "warning" and "ri2n reload" in problem.advice
-    assert problem.text == f"A: its certificate ends on {day_of(ends_s)}"
+    assert (problem.id, problem.severity) == ("certificate_ends:A", "warning")
+    assert problem.args == {"day": day_of(ends_s)}
     clock.now_s += 14 * DAY_S
     (problem,) = problems_of(cluster)
-    said = f"A: its certificate has ended on {day_of(ends_s)}, so it cannot connect again"
-    assert (problem.severity, problem.text) == ("warning", said)
+    assert (problem.id, problem.severity) == ("certificate_ended:A", "warning")
+    assert problem.args == {"day": day_of(ends_s)}
     cluster.members["A"].channel = None
-    found = {each.text: each.severity for each in problems_of(cluster)}
-    assert found[said] == "bad" and found["A is not connected"] == "bad"
+    found = {each.id: each.severity for each in problems_of(cluster)}
+    assert found == {"certificate_ended_away:A": "bad", "host_away:A": "bad"}
     cluster.members["A"].certificate_ends_s = clock.time() + 365 * DAY_S
-    assert problem_texts(cluster) == ["A is not connected"]
+    assert [each.id for each in problems_of(cluster)] == ["host_away:A"]
 
 
 def test_when_all_certificates_end_at_once_status_stays_short(clock: Clock) -> None:
@@ -262,9 +261,9 @@ def test_when_all_certificates_end_at_once_status_stays_short(clock: Clock) -> N
         )
         member.channel = cluster.members["A"].channel
         member.certificate_ends_s = clock.time() + number
-    texts = [text for text in problem_texts(cluster) if "certificate" in text]
-    assert len(texts) == 21 and texts[0].startswith("h0000: its certificate has ended on ")
-    assert texts[-1] == "40 more hosts have a certificate that ends soon"
+    found = [each for each in problems_of(cluster) if "certificate" in each.code]
+    assert len(found) == 21 and found[0].id == "certificate_ended:h0000"
+    assert (found[-1].code, found[-1].args) == ("more_certificates_end", {"count": 40})
 
 
 def test_a_controller_that_says_nothing_of_certificates_is_understood() -> None:

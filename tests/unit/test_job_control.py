@@ -28,7 +28,7 @@ from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.client import call, jobs_socket_of
 from ri2n_sdn.discovery.nic_state import NicState
-from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.jobs.history import MAX_RECORDS, Record, ended
 from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
@@ -36,6 +36,7 @@ from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import Change
 from tests.unit.fake_hosts import FakeChannel
 from tests.unit.job_rows import FakeStore, described
+from tests.unit.refused import not_yours, refused, refused_as
 
 POLICY = Policy(
     "isolated",
@@ -229,11 +230,11 @@ ALICE, BOB = Asker(20001, "alice"), Asker(20002, "bob")
 
 def test_a_user_begins_and_ends_his_own_jobs_only(api: LocalApi) -> None:
     assert ask(api, "job_begin", ALICE, job=ORDER)["job"]["user"] == "alice"
-    assert "you are bob" in ask(api, "job_begin", BOB, job={**ORDER, "id": "o2"})["error"]
+    assert not_yours(ask(api, "job_begin", BOB, job={**ORDER, "id": "o2"}), "bob")
     lies = {**ORDER, "id": "o2", "user": "bob"}
-    assert "you are bob" in ask(api, "job_begin", BOB, job=lies)["error"]
-    assert "you are bob" in ask(api, "job_end", BOB, id="o1")["error"]
-    assert "you are bob" in ask(api, "job_move", BOB, id="o1", job={"policy": "shared"})["error"]
+    assert not_yours(ask(api, "job_begin", BOB, job=lies), "bob")
+    assert not_yours(ask(api, "job_end", BOB, id="o1"), "bob")
+    assert not_yours(ask(api, "job_move", BOB, id="o1", job={"policy": "shared"}), "bob")
     assert ask(api, "job_list", BOB)["jobs"][0]["id"] == "o1"
     assert ask(api, "job_end", ALICE, id="o1") == {"ok": True}
     assert ask(api, "job_history")["jobs"][0]["why"] == "alice has ended it"
@@ -241,7 +242,8 @@ def test_a_user_begins_and_ends_his_own_jobs_only(api: LocalApi) -> None:
 
 def test_who_may_ask_about_jobs_may_ask_about_nothing_else(api: LocalApi) -> None:
     for operation in ("status", "reload", "strategy", "explain", "vlan_table"):
-        assert ask(api, operation)["error"].startswith("op: must be one of job_begin")
+        code, key, values = refused_as(ask(api, operation))
+        assert (code, key, values["choices"][0]) == ("not_one_of", "op", "job_begin")
 
 
 def test_the_second_socket_is_for_all_users_and_the_first_for_its_owner(api: LocalApi) -> None:
@@ -249,7 +251,7 @@ def test_the_second_socket_is_for_all_users_and_the_first_for_its_owner(api: Loc
     assert path.stat().st_mode & 0o077 == 0
     assert jobs_socket_of(path).stat().st_mode & 0o666 == 0o666
     assert call(jobs_socket_of(path), "job_list")["jobs"] == []
-    with pytest.raises(BadInput, match="op: must be one of"):
+    with refused("not_one_of", "op"):
         call(jobs_socket_of(path), "status")
 
 
@@ -268,51 +270,61 @@ def test_a_user_cannot_take_all_of_the_controllers_connections(
 
         answers = [ask_once() for _ in range(9)]
     assert all(answer["ok"] for answer in answers[:8])
-    assert answers[8]["error"] == "you have too many open connections"
+    assert answers[8]["code"] == "connections_full"
     monkeypatch.undo()
     assert call(jobs_socket_of(api._cluster.socket_path), "job_list")["ok"]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "fault"),
+    ("key", "value", "code", "values"),
     [
-        ("id", "../x", "id"),
-        ("id", 5, "id"),
-        ("user", "", "user"),
-        ("uid", -1, "uid"),
-        ("hosts", ["A", "Z"], "no host Z"),
-        ("hosts", [], "hosts"),
-        ("policy", "mine", "mine"),
-        ("paths", ["net9"], "net9"),
-        ("min_rate_bps", 10**12, "refused"),
-        ("max_rate_bps", 0, "max_rate_bps"),
-        ("end_s", 1.0, "end_s"),
-        ("begin_s", -5.0, "begin_s"),
-        ("source", "host", "unknown key source"),
-        ("colour", "red", "colour"),
+        ("id", "../x", "name_form", {"value": "'../x'"}),
+        ("id", 5, "value_wrong", {}),
+        ("user", "", "user_not_name", {"value": "''"}),
+        ("uid", -1, "value_out_of_range", {"value": "'-1'", "low": 0}),
+        ("hosts", ["A", "Z"], "host_unknown", {"host": "Z", "known": ["A", "B"]}),
+        ("hosts", [], "none_there", {}),
+        ("policy", "mine", "value_not_one_of", {"value": "'mine'"}),
+        (
+            *("paths", ["net9"], "not_admitted"),
+            {"why": "job o1 (alice): there is no path net9 between its hosts"},
+        ),
+        ("min_rate_bps", 10**12, "not_admitted", {}),
+        ("max_rate_bps", 0, "rate_out_of_range", {"value": "'0'"}),
+        ("end_s", 1.0, "end_not_later", {}),
+        ("begin_s", -5.0, "time_out_of_range", {"value": "'-5.0'"}),
+        ("source", "host", "unknown_key", {"name": "source"}),
+        ("colour", "red", "unknown_key", {"name": "'colour'"}),
     ],
 )
 def test_a_wrong_order_is_one_line_that_names_the_key(
-    api: LocalApi, key: str, value: object, fault: str
+    api: LocalApi, key: str, value: object, code: str, values: dict[str, Any]
 ) -> None:
     answer = ask(api, "job_begin", job={**ORDER, key: value})
-    assert not answer["ok"] and fault in answer["error"] and "\n" not in answer["error"], answer
+    named = None if code in ("not_admitted", "unknown_key") else key
+    assert refused_as(answer)[:2] == (code, named) and "\n" not in answer["error"], answer
+    assert values.items() <= answer["args"].items(), answer
     assert ask(api, "job_list")["jobs"] == []
 
 
 def test_a_job_begun_twice_is_the_same_or_refused(api: LocalApi) -> None:
     assert ask(api, "job_begin", job=ORDER)["ok"]
     assert ask(api, "job_begin", job=ORDER)["again"]
-    assert "already" in ask(api, "job_begin", job={**ORDER, "policy": "shared"})["error"]
+    again = ask(api, "job_begin", job={**ORDER, "policy": "shared"})
+    assert refused_as(again) == ("job_exists", "id", {"job": "o1"})
 
 
 def test_a_host_that_declares_much_nonsense_hides_no_other_hosts_problem() -> None:
     state = JobState()
     state.faults = {"A": tuple(f"fault {n}" for n in range(63)), "Z": ("odd", "odder")}
     state.agreement = Agreement(refused={("B", "j1"): "not his"})
-    texts = [problem.text for problem in state.problems(0.0)]
-    assert texts[:5] == ["A: fault 0", "B: job j1: not his", "Z: odd", "A: fault 1", "Z: odder"]
-    assert texts[-1] == "46 more problems of jobs" and len(texts) == 21
+    problems = list(state.problems(0.0))
+    assert [(each.subject["host"], each.args["why"]) for each in problems[:5]] == [
+        *(("A", "fault 0"), ("B", "not his"), ("Z", "odd"), ("A", "fault 1"), ("Z", "odder"))
+    ]
+    assert [each.code for each in problems[:2]] == ["job_undeclared", "job_refused_at_host"]
+    assert (problems[-1].code, problems[-1].args) == ("more_problems_of_jobs", {"count": 46})
+    assert len(problems) == 21
 
 
 class MeetingStore(FakeStore):
@@ -351,34 +363,38 @@ def test_of_two_orders_at_once_the_second_is_refused_and_told_of_the_first(
         )
     ((first, _),) = [(asker, answer) for asker, answer in answers if answer["ok"]]
     ((_, refusal),) = [(asker, answer) for asker, answer in answers if not answer["ok"]]
-    assert f"of-{first.name}" in refusal["error"] and "\n" not in refusal["error"], refusal
-    assert refusal["error"].startswith("refused: ")
+    assert f"of-{first.name}" in refusal["args"]["why"] and "\n" not in refusal["error"], refusal
+    assert refusal["code"] == "not_admitted"
 
 
 def test_a_reservation_is_made_once_and_ends(api: LocalApi) -> None:
     wanted: dict[str, Any] = {"id": "r1", "user": "alice", "hosts": ["A", "B"]}
     wanted |= {"begin_s": 4e9, "end_s": 4.1e9, "rate_bps": 10**8}
     assert ask(api, "reserve_add", ALICE, reservation=wanted)["reservation"]["id"] == "r1"
-    assert "already" in ask(api, "reserve_add", reservation=wanted)["error"]
+    again = ask(api, "reserve_add", reservation=wanted)
+    assert refused_as(again) == ("reservation_exists", "id", {"reservation": "r1"})
     overlapping = {**wanted, "id": "r2", "user": "bob"}
-    refusal = ask(api, "reserve_add", BOB, reservation=overlapping)["error"]
-    assert "alice" in refusal and "r1" in refusal, refusal
+    refusal = ask(api, "reserve_add", BOB, reservation=overlapping)
+    assert refusal["code"] == "not_admitted"
+    assert "alice" in refusal["args"]["why"] and "r1" in refusal["args"]["why"], refusal
     late = {**wanted, "id": "r3", "begin_s": 4.2e9}
     assert not ask(api, "reserve_add", reservation=late)["ok"], "its end is before its start"
     assert [each["id"] for each in ask(api, "reserve_list")["reservations"]] == ["r1"]
-    assert "you are bob" in ask(api, "reserve_remove", BOB, id="r1")["error"]
+    assert not_yours(ask(api, "reserve_remove", BOB, id="r1"), "bob")
     assert ask(api, "reserve_remove", ALICE, id="r1")["ok"]
     assert ask(api, "reserve_add", BOB, reservation=overlapping)["ok"]
 
 
 def test_rights_are_roots_to_give_and_hold_for_everybody_else(api: LocalApi) -> None:
     right = {"user": "alice", "policies": ["shared"]}
-    assert "only root" in ask(api, "rights_set", ALICE, right=right)["error"]
+    assert ask(api, "rights_set", ALICE, right=right)["code"] == "root_only"
     assert ask(api, "rights_set", right=right)["ok"]
-    assert "may not use policy exclusive" in ask(api, "job_begin", ALICE, job=ORDER)["error"]
+    refusal = ask(api, "job_begin", ALICE, job=ORDER)
+    assert refusal["code"] == "not_admitted"
+    assert "may not use policy exclusive" in refusal["args"]["why"]
     assert ask(api, "job_begin", job=ORDER)["ok"], "root may order it for her"
     assert ask(api, "rights_list")["rights"][0]["user"] == "alice"
-    assert "only root" in ask(api, "rights_remove", ALICE, user="alice")["error"]
+    assert ask(api, "rights_remove", ALICE, user="alice")["code"] == "root_only"
     assert ask(api, "rights_remove", user="alice")["ok"]
     for wrong in ({"user": "alice", "policies": ["all"]}, {"user": 5}, {"colour": 1}, 7):
         assert not ask(api, "rights_set", right=wrong)["ok"]

@@ -28,23 +28,27 @@ def state() -> JobState:
     return made
 
 
-def texts(state: JobState) -> list[str]:
-    return [problem.text for problem in state.problems(0.0)]
+def not_done(state: JobState) -> list[tuple[str, str]]:
+    """(host, its words) of the orders that hosts cannot carry out."""
+    problems = list(state.problems(0.0))
+    assert {problem.code for problem in problems} <= {"job_order_not_done"}
+    assert {problem.subject["job"] for problem in problems} <= {"o1"}
+    return [(problem.subject["host"], problem.args["why"]) for problem in problems]
 
 
 def test_a_host_that_cannot_begin_is_named_with_its_words(state: JobState) -> None:
     assert state.state_of("o1") == ("waiting", "no host has begun it yet")
     state.failed = {"B": {"o1": "no class is left"}}
     assert state.state_of("o1") == ("waiting", "B cannot begin it: no class is left")
-    assert texts(state) == ["B: cannot carry out the order of job o1: no class is left"]
+    assert not_done(state) == [("B", "no class is left")]
     state.failed["A"] = {"o1": "nft is missing"}
     assert state.state_of("o1") == (
         "waiting",
         "2 hosts cannot carry out the order; A cannot begin it: nft is missing",
     )
-    assert len(texts(state)) == 2
+    assert len(not_done(state)) == 2
     state.failed = {"A": {}, "B": {}}
-    assert state.state_of("o1") == ("waiting", "no host has begun it yet") and not texts(state)
+    assert state.state_of("o1") == ("waiting", "no host has begun it yet") and not not_done(state)
 
 
 def test_a_host_that_has_begun_cannot_change(state: JobState) -> None:
@@ -63,7 +67,7 @@ def test_a_refusal_of_the_controller_comes_first(state: JobState) -> None:
 def test_a_host_speaks_only_of_its_own_orders(state: JobState) -> None:
     state.failed = {"D": {"o1": "I am not in it"}, "B": {"o2": "there is no such order"}}
     assert state.state_of("o1") == ("waiting", "no host has begun it yet")
-    assert not texts(state) and not state.failures("o2")
+    assert not not_done(state) and not state.failures("o2")
 
 
 def test_commands_show_it(tmp_path: Path) -> None:
@@ -80,5 +84,6 @@ def test_commands_show_it(tmp_path: Path) -> None:
         assert shown[0] == "o1: waiting: B cannot begin it: no class is left [/]"
         assert "A: has not begun it" in shown
         assert "B: has not begun it, and cannot carry out the order: no class is left [/]" in shown
-        problem = "B: cannot carry out the order of job o1: no class is left [/]"
-        assert problem in ri2n("status", *socket).stdout
+        (problem,) = cluster.jobs.problems(0.0)
+        assert problem.args["why"] == "no class is left [/]"
+        assert problem.text in ri2n("status", *socket).stdout

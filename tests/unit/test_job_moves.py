@@ -23,6 +23,7 @@ from ri2n_sdn.jobs.moves import Move, move_of, moved
 from tests.unit.commands import ri2n
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 from tests.unit.job_rows import FakeStore
+from tests.unit.refused import not_yours, refused_as
 
 ALICE, BOB = Asker(20001, "alice"), Asker(20002, "bob")
 JOB = Job("j1", "alice", 20001, ("A", "B"), Policy("exclusive", max_rate_bps=10**8), 1000.0)
@@ -141,46 +142,57 @@ def test_a_job_of_hosts_is_moved_and_moved_back(api: LocalApi) -> None:
 
 def test_its_user_moves_it_within_his_rights_and_always_back(api: LocalApi) -> None:
     paths = {"policy": "paths", "paths": ["vlan:0"]}
-    assert "you are bob" in ask(api, "job_move", BOB, id="j1", job=paths)["error"]
+    assert not_yours(ask(api, "job_move", BOB, id="j1", job=paths), "bob")
     assert ask(api, "rights_set", right={"user": "alice", "policies": ["paths"]})["ok"]
-    refusal = ask(api, "job_move", ALICE, id="j1", job={"policy": "shared"})["error"]
-    assert "may not use policy shared" in refusal
+    refusal = ask(api, "job_move", ALICE, id="j1", job={"policy": "shared"})
+    assert refusal["code"] == "not_admitted"
+    assert "may not use policy shared" in refusal["args"]["why"]
     assert ask(api, "job_move", ALICE, id="j1", job=paths)["job"]["moved"]["by"] == "alice"
-    assert "you are bob" in ask(api, "job_move", BOB, id="j1", back=True)["error"]
+    assert not_yours(ask(api, "job_move", BOB, id="j1", back=True), "bob")
     # Her job manager has given her what she has no right to ask for.
     assert ask(api, "job_move", ALICE, id="j1", back=True)["ok"]
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    ("words", "key", "code", "values"),
     [
-        ({"id": "j1", "back": True}, "j1: it has the policy that its hosts declare"),
-        ({"id": "j9", "back": True}, "j9: no such job"),
-        ({"id": "j1", "back": 1}, "back: must be true or false"),
-        ({"id": "j1", "back": True, "job": {"policy": "shared"}}, "back: says which policy"),
-        ({"id": "j1"}, "job: must be an object"),
-        ({"id": "j1", "job": {"policy": "shared", "uid": 1}}, "uid cannot be changed"),
-        ({"id": "j1", "job": {"policy": "paths", "paths": ["net9"]}}, "there is no path net9"),
+        ({"id": "j1", "back": True}, None, "has_declared_policy", {"job": "j1"}),
+        ({"id": "j9", "back": True}, None, "no_such_job", {"name": "j9"}),
+        ({"id": "j1", "back": 1}, "back", "not_flag", {}),
+        ({"id": "j1", "back": True, "job": {"policy": "shared"}}, "back", "back_and_policy", {}),
+        ({"id": "j1"}, "job", "not_object", {}),
+        (
+            *({"id": "j1", "job": {"policy": "shared", "uid": 1}}, "job", "cannot_be_changed"),
+            {"keys": ["uid"]},
+        ),
+        (
+            *({"id": "j1", "job": {"policy": "paths", "paths": ["net9"]}}, None, "not_admitted"),
+            {"why": "job j1 (alice): there is no path net9 between its hosts"},
+        ),
         (
             {"id": "j1", "job": {"policy": "shared", "max_rate_bps": 5}},
-            "job-begin --change --id j1",
+            *("max_rate_bps", "rate_held_by_hosts", {"job": "j1", "id": "j1"}),
         ),
-        ({"id": "j1", "job": {"policy": "exclusive", "min_rate_bps": 10**9}}, "is above"),
-        ({"id": "j1", "job": {"named": "none"}}, "there is no policy none"),
+        (
+            {"id": "j1", "job": {"policy": "exclusive", "min_rate_bps": 10**9}},
+            *("min_rate_bps", "rate_above_most", {"low": "1G", "high": "100M"}),
+        ),
+        ({"id": "j1", "job": {"named": "none"}}, "named", "policy_unknown", {"policy": "none"}),
     ],
 )
 def test_a_wrong_move_is_one_line_and_changes_nothing(
-    api: LocalApi, words: dict[str, Any], fault: str
+    api: LocalApi, words: dict[str, Any], key: str | None, code: str, values: dict[str, Any]
 ) -> None:
     answer = ask(api, "job_move", **words)
-    assert not answer["ok"] and fault in answer["error"] and "\n" not in answer["error"], answer
+    assert refused_as(answer) == (code, key, values) and "\n" not in answer["error"], answer
     assert not api._cluster.jobs.book.moves
 
 
 def test_an_order_has_nothing_to_go_back_to(api: LocalApi) -> None:
     order: dict[str, Any] = {"id": "o1", "user": "bob", "uid": 20002, "hosts": ["A"]}
     assert ask(api, "job_begin", job={**order, "policy": "shared"})["ok"]
-    assert "it is an order" in ask(api, "job_move", id="o1", back=True)["error"]
+    answer = ask(api, "job_move", id="o1", back=True)
+    assert refused_as(answer) == ("order_has_no_other", None, {"job": "o1"})
 
 
 def test_an_order_that_has_ended_is_not_given_again_by_a_move(api: LocalApi) -> None:

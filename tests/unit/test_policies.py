@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.job_book import MAX_POLICIES, JobBook
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.errors import BadInput
+from ri2n_sdn.contract.choices import KINDS
+from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.jobs.model import Policy
 from tests.unit.commands import Ended, ri2n
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 from tests.unit.job_rows import FakeStore
+from tests.unit.refused import refused, refused_as
 
 ALICE = Asker(20001, "alice")
 ADD = ("policy", "add", "gold", "--policy", "exclusive", "--min-rate", "10M")
@@ -108,18 +112,17 @@ def test_a_right_counts_for_what_the_policy_says(api: LocalApi) -> None:
     asked(api, *ADD)
     asked(api, "policy", "add", "plain", "--policy", "shared")
     ask(api, "rights_set", right={"user": "alice", "policies": ["shared"]})
-    refusal = ask(api, "job_begin", ALICE, job={**_order("j1", named="gold"), "user": "alice"})[
-        "error"
-    ]
-    assert "user alice may not use policy exclusive" in refusal
+    answer = ask(api, "job_begin", ALICE, job={**_order("j1", named="gold"), "user": "alice"})
+    assert answer["code"] == "not_admitted"
+    assert "user alice may not use policy exclusive" in answer["args"]["why"]
     assert ask(api, "job_begin", ALICE, job={**_order("j1", named="plain"), "user": "alice"})["ok"]
 
 
 def test_only_root_gives_names(api: LocalApi) -> None:
     policy = {"policy": "shared"}
-    assert "only root" in ask(api, "policy_add", ALICE, name="mine", policy=policy)["error"]
+    assert ask(api, "policy_add", ALICE, name="mine", policy=policy)["code"] == "root_only"
     assert ask(api, "policy_add", name="mine", policy=policy)["ok"]
-    assert "only root" in ask(api, "policy_remove", ALICE, name="mine")["error"]
+    assert ask(api, "policy_remove", ALICE, name="mine")["code"] == "root_only"
     assert ask(api, "policy_show", ALICE, name="mine")["policy"]["policy"] == "shared"
     assert len(ask(api, "policy_list", ALICE)["policies"]) == 1
 
@@ -127,33 +130,55 @@ def test_only_root_gives_names(api: LocalApi) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (ADD, "there is a policy gold already"),
-        (("policy", "add", "new", "--policy", "mine"), "--policy: 'mine' must be one of"),
-        (("policy", "add", "new", "--policy", "paths"), "policy paths must name at least one"),
-        (("policy", "add", "new", "--policy", "shared", "--paths", "net1"), "paths: policy shared"),
+        (ADD, partial(refusal, "policy_exists", "name", policy="gold")),
+        (
+            ("policy", "add", "new", "--policy", "mine"),
+            partial(refusal, "value_not_one_of", "--policy", value="'mine'", choices=KINDS),
+        ),
+        (
+            ("policy", "add", "new", "--policy", "paths"),
+            partial(refusal, "paths_needs_paths", "paths"),
+        ),
+        (
+            ("policy", "add", "new", "--policy", "shared", "--paths", "net1"),
+            partial(refusal, "shared_has_no_paths", "paths"),
+        ),
         (("policy", "add", "new", "--policy", "shared", "--min-rate", "fast"), "--min-rate"),
         (("policy", "add", "new"), "--policy"),
-        (("policy", "add", "a b", "--policy", "shared"), "NAME: 'a b' must be 1 to 64"),
+        (
+            ("policy", "add", "a b", "--policy", "shared"),
+            partial(refusal, "name_form", "NAME", value="'a b'", marks="._:-"),
+        ),
         (("policy", "add", "x" * 65, "--policy", "shared"), "NAME"),
-        (("policy", "add", "exclusive", "--policy", "shared"), "exclusive is a kind of policies"),
-        (("policy", "show", "none"), "there is no policy none"),
-        (("policy", "rm", "none"), "none: no such policy"),
-        ((*BEGIN, "--named", "none"), "there is no policy none; see `ri2n policy ls`"),
-        ((*BEGIN, "--named", "a b"), "--named: 'a b'"),
+        (
+            ("policy", "add", "exclusive", "--policy", "shared"),
+            partial(refusal, "policy_name_is_kind", "NAME", name="exclusive"),
+        ),
+        (("policy", "show", "none"), partial(refusal, "policy_unknown", "name", policy="none")),
+        (("policy", "rm", "none"), partial(refusal, "no_such_policy", name="none")),
+        ((*BEGIN, "--named", "none"), partial(refusal, "policy_unknown", "named", policy="none")),
+        (
+            (*BEGIN, "--named", "a b"),
+            partial(refusal, "name_form", "--named", value="'a b'", marks="._:-"),
+        ),
         ((*BEGIN, "--named", "gold", "--policy", "shared"), "--named: the named policy says what"),
         ((*BEGIN, "--named", "gold", "--min-rate", "1M"), "what --min-rate would"),
         (("job", "move", "j9", "--named", "gold", "--paths", "n"), "what --paths would"),
-        ((*RESERVE, "--named", "none"), "there is no policy none"),
+        (
+            (*RESERVE, "--named", "none"),
+            partial(refusal, "policy_unknown", "named", policy="none"),
+        ),
         ((*RESERVE, "--named", "gold", "--paths", "n"), "what --paths would"),
     ],
 )
 def test_a_mistake_is_one_line_and_changes_nothing(
-    api: LocalApi, words: tuple[str, ...], fault: str
+    api: LocalApi, words: tuple[str, ...], fault: str | Callable[[], Ri2nError]
 ) -> None:
     asked(api, *ADD)
     done = asked(api, *words)
     assert done.returncode == 2 and not done.stdout, done
-    assert len(done.stderr.splitlines()) == 1 and fault in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert (fault if isinstance(fault, str) else str(fault())) in done.stderr, done.stderr
     assert json.loads(asked(api, "job", "ls", "--json").stdout) == []
     assert json.loads(asked(api, "reserve", "ls", "--json").stdout) == []
     (kept,) = json.loads(asked(api, "policy", "ls", "--json").stdout)
@@ -173,26 +198,39 @@ def test_a_store_that_is_away_is_one_line_and_changes_nothing(api: LocalApi) -> 
 
 
 @pytest.mark.parametrize(
-    ("request_", "fault"),
+    ("request_", "key", "code", "values"),
     [
-        ({"op": "policy_add", "name": 5, "policy": {"policy": "shared"}}, "name: must be"),
-        ({"op": "policy_add", "name": "x", "policy": ["shared"]}, "policy: must be an object"),
-        ({"op": "policy_add", "name": "x"}, "policy: must be an object"),
-        ({"op": "policy_add", "name": "x", "policy": {}}, "policy: is missing"),
-        ({"op": "policy_add", "name": "x", "policy": {"policy": "shared", "uid": 1}}, "key 'uid'"),
-        ({"op": "policy_add", "name": "x", "policy": {"policy": "all"}}, "'all'"),
-        ({"op": "policy_show"}, "name: must be"),
-        ({"op": "policy_remove", "name": "../x"}, "name: '../x'"),
-        ({"op": "job_begin", "job": {"named": ["gold"]}}, "named: must be"),
-        ({"op": "job_begin", "job": {"named": "gold", "paths": []}}, "what paths would"),
+        (
+            {"op": "policy_add", "name": 5, "policy": {"policy": "shared"}},
+            *("name", "not_policy_name", {}),
+        ),
+        ({"op": "policy_add", "name": "x", "policy": ["shared"]}, "policy", "not_object", {}),
+        ({"op": "policy_add", "name": "x"}, "policy", "not_object", {}),
+        ({"op": "policy_add", "name": "x", "policy": {}}, "policy", "missing", {}),
+        (
+            {"op": "policy_add", "name": "x", "policy": {"policy": "shared", "uid": 1}},
+            *("policy", "unknown_key", {"name": "'uid'"}),
+        ),
+        (
+            {"op": "policy_add", "name": "x", "policy": {"policy": "all"}},
+            *("policy", "value_not_one_of", {"value": "'all'"}),
+        ),
+        ({"op": "policy_show"}, "name", "not_policy_name", {}),
+        ({"op": "policy_remove", "name": "../x"}, "name", "name_form", {"value": "'../x'"}),
+        ({"op": "job_begin", "job": {"named": ["gold"]}}, "named", "not_policy_name", {}),
+        (
+            {"op": "job_begin", "job": {"named": "gold", "paths": []}},
+            *("named", "policy_said_twice", {"keys": ["paths"]}),
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_line(
-    api: LocalApi, request_: dict[str, Any], fault: str
+    api: LocalApi, request_: dict[str, Any], key: str, code: str, values: dict[str, Any]
 ) -> None:
     ask(api, "policy_add", name="gold", policy={"policy": "exclusive"})
     answer = ask(api, **request_)
-    assert not answer["ok"] and fault in answer["error"] and "\n" not in answer["error"], answer
+    assert refused_as(answer)[:2] == (code, key) and "\n" not in answer["error"], answer
+    assert values.items() <= answer["args"].items(), answer
     assert [each["name"] for each in ask(api, "policy_list")["policies"]] == ["gold"]
 
 
@@ -200,7 +238,7 @@ def test_there_are_not_more_names_than_the_book_takes() -> None:
     book = JobBook()
     for number in range(MAX_POLICIES):
         book.add_policy(f"p{number}", Policy())
-    with pytest.raises(BadInput, match="there are 1024 policies already"):
+    with refused("policies_full", "name", most=1024):
         book.add_policy("more", Policy())
     book.remove_policy("p7")
     book.add_policy("more", Policy())

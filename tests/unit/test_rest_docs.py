@@ -9,6 +9,8 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from ri2n_sdn.web import rest
 from tests.unit.rest_controller import controller
 from tests.unit.web_app import made_app, run, serving
@@ -99,6 +101,7 @@ def test_there_is_an_example_of_each_kind() -> None:
     assert writes and not writes - written, "each write has an example"
 
 
+@pytest.mark.usefixtures("as_written")
 def test_the_error_of_the_page_is_the_answer_to_the_request_above_it() -> None:
     page = PAGE.read_text(encoding="utf-8").partition("## Errors")[2]
     shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])

@@ -1,33 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a real controller refuses: the code, and the HTTP status that follows from its kind."""
+"""What a real controller refuses: the code, and the HTTP status that follows from its kind.
+
+All sentences are others than those that people read (conftest.py): no status follows from words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from string import Formatter
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
-from ri2n_sdn.contract import refusals
 from ri2n_sdn.contract.refusals import KINDS, REFUSALS, refusal
 from ri2n_sdn.web.rest.problem import STATUSES
 from tests.unit.rest_controller import RealFeed, controller
-from tests.unit.said_examples import reworded
 from tests.unit.web_app import bearer, made_app, run, serving
 from tests.unit.web_state import FakeFeed
 
 ALICE = {"id": "o1", "user": "alice", "uid": 20001, "hosts": ["A", "B"]}
 BOB = {"id": "o2", "user": "bob", "uid": 20002, "hosts": ["A", "B"]}
-
-
-@pytest.fixture(params=["as written", 1, 2], ids=str, autouse=True)
-def sentences(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All sentences as they are, and others: no status, place or header may follow from words."""
-    if isinstance(request.param, int):
-        monkeypatch.setattr(refusals, "REFUSALS", reworded(REFUSALS, Random(request.param)))
 
 
 @pytest.fixture(scope="module")

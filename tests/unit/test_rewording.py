@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the sentences of problems and events say, programs see the same."""
+"""Whatever sentences say, programs see the same.
+
+The files of SEEN_BY_PROGRAMS (conftest.py) always run with other sentences. Here, what is seen with
+two choices of sentences is compared.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +28,7 @@ from ri2n_sdn.web.gui.banner import banner
 from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import audit_rows
 from ri2n_sdn.web.shape import checked
+from tests.unit.conftest import SEEN_BY_PROGRAMS
 from tests.unit.said_examples import reworded, state_of
 from tests.unit.web_app import bearer, made_app, run, serving
 from tests.unit.web_state import NOW_S, FakeFeed, cluster_state
@@ -105,3 +112,29 @@ def test_rewording_a_sentence_changes_nothing_for_programs(
         assert after[what] == was, f"{what}, seed {seed}"
     assert before["exit codes"] == {"": 0, "warning": 1, "bad": 2} and len(before["audit"]) == 4
     assert before["links"] and all(before["colours"][:2])
+
+
+# What these files of programs' interfaces are about.
+_OTHERS = {
+    **dict.fromkeys(("test_problems", "test_manual", "test_contract_readers"), "the sentences"),
+    "test_rewording": "other sentences of its own",
+    **dict.fromkeys(("test_docs", "test_debian", "test_switch_files"), "files, not answers"),
+    **dict.fromkeys(("test_bench_jobs", "test_bench_parallel", "test_bench_peers"), "the lab"),
+    **dict.fromkeys(("test_bench_report_files", "test_bench_web", "test_plan"), "the lab"),
+    "test_guest_agent": "the lab",
+}
+_INTERFACE = re.compile(
+    r"^from (ri2n_sdn\.(web|cli|client|apps\.local_api|apps\.watch\w*|contract\.metrics)\b|"
+    r"tests\.unit\.(commands import .*\bri2n\b|web_app|web_state|rest_controller))",
+    re.MULTILINE,
+)
+
+
+def test_all_files_about_what_programs_see_run_with_other_sentences() -> None:
+    names = {path.stem: path for path in Path(__file__).parent.rglob("test_*.py")}
+    seen = {name for name in names if any(fnmatch(name, each) for each in SEEN_BY_PROGRAMS)}
+    assert all(any(fnmatch(name, each) for name in names) for each in SEEN_BY_PROGRAMS)
+    about = {
+        name for name, path in names.items() if _INTERFACE.search(path.read_text(encoding="utf-8"))
+    }
+    assert about - seen == set(_OTHERS), "a file is in SEEN_BY_PROGRAMS, or here with its reason"

@@ -23,6 +23,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web import feed as feed_module
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.who import Who
+from tests.unit.refused import refused
 from tests.unit.web_app import run
 from tests.unit.web_state import cluster_state, token_document
 from tests.waiting import LONG_S
@@ -282,18 +283,18 @@ def test_a_request_is_in_the_name_of_who_asks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "fault"),
+    ("answer", "code"),
     [
-        (b"", "made no sense"),
-        (b"nonsense\n", "made no sense"),
-        (b'{"ok": true', "made no sense"),
-        (b'{"ok": 1}\n', "made no sense"),
-        (b"x" * 70_000 + b"\n", "too long"),
-        (line(answer_of(refusal("connections_full"))), "too many"),
+        (b"", "answer_wrong"),
+        (b"nonsense\n", "answer_wrong"),
+        (b'{"ok": true', "answer_wrong"),
+        (b'{"ok": 1}\n', "answer_wrong"),
+        (b"x" * 70_000 + b"\n", "answer_too_long"),
+        (line(answer_of(refusal("connections_full"))), "connections_full"),
     ],
 )
 def test_answers_that_make_no_sense(
-    answer: bytes, fault: str, monkeypatch: pytest.MonkeyPatch
+    answer: bytes, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "MAX_LINE_BYTES", 60_000)
 
@@ -303,7 +304,7 @@ def test_answers_that_make_no_sense(
 
     async def ask() -> None:
         async with playing(play) as feed:
-            with pytest.raises(NotAvailable, match=fault):
+            with refused(code):
                 await feed.request(STATUS, ALICE)
 
     run(ask())
@@ -317,9 +318,9 @@ def test_nobody_listens_or_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     async def ask() -> None:
         async with playing(play) as feed:
-            with pytest.raises(NotAvailable, match=r"did not answer in 0\.05 s"):
+            with refused("answer_late", after_s=0.05):
                 await feed.request(STATUS, ALICE)
-        with pytest.raises(NotAvailable, match="no controller listens there"):
+        with refused("controller_absent", path=str(web_socket_of(tmp_path / "controller.sock"))):
             await Feed(tmp_path / "controller.sock").request(STATUS, ALICE)
 
     run(ask())

@@ -30,6 +30,7 @@ from ri2n_sdn.contract.choices import ROLES
 from ri2n_sdn.contract.operations import OPERATIONS, READING, Operation
 from ri2n_sdn.errors import BadInput, NotAvailable
 from tests.unit.fake_hosts import FakeChannel, cluster_of, member_of
+from tests.unit.refused import refused
 
 ALICE = {"user": "alice", "uid": 20001, "role": "user"}
 BOB = {"user": "bob", "uid": 20002, "role": "user"}
@@ -70,7 +71,7 @@ def one_line(answer: dict[str, Any]) -> None:
     assert answer["ok"] or (
         "\n" not in answer["error"]
         and answer["error"].isprintable()
-        and "internal error" not in answer["error"]
+        and answer["kind"] != "internal"
     ), answer
     assert isinstance(answer.get("watcher"), Watcher) or json.dumps(answer)
 
@@ -145,7 +146,7 @@ def test_a_viewer_can_change_nothing_by_any_operation(api: LocalApi) -> None:
         if isinstance(watcher := answer.get("watcher"), Watcher):
             api._watching.leave(watcher)
         assert everything(api) == before, name
-        if not answer["ok"] and "needs the role" in answer["error"]:
+        if not answer["ok"] and answer["code"] == "role_too_low":
             refused.add(name)
     assert refused == set(operations(api)) - READING
     assert operations(api) == list(OPERATIONS)
@@ -173,7 +174,8 @@ def test_a_user_may_change_what_is_his_own_and_nothing_else(api: LocalApi) -> No
         if name not in READING:
             assert not answer["ok"], name
     for name in OWN:
-        assert "you are bob" in ask(api, name, BOB, **TRIED[name])["error"], name
+        answer = ask(api, name, BOB, **TRIED[name])
+        assert (answer["code"], answer["args"]["asker"]) == ("not_yours", "bob"), name
     assert ask(api, "job_end", ALICE, id="o1")["ok"]
     assert ask(api, "reserve_remove", ALICE, id="r1")["ok"]
 
@@ -185,22 +187,20 @@ def test_a_user_without_a_uid_is_looked_up(api: LocalApi, monkeypatch: pytest.Mo
     assert ask(api, "job_begin", who, job=order)["ok"]
     stranger = {"user": "no-such-user", "uid": None, "role": "user"}
     order = {**ORDER, "id": "o2", "user": "no-such-user"}
-    assert "you are no-such-user" in ask(api, "job_begin", stranger, job=order)["error"]
+    answer = ask(api, "job_begin", stranger, job=order)
+    assert (answer["code"], answer["args"]["asker"]) == ("not_yours", "no-such-user")
     for who in (
         {"user": "root", "uid": None, "role": "user"},
         {"user": "alice", "uid": 0, "role": "user"},
     ):
-        assert "needs the role admin" in ask(api, "job_list", who)["error"]
+        assert ask(api, "job_list", who)["code"] == "uid_is_root"
 
 
 @pytest.mark.parametrize(
-    ("who", "fault"),
+    ("who", "key"),
     [
-        (None, "as: must be an object"),
-        ("alice", "as: must be an object"),
-        ({}, "as: must be an object"),
-        ({"user": "alice", "role": "admin"}, "as: must be an object"),
-        ({**ALICE, "more": 1}, "as: must be an object"),
+        *((who, "as") for who in (None, "alice", {}, {"user": "alice", "role": "admin"})),
+        ({**ALICE, "more": 1}, "as"),
         ({**ALICE, "user": 5}, "as.user"),
         ({**ALICE, "user": ""}, "as.user"),
         ({**ALICE, "user": "a\nb"}, "as.user"),
@@ -213,22 +213,24 @@ def test_a_user_without_a_uid_is_looked_up(api: LocalApi, monkeypatch: pytest.Mo
         ({**ALICE, "role": None}, "as.role"),
     ],
 )
-def test_a_request_must_say_for_whom_it_is(running: LocalApi, who: object, fault: str) -> None:
-    assert ask(running, "status", who)["error"].startswith(fault)
+def test_a_request_must_say_for_whom_it_is(running: LocalApi, who: object, key: str) -> None:
+    answer = ask(running, "status", who)
+    assert (answer["kind"], answer["key"]) == ("bad_input", key), answer
+    assert (answer["code"] == "as_not_object") == (key == "as"), answer
 
 
 def test_only_the_web_process_may_ask_for_others(running: LocalApi) -> None:
     for everything in (True, False):
         line = json.dumps({"op": "job_list", "as": ADMIN}).encode()
         answer = running.answer(line, None, ROOT, everything)
-        assert answer["error"] == "as: is for the socket of the web process alone"
+        assert (answer["code"], answer["key"]) == ("as_not_here", "as")
 
 
 def test_the_sockets_owner_and_group(api: LocalApi) -> None:
     path = web_socket_of(api._cluster.socket_path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert call(path, "status", who=VIEWER)["hosts"]
-    with pytest.raises(BadInput, match="as: must be an object"):
+    with refused("as_not_object", "as"):
         call(path, "status")
     group = next(each for each in grp.getgrall() if each.gr_gid == os.getgid()).gr_name
     with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
@@ -275,7 +277,7 @@ def test_the_web_process_cannot_take_all_of_the_controllers_connections(
         for connection in connections:
             connection.close()
     assert [answer["ok"] for answer in answers] == [True, True, True, False]
-    assert answers[3]["error"] == "you have too many open connections"
+    assert answers[3]["code"] == "connections_full"
     assert call(api._cluster.socket_path, "status")["ok"], "the first socket has places of its own"
 
 
