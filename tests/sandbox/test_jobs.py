@@ -69,7 +69,8 @@ def site(
         made.wait_settled()
         yield Site(made, options, servers)
         assert "Traceback" not in made.log()
-        assert not [name for name in made.ask("status")["counters"] if "errors" in name]
+        errors = [name for name in made.ask("status")["counters"] if "errors" in name]
+        assert not errors, f"{errors} {made.log()[-20000:]}"
 
 
 @pytest.fixture
@@ -327,9 +328,7 @@ def await_decided_without(sandbox: Sandbox, late: str) -> None:
         for host in read:
             nudge(sandbox, host)
     wait_until(
-        lambda: (
-            sandbox.ask("status")["counters"].get("declarations_read", 0) >= before + len(read)
-        ),
+        lambda: sandbox.ask("status")["counters"].get("declarations_read", 0) >= before + len(read),
         lambda: str(sandbox.ask("status")["counters"]),
     )
 
