@@ -288,7 +288,14 @@ class Cluster:
         return {name for name, member in self.members.items() if member.channel is not None}
 
     def came_back(self, member: Member) -> None:
-        """Compare a host that was let in with what is remembered of it (the lock is held)."""
+        """Compare a host that was let in with what is remembered of it (the lock is held).
+
+        A helper that did not run, or hung, when the host was seen last gets no traffic before it
+        has reported.
+        """
+        row = self.remembered.hosts.get(member.name)
+        if row is not None and (row.datapath_id, row.mac) == (f"{member.dpid:016x}", member.mac):
+            member.silence.silent |= member.helper_runs and row.helper == "off"
         nics = {port.number: (port.name, port.mac.lower()) for port in member.ports.values()}
         doubtful = self.remembered.came(member.name, f"{member.dpid:016x}", member.mac, nics)
         self.wiring.doubt(doubtful)

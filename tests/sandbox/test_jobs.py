@@ -69,7 +69,8 @@ def site(
         made.wait_settled()
         yield Site(made, options, servers)
         assert "Traceback" not in made.log()
-        assert not [name for name in made.ask("status")["counters"] if "errors" in name]
+        errors = [name for name in made.ask("status")["counters"] if "errors" in name]
+        assert not errors, f"{errors} {made.log()[-20000:]}"
 
 
 @pytest.fixture

@@ -200,6 +200,27 @@ def test_a_host_that_does_not_answer_a_new_controller_costs_others_no_row(
         assert not any("C is not connected" in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("helper", "mac", "silent"),
+    [("on", host_mac("A"), False), ("off", host_mac("A"), True), ("off", host_mac("X"), False)],
+)
+def test_a_helper_that_hung_before_a_new_start_gets_traffic_when_it_reports(
+    helper: str, mac: str, silent: bool
+) -> None:
+    cluster = wired("A")
+    member = cluster.members["A"]
+    member.taps = {PLAIN_PORT: True, WIRE_PORT: True}
+    cluster.remember(Remembered({"A": replace(row_of(cluster, "A"), helper=helper, mac=mac)}))
+    cluster.came_back(member)
+    assert member.silence.silent is silent
+    now_s = member.silence.since_s
+    member.silence.judge(now_s + 1.0, now_s + 1.0)
+    assert not member.silence.silent
+    member.silence.silent = False
+    cluster.came_back(member)
+    assert not member.silence.silent, "what is remembered of a host counts once"
+
+
 def test_rows_of_the_store_that_make_no_sense_bring_no_host_back() -> None:
     good = host_row(wired("C"), wired("C").members["C"], None, 0.0)
     of_a = host_row(wired("A"), wired("A").members["A"], None, 0.0)
