@@ -55,7 +55,6 @@ def raised() -> set[str]:
         "cluster.py: f'{LOOP}{name}'",
         "discovery.py: str(error)",
         "discovery.py: str(error)",
-        "watching.py: what",
     ]
     return names
 

@@ -18,6 +18,7 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import reserve_port
 from ri2n_sdn.contract.choices import ROLES
+from ri2n_sdn.contract.operations import Operation
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.web import auth as auth_module
@@ -493,8 +494,8 @@ def test_a_child_is_for_this_machine_alone() -> None:
 def test_a_token_is_shown_once_and_only_its_hash_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, Any]] = []
 
-    def call(path: Path, op: str, **arguments: Any) -> dict[str, Any]:
-        sent.append({"op": op, **arguments})
+    def call(path: Path, op: Operation[Any], **arguments: Any) -> dict[str, Any]:
+        sent.append({"op": op.name, **arguments})
         kept = {"name": "t", "role": arguments["role"], "user": arguments.get("user")}
         return {"token": {**kept, "created_s": 1.0, "expires_s": None}}
 
