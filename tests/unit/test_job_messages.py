@@ -8,6 +8,7 @@ not know stays there after its job has ended.
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,12 +17,19 @@ from typing import Any
 
 import pytest
 
+from ri2n_sdn.apps import jobs as jobs_module
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.pipeline.layout import Table
 from tests.unit.fake_hosts import plan
 from tests.unit.test_jobs_turn import Host, app_of, declared, entry, nudge, turn
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.0)
+    monkeypatch.setattr(jobs_module, "_READ_S", 0.0)
 
 
 class Bridge(Host):
@@ -154,3 +162,33 @@ def test_a_message_that_was_sent_again_is_there_whatever_a_late_answer_says() ->
     assert site.member.dirty, "the other one is sent again"
     site.install()
     assert site.known() == set(site.bridge.rows.values()) and len(site.bridge.rows) == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_message_is_left_in_a_bridge_whatever_happens_at_the_same_time(seed: int) -> None:
+    """Decisions, readings, late answers and the scripts' deletions come in any order."""
+    site, chance = Site(), random.Random(seed)
+
+    def read() -> None:
+        if not site.bridge.held:
+            chance.choice((site.read, site.read_late))()
+
+    def take() -> None:
+        if chance.random() < 0.5:
+            site.take_late()
+
+    def overlap() -> None:
+        chance.choice((read, take, lambda: None))()
+
+    site.bridge.before_row = overlap
+    for _ in range(30):
+        texts = {number: chance.choice((b"waiting", b"installed")) for number in range(1, 4)}
+        site.tell({number: text for number, text in texts.items() if chance.random() < 0.6})
+        if site.bridge.rows and chance.random() < 0.4:
+            del site.bridge.rows[chance.choice(list(site.bridge.rows))]
+        overlap()
+        assert set(site.bridge.rows.values()) <= site.known()
+    site.take_late()
+    site.bridge.before_row = lambda: None
+    site.tell({})
+    assert not site.bridge.rows
