@@ -101,7 +101,8 @@ class Member:
     planned. `sweep_s` is when groups that no row uses may be deleted. `adopted` means
     that slot tables of an earlier controller were taken over. `planned_jobs` is what its plan holds
     about jobs, `held_jobs` what its bridge has acknowledged of it. `jobs_known` means that what it
-    declares was read, or cannot be read. `reports_probes` means that its
+    declares was read, or cannot be read. `sent_messages` are the cookies of the messages for its
+    scripts that were sent since it was asked which ones it holds. `reports_probes` means that its
     probe rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
 
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
@@ -148,6 +149,7 @@ class Member:
     planned_jobs: HostJobs = NO_JOBS
     held_jobs: HostJobs = NO_JOBS
     jobs_known: bool = True
+    sent_messages: set[int] = field(default_factory=set)
     certificate_ends_s: float | None = None
 
     @property

@@ -129,7 +129,8 @@ class ConnectionApp(OSKenApp):
             return
         with self.cluster.lock:
             member = self._member_of(channel)
-            charge = self.charge if member is not None else None
+            # A switch is asked for its role as soon as it has connected.
+            charge = self.charge
             if charge is not None and charge.refused(member, message.type, message.code):
                 return
             self.cluster.counters.add("switch_errors")

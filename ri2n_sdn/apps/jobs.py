@@ -230,6 +230,7 @@ class JobsApp(OSKenApp):
         """The cookies of the messages that a host's bridge holds for all that is known."""
         with self.cluster.lock:
             installed, notes = member.installed, member.planned_jobs.notes
+            member.sent_messages.clear()
         if installed is None:
             return frozenset()
         return frozenset(flow.cookie for flow in message_rows(notes)) & installed.cookies.keys()
@@ -271,14 +272,15 @@ class JobsApp(OSKenApp):
             state.declared[name] = tuple(declarations)
             state.faults[name] = tuple(faults)
             state.failed[name] = failed
-            self._renew(member, gone)
+            self._renew(member, gone - member.sent_messages)
 
     def _renew(self, member: Member, gone: frozenset[int]) -> None:
         """Send messages again that a host's scripts have deleted (cluster.lock is held).
 
         `job-begin` deletes the answer to the job that had the class before, so that it does not
         take it for its own. If the new job is the same, so is its answer, and nothing would have to
-        be sent if the row were still there.
+        be sent if the row were still there. A message that was sent after the host was asked is not
+        among `gone`: the answer says nothing about it.
         """
         installed = member.installed
         if installed is None or gone.isdisjoint(installed.cookies):

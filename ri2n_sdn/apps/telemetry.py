@@ -26,6 +26,7 @@ from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
 from ri2n_sdn.apps.solver import Solver
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
+from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
@@ -48,10 +49,14 @@ _Row = tuple[str, str, PathKey]
 
 @dataclass
 class _Poll:
-    """The requests of one round to one host, and whether the counters of its rows were read."""
+    """The requests of one round to one host, and whether the counters of its rows were read.
+
+    `installed` is what its bridge held, for all that was known, when it was asked.
+    """
 
     member: Member
     channel: Channel
+    installed: Installed | None
     flows: list[Future[list[Any]]]
     canary: Future[list[Any]]
     ports: Future[list[Any]]
@@ -235,6 +240,7 @@ class TelemetryApp(OSKenApp):
         return _Poll(
             member,
             channel,
+            member.installed,
             [
                 channel.request(flow_request(channel, table))
                 for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)
@@ -255,7 +261,9 @@ class TelemetryApp(OSKenApp):
         if member.wanted is None:
             return {}
         canary = _entries(member.name, poll.canary, codec.read_flow_counters)
-        untouched = member.installed is not None and not member.dirty and not member.busy
+        # An answer to what was asked before the rows were sent says nothing about them.
+        same = member.installed is not None and member.installed is poll.installed
+        untouched = same and not member.dirty and not member.busy
         if canary is not None and not canary and untouched:
             self._emptied(member)
         now_s = time.monotonic()

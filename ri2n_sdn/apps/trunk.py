@@ -413,7 +413,6 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             if member.installed is None:
                 return False
-            member.installed = apply(change, member.installed)
             cluster.counters.add("flow_mods", change.rows)
             cluster.counters.add(
                 "group_mods",
@@ -426,6 +425,15 @@ class TrunkApp(OSKenApp):
                 channel.send(parser.OFPBarrierRequest(channel.datapath))
             for message in batch:
                 _send_message(channel, message)
+        with cluster.lock:
+            # Not before sending: the jobs app asks a host for messages in `installed`, and the host
+            # must get a message before the request. `installed` is None when the host has refused a
+            # row or has left.
+            if member.installed is not None:
+                member.installed = apply(change, member.installed)
+            member.sent_messages.update(
+                flow.cookie for flow in change.add_flows if flow.table == Table.JOB_ANSWERS
+            )
         return phase is Phase.SEND or bool(change)
 
     def _wanted(self, fabric: Fabric, member: Member, known: Collection[str]) -> Wanted:
