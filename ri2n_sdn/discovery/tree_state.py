@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TypeAlias
 
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.discovery.fault_causes import find_causes, problem_of
 from ri2n_sdn.discovery.nic_state import Direction
-from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
@@ -69,7 +68,7 @@ class TreeState:
         self.leaf_of: dict[NicId, int] = {}
         self.usable: frozenset[NicId] = frozenset()
         self.nics_at: dict[int, list[NicId]] = {}
-        self.paths: Callable[[int], TreePaths] = cache(partial(TreePaths, trees))
+        self.paths = trees.paths
         self._dead: dict[int, set[int]] = {}
         self._dead_ports: set[Port] = set()
         self._alive: dict[tuple[int, int, int], bool] = {}

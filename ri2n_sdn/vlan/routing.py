@@ -141,9 +141,10 @@ class VlanRouting:
         key = (tree, a, b)
         if key not in self._paths:
             trees = self.trees
-            if trees.depth[tree, a] < 0 or trees.root[tree, a] != trees.root[tree, b]:
+            paths = trees.paths(tree)
+            if not paths.joined(a, b):
                 return None
-            links = trees.path(tree, a, b)
+            links = paths.path(a, b)
             rates = [int(trees.graph.rate_bps[link // 2]) for link in links]
             self._paths[key] = Route(
                 tag_of(trees, tree),
