@@ -185,10 +185,8 @@ class OwnServer:
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
         while not self._stop.is_set():
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(0.5)
-            except subprocess.TimeoutExpired:
-                continue
         try:
             return child.wait(_END_S)
         except subprocess.TimeoutExpired:

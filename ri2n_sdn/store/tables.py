@@ -43,24 +43,12 @@ Columns = Mapping[str, Any]
 _Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _ordered(values: tuple[str, ...]) -> dict[int, str]:
     return dict(enumerate(values))
 
 
 def _in_order(values: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(values[place] for place in sorted(values))
-
-
-def _optional(value: Any) -> list[Any]:
-    return [] if value is None else [value]
-
-
-def _or_none(values: list[Any]) -> Any:
-    return values[0] if values else None
 
 
 def _tables_column(tables: tuple[PathTable, ...]) -> dict[int, str]:
@@ -85,6 +73,11 @@ def _services(column: Mapping[int, str]) -> tuple[Service, ...]:
     return tuple(Service(address, proto, int(port)) for address, proto, port in parts)
 
 
+_PLAIN: _Codec = (lambda value: value, lambda value: value)
+_OPTIONAL: _Codec = (
+    lambda value: [] if value is None else [value],
+    lambda values: values[0] if values else None,
+)
 _CODECS: Mapping[Any, _Codec] = {
     frozenset[str]: (sorted, frozenset),
     frozenset[Kind]: (sorted, frozenset),
@@ -105,7 +98,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 def _codec(hint: Any) -> _Codec:
     if get_origin(hint) in (frozenset, tuple):
         return _CODECS[hint]
-    return (_optional, _or_none) if type(None) in get_args(hint) else (_same, _same)
+    return _OPTIONAL if type(None) in get_args(hint) else _PLAIN
 
 
 def _names(kind: Any) -> Iterator[str]:

@@ -13,13 +13,12 @@ false` know the base tree only; callers see to that.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ri2n_sdn.rates.arrays import IntArray
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
 __all__ = ["candidates", "cyclic", "first_trees", "pair_candidates", "width"]
-
-Integers = NDArray[np.int64]
 
 
 def cyclic(
@@ -82,7 +81,7 @@ def width(table: str, per_pair: int) -> int:
     return 1 if table == "cyclic" else per_pair
 
 
-def first_trees(table: str, a: Integers, b: Integers, count: Integers) -> Integers:
+def first_trees(table: str, a: IntArray, b: IntArray, count: IntArray) -> IntArray:
     """The first tree of each pair of hosts with the numbers `a` and `b`, in a network of `count`.
 
     With `cyclic` it is the own tree of the host with the lower number. Otherwise trees are used
