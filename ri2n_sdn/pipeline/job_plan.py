@@ -127,7 +127,6 @@ def plan_jobs(
             enclosures.get(host),
         )
         for host in sorted({*tables, *enclosures})
-        if tables.get(host) or host in enclosures
     }
 
 

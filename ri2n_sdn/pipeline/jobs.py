@@ -62,7 +62,6 @@ __all__ = [
     "class_slots",
     "enclosure_flows",
     "host_flows",
-    "job_group_id",
     "message_rows",
     "wire_mac",
 ]
@@ -139,11 +138,6 @@ class HostJobs:
 NO_JOBS = HostJobs()
 
 
-def job_group_id(slots: SlotTable) -> int:
-    """The id of the group of a job's slot table. Classes with the same table share the group."""
-    return group_id(_JOB, slots)
-
-
 def wire_mac(nic: Nic, peer: str, enclosure: Enclosure | None) -> str:
     """The address that a NIC has in frames to and from `peer` on the wire."""
     if enclosure is not None and peer in enclosure.members:
@@ -157,12 +151,8 @@ def host_flows(host: Host, jobs: HostJobs) -> Iterator[Flow]:
     The class of a frame goes into reg6, also when no job has it: then no row asks for it, and the
     frame goes as everybody's. Frames from elsewhere with the address of a class are dropped.
     """
-    restore = SetField("eth_src", host.mac)
-    yield row(
-        Classify.OF_CLASS,
-        {"in_port": LOCAL, "eth_src": CLASS_MACS},
-        [TakeClass(), restore, Goto(Table.CLASSIFY)],
-    )
+    take = (TakeClass(), SetField("eth_src", host.mac), Goto(Table.CLASSIFY))
+    yield row(Classify.OF_CLASS, {"in_port": LOCAL, "eth_src": CLASS_MACS}, take)
     yield row(Receive.OWN_SOURCE, {"eth_src": CLASS_MACS}, [])
     yield from message_rows(jobs.notes)
 
@@ -198,7 +188,8 @@ def class_flows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: in
             own = class_slots(paths, slots)
             ends: Match = {"eth_src": host.mac, "eth_dst": peers[name].mac}
             of_class: Match = {"reg6": table.number, **ends}
-            group = slot_group(job_group_id(own), own, host.hash_algorithm)
+            # Classes with the same slot table share a group.
+            group = slot_group(group_id(_JOB, own), own, host.hash_algorithm)
             yield group
             to_group = [ToGroup(group.group_id)]
             if table.dscp is None:
@@ -222,7 +213,7 @@ def channel_rows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: i
         for name, channel in table.channels.items():
             if name not in peers or not table.paths.get(name):
                 continue
-            own = job_group_id(class_slots(table.paths[name], slots))
+            own = group_id(_JOB, class_slots(table.paths[name], slots))
             tag = VLAN_PRESENT | channel
             tagged = (PushVlan(), SetField("vlan_vid", tag), Output(PLAIN_PORT))
             number = group_id(_CHANNEL_FIRST, (own, channel))
@@ -254,20 +245,16 @@ def enclosure_flows(
         yield row(Enclosed.SEND, match, sends)
     yield row(Receive.ENCLOSED, {"reg7": 0}, [Goto(Table.ENCLOSED_RECEIVES)])
     receives: list[Action] = [SetField("reg7", _PASSED), Goto(Table.RECEIVE)]
+    restore = SetField("eth_dst", host.mac)
     for nic in host.nics:
         # Only the job's hosts know this address, so it shows that the frame is the job's.
         own = job_mac(enclosure.key, nic.mac)
         at_nic: Match = {"in_port": nic.port, "eth_dst": own}
         yield row(Enclosed.RECEIVE_OF_JOB, at_nic, receives)
-        yield row(
-            Receive.TO_NIC, at_nic, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
-        )
+        yield row(Receive.TO_NIC, at_nic, [restore, Goto(Table.RECEIVE_COUNT)])
         if host.helper:
-            yield row(
-                Receive.STRIPED,
-                {**at_nic, "eth_type": ETH_STRIPED, "vlan_vid": 0},
-                [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
-            )
+            striped: Match = {**at_nic, "eth_type": ETH_STRIPED, "vlan_vid": 0}
+            yield row(Receive.STRIPED, striped, [restore, Goto(Table.STRIPED)])
         yield row(Receive.OWN_SOURCE, {"eth_src": own}, [])
     for match in (*services, *_NEEDED_TO_RECEIVE):
         yield row(Enclosed.RECEIVE, match, receives)

@@ -229,11 +229,8 @@ def read_syn_ack(frame: bytes) -> tuple[Connection, str] | None:
         return None
     target_mac, source_mac, ether_type = _ETHER.unpack_from(frame)
     if ether_type == ETH_IPV4:
-        start, protocol, addresses = (
-            14 + (frame[14] & 15) * 4,
-            frame[23],
-            (frame[26:30], frame[30:34]),
-        )
+        start, protocol = 14 + (frame[14] & 15) * 4, frame[23]
+        addresses = frame[26:30], frame[30:34]
         later_fragment = bool(int.from_bytes(frame[20:22], "big") & 0x1FFF)
     elif ether_type == ETH_IPV6:
         start, protocol, addresses = 54, frame[20], (frame[22:38], frame[38:54])

@@ -258,13 +258,10 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Ro
     bridges.
     """
     yield row(Classify.FROM_PORT, {"in_port": LOCAL}, [Goto(Table.SEND)])
+    to_host = (SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT))
     for nic in host.nics:
         yield row(Classify.FROM_PORT, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
-        yield row(
-            Receive.TO_NIC,
-            {"in_port": nic.port, "eth_dst": nic.mac},
-            [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
-        )
+        yield row(Receive.TO_NIC, {"in_port": nic.port, "eth_dst": nic.mac}, to_host)
         # A switch that forgot the address floods the frame. The copy at the right NIC is delivered,
         # and the copies at the other NICs are dropped.
         yield row(Receive.TO_OTHER_NIC, {"eth_dst": nic.mac}, [])
@@ -282,9 +279,8 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Ro
     yield row(Place(Table.LEARN), {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
         yield row(Place(Table.DELIVER), {"eth_dst": mac}, [Output(LOCAL)])
-    yield row(
-        Place(Table.DELIVER), {"eth_dst": ALL_MULTICAST}, [Output(LOCAL), *guests.copies(host)]
-    )
+    everybody = (Output(LOCAL), *guests.copies(host))
+    yield row(Place(Table.DELIVER), {"eth_dst": ALL_MULTICAST}, everybody)
 
 
 def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
@@ -321,12 +317,10 @@ def _receive_from_peer(
     for path in into:
         wire_mac = jobs.wire_mac(path.own, peer.name, enclosure)
         match: Match = {"in_port": path.peer.port, "eth_src": wire_mac}
-        yield row(
-            ReceiveCount.PATH,
-            {**match, "reg4": path.route.vlan} if tagged else match,
-            [source, *incoming[path.key], deliver],
-            counts=(RECEIVED, peer.name, path.key),
-        )
+        if tagged:
+            match["reg4"] = path.route.vlan
+        actions = [source, *incoming[path.key], deliver]
+        yield row(ReceiveCount.PATH, match, actions, counts=(RECEIVED, peer.name, path.key))
     for nic in peer.nics:
         # The cables may differ from what the controller has learned. Frames are delivered all the
         # same.
@@ -460,11 +454,8 @@ def _unmanaged_flows(
         # move.
         for eth_type in (ETH_IPV4, ETH_IPV6):
             for end in ("src", "dst"):
-                yield row(
-                    Send.CONTROL,
-                    {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port},
-                    flood,
-                )
+                match = {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port}
+                yield row(Send.CONTROL, match, flood)
     yield row(Send.UNMANAGED, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield row(Place(Table.LEARNED, LAST), {}, [SetField("reg2", 0)])
     yield row(SendUnmanaged.BY_NETWORK, {"reg2": 0}, untagged)

@@ -66,12 +66,9 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass]) -> Rows:
     the helper match only frames without the mark. Each NIC has a group: to the helper while it
     runs, else back to the NIC that sent the frame.
     """
+    mark = (SetField("reg3", _BY_FLOWS), Goto(Table.SEND))
     for match in (match for traffic in by_flows for match in _matches(traffic)):
-        yield row(
-            Classify.KEEPS_LINK,
-            {"in_port": LOCAL, **match},
-            [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
-        )
+        yield row(Classify.KEEPS_LINK, {"in_port": LOCAL, **match}, mark)
     # Neither the host itself nor the other end of a striped connection can pretend to be a helper
     # or send a probe.
     yield row(Classify.FORGED, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
