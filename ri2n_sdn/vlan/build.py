@@ -49,9 +49,8 @@ def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> Non
     # By set of networks: the first host that has it, and one of its switches.
     first_hosts: dict[frozenset[int], tuple[str, int]] = {}
     for host, switches in hosts.items():
-        first_hosts.setdefault(
-            frozenset(graph.component[list(switches)].tolist()), (host, next(iter(switches)))
-        )
+        networks = frozenset(graph.component[list(switches)].tolist())
+        first_hosts.setdefault(networks, (host, next(iter(switches))))
     distinct = list(first_hosts.items())
     for place, (networks, (host, switch)) in enumerate(distinct):
         for others, (other, far) in distinct[:place]:
@@ -210,9 +209,8 @@ def _levelled(
                 added.append(root)
                 trees.append((root, above))
         to_try = added
-    return np.stack([above for _, above in trees]), np.array(
-        [root for root, _ in trees], dtype=np.int32
-    )
+    tops = np.array([root for root, _ in trees], dtype=np.int32)
+    return np.stack([above for _, above in trees]), tops
 
 
 def _tree_below(

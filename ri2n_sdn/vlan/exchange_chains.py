@@ -96,12 +96,9 @@ class Chains:
         sorted from the fullest down, in lexicographic order, so the search cannot run in circles.
         """
         left, slice_ = effort, FIRST_TRY
+        least = max(enough, 0.0)
         while left > 0:
-            heap = [
-                (-level, link)
-                for link, level in enumerate(self.utilisation)
-                if level > enough and level > 0.0
-            ]
+            heap = [(-level, link) for link, level in enumerate(self.utilisation) if level > least]
             heapq.heapify(heap)
             patience = max(STARVED, int(STARVED_PART * len(heap)))
             starved, successes, cut_short = 0, 0, False

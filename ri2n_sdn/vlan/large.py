@@ -98,10 +98,7 @@ def fat_tree(file: FatTree) -> Generated:
     first = np.concatenate([[0], np.cumsum(sizes)])
     ends, ports = [], []
     for level in range(levels - 1):
-        switch, j = (
-            grid.ravel()
-            for grid in np.meshgrid(np.arange(sizes[level]), np.arange(spec.up), indexing="ij")
-        )
+        switch, j = np.divmod(np.arange(sizes[level] * spec.up), spec.up)
         part, copy = switch // copies[level], switch % copies[level]
         # How many parts a switch above joins.
         joined = parts[level] // parts[level + 1]

@@ -97,10 +97,8 @@ def write_matrix(path: Path, matrix: TrafficMatrix) -> None:
     """Write the matrix as CSV, as `read_matrix` reads it; BadInput when that cannot be done."""
     lines = [] if matrix.interval_s is None else [f"# interval_s={matrix.interval_s:g}"]
     lines.append(HEADER)
-    lines += [
-        f"{s},{r},{sent}"
-        for (s, r), sent in zip(matrix.pairs, matrix.sent_bytes.tolist(), strict=True)
-    ]
+    counts = matrix.sent_bytes.tolist()
+    lines += [f"{s},{r},{sent}" for (s, r), sent in zip(matrix.pairs, counts, strict=True)]
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:

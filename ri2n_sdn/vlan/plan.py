@@ -6,8 +6,7 @@ It says which trees there are, how evenly they use cables, and what switches mus
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -64,10 +63,6 @@ class Plan:
     vlans: tuple[int, ...]
     networks: tuple[NetworkPlan, ...]
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan for `json.dumps`."""
-        return asdict(self)
 
 
 def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Plan:

@@ -18,19 +18,7 @@ from numpy.typing import ArrayLike
 from ri2n_sdn.rates.arrays import IntArray
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
-__all__ = ["candidates", "cyclic", "first_trees", "pair_candidates", "width"]
-
-
-def cyclic(
-    trees: Trees, a: ArrayLike, b: ArrayLike, leaf_a: ArrayLike, leaf_b: ArrayLike
-) -> Int32Array:
-    """(N,) the tree of each of N pairs by the paper's rule; -1 for hosts in different networks.
-
-    A pair uses the own tree of the host with the higher priority, which is the host with the lower
-    number (VFREC-Net 3.2). `a`, `b` (N,) are hosts' numbers, `leaf_a`, `leaf_b` (N,) their NICs'
-    switches.
-    """
-    return candidates(trees, a, b, leaf_a, leaf_b, "cyclic")[:, 0]
+__all__ = ["candidates", "first_trees", "pair_candidates", "width"]
 
 
 def candidates(
@@ -45,9 +33,10 @@ def candidates(
     """(N, K) the trees that each of N pairs may use, the first one first, -1 beyond the last.
 
     `a`, `b` (N,) are hosts' numbers, `leaf_a`, `leaf_b` (N,) their NICs' switches. Hosts in
-    different networks have no tree. With the table `cyclic` a pair has one tree. With `spread`,
-    `adaptive` and `profile` it has `per_pair` of them, or all of a network that has fewer. These
-    are neighbours in the order of trees, so that they leave the leaves of a fat tree over different
+    different networks have no tree. With the table `cyclic` a pair has one tree: that of the host
+    with the lower number, which has the higher priority (VFREC-Net 3.2). With `spread`, `adaptive`
+    and `profile` it has `per_pair` of them, or all of a network that has fewer. These are
+    neighbours in the order of trees, so that they leave the leaves of a fat tree over different
     cables (`build_trees`). Over all pairs every tree is used equally often, and also over all pairs
     (i, i + d), for any d.
     """

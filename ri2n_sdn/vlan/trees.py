@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -218,7 +219,7 @@ class TreePaths:
             if near:
                 start = turn % len(near)
                 candidates[switch] = near = near[start:] + near[:start]
-                below[switch] = min(near, key=_cost)[:2]
+                below[switch] = min(near, key=itemgetter(0))[:2]
         for switch in self._order:
             near = candidates.get(switch, [])
             cost, seed = above[switch]
@@ -227,16 +228,12 @@ class TreePaths:
                 near = [further, *near] if turn % 2 else [*near, further]
             if not near:
                 continue
-            best = min(near, key=_cost)
+            best = min(near, key=itemgetter(0))
             others = (candidate for candidate in near if candidate[2] != best[2])
-            second = min(others, key=_cost, default=_NO_LEAF)
+            second = min(others, key=itemgetter(0), default=_NO_LEAF)
             for child in self._children[switch]:
                 above[child] = second[:2] if best[2] == child else best[:2]
         return below, above
-
-
-def _cost(near: tuple[int, int, int]) -> int:
-    return near[0]
 
 
 def trees_from_cables(
@@ -263,11 +260,8 @@ def trees_from_cables(
                         raise ValueError(
                             f"VLAN {vlans[t]} would have a circle at {graph.names[other]}"
                         )
-                    parent[t, other], cable_of[t, other], depth[t, other] = (
-                        switch,
-                        cable,
-                        depth[t, switch] + 1,
-                    )
+                    parent[t, other], cable_of[t, other] = switch, cable
+                    depth[t, other] = depth[t, switch] + 1
                     left.discard(cable)
                     below.append(other)
             waiting = below

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_a_vbft() -> None:
         0,
     )
     assert (network.longest_way, network.mac_entries) == (2, 32)
-    document = plan.to_json()
+    document = asdict(plan)
     assert json.loads(json.dumps(document))["networks"][0]["roots"] == ["up1", "up2"]
     assert not {"trees", "mac_entries"} & set(document)
 
