@@ -96,16 +96,13 @@ class TreeState:
 
     def path_alive(self, tree: int, a: int, b: int) -> bool:
         """Whether there is a path from leaf a to leaf b, and no link of it is dead."""
-        dead = self.dead_in(tree)
+        dead, paths = self.dead_in(tree), self.paths(tree)
         if not dead:
-            return self.paths(tree).joined(a, b)
-        alive = self._alive.get((tree, a, b))
-        if alive is None:
-            paths = self.paths(tree)
-            alive = self._alive[tree, a, b] = paths.joined(a, b) and dead.isdisjoint(
-                paths.path(a, b)
-            )
-        return alive
+            return paths.joined(a, b)
+        if (tree, a, b) not in self._alive:
+            joined = paths.joined(a, b)
+            self._alive[tree, a, b] = joined and dead.isdisjoint(paths.path(a, b))
+        return self._alive[tree, a, b]
 
     def port_alive(self, nic: NicId, tree: int) -> tuple[bool, bool]:
         """(Whether the NIC's frames in that tree pass its leaf, whether frames to it do)."""

@@ -233,10 +233,8 @@ def _far_test(
             b = next((leaf for leaf in to_y if to_y[leaf][0] != to_x[a][0]), None)
             if y != x and b is not None:
                 ends = trees.graph.ends
-                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]} - {
-                    switch
-                }
-                others = tuple(trees.graph.names[other] for other in sorted(crossed))
+                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]}
+                others = tuple(trees.graph.names[other] for other in sorted(crossed - {switch}))
                 nics = nics_at[a][0], nics_at[b][0], nics_at[c][-1]
                 return LearningTest(trees.graph.names[switch], others, _steps(*nics, x, y, mac))
     return None
@@ -252,20 +250,16 @@ def _cable_texts(trees: Trees, causes: list[Cause]) -> list[str]:
         name = cause.name(trees)
         vlans = vlan_text(trees.vlans[tree] for tree in cause.trees)
         if cause.cable is None:
-            what = (
-                "is dead"
-                if cause.certain
-                else "its cables are cut, or lead to other ports than they should"
-            )
+            what = "is dead"
+            if not cause.certain:
+                what = "its cables are cut, or lead to other ports than they should"
             texts.append(f"{name}: nothing gets through it: {what}")
         elif _is_cut(cause):
             near = [end for end in trees.graph.ends[cause.cable].tolist() if dead_at[end] > 1]
-            swapped = (
-                f", or swapped with the other one of {trees.graph.names[near[0]]}" if near else ""
-            )
-            texts.append(
-                f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable{swapped}"
-            )
+            text = f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable"
+            if near:
+                text += f", or swapped with the other one of {trees.graph.names[near[0]]}"
+            texts.append(text)
         elif cause.both:
             texts.append(f"{name}: {vlans} missing")
         elif cause.whole:

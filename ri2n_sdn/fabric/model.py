@@ -288,9 +288,8 @@ class Fabric:
     def helper_links(self, sender: str, receiver: str) -> dict[int, Path]:
         """The helper links of a pair by number, in order of numbers, dead ones too."""
         swapped = sender > receiver
-        numbers = self.helper_link_numbers.get(
-            (receiver, sender) if swapped else (sender, receiver), {}
-        )
+        low, high = sorted((sender, receiver))
+        numbers = self.helper_link_numbers.get((low, high), {})
         links = {}
         for path in self.paths(sender, receiver) if numbers else ():
             own_port, peer_port, vlan = path.key
@@ -327,9 +326,7 @@ class Fabric:
             if nic.network is not None:
                 nics.setdefault(nic.network, []).append(nic)
         return {
-            name: tuple(
-                sorted(members, key=lambda nic: (not (nic.sends and nic.receives), nic.port))
-            )
+            name: tuple(sorted(members, key=lambda nic: not (nic.sends and nic.receives)))
             for name, members in nics.items()
         }
 

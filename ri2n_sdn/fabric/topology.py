@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, count, filterfalse
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -117,17 +117,11 @@ class Topology(StrictModel):
         for _, nic in plugged:
             if nic.port is not None:
                 taken[nic.switch].add(nic.port)
-        next_port = dict.fromkeys(self.switches, 1)
-        places = {}
-        for host, nic in plugged:
-            port = nic.port
-            if port is None:
-                port = next_port[nic.switch]
-                while port in taken[nic.switch]:
-                    port += 1
-                next_port[nic.switch] = port + 1
-            places[host, nic.name] = (nic.switch, port)
-        return places
+        free = {name: filterfalse(ports.__contains__, count(1)) for name, ports in taken.items()}
+        return {
+            (host, nic.name): (nic.switch, next(free[nic.switch]) if nic.port is None else nic.port)
+            for host, nic in plugged
+        }
 
     def number(self, host: str) -> int:
         """The host's number, counted from 1 in the order of the file.

@@ -18,17 +18,8 @@ from ri2n_sdn.jobs.history import Record
 from ri2n_sdn.jobs.model import PathTable, Reservation, Service
 from ri2n_sdn.jobs.moves import Move
 from ri2n_sdn.jobs.rights import Right
-from ri2n_sdn.store.rows import (
-    ClusterRow,
-    HostRow,
-    JobRow,
-    LanesRow,
-    LinksRow,
-    NetworkRow,
-    PolicyRow,
-    Row,
-    TokenRow,
-)
+from ri2n_sdn.store import rows
+from ri2n_sdn.store.rows import Row
 
 __all__ = ["TABLES", "Table", "table_of", "to_columns"]
 
@@ -160,18 +151,18 @@ class Table:
 
 
 TABLES: tuple[Table, ...] = (
-    Table("Cluster", ClusterRow),
-    Table("Host", HostRow, ("name",), "hosts"),
-    Table("Network", NetworkRow, ("name",), "networks"),
-    Table("Links", LinksRow, ("low", "high"), "links"),
-    Table("Job", JobRow, ("id",), "jobs"),
+    Table("Cluster", rows.ClusterRow),
+    Table("Host", rows.HostRow, ("name",), "hosts"),
+    Table("Network", rows.NetworkRow, ("name",), "networks"),
+    Table("Links", rows.LinksRow, ("low", "high"), "links"),
+    Table("Job", rows.JobRow, ("id",), "jobs"),
     Table("Move", Move, ("id",), "moves"),
-    Table("Lanes", LanesRow, ("id",), "lanes"),
+    Table("Lanes", rows.LanesRow, ("id",), "lanes"),
     Table("Reservation", Reservation, ("id",), "reservations"),
-    Table("Policy", PolicyRow, ("name",), "policies"),
+    Table("Policy", rows.PolicyRow, ("name",), "policies"),
     Table("Right", Right, ("user",), "rights"),
     Table("History", Record, ("id", "begin_s", "end_s")),
-    Table("Token", TokenRow, ("name",), "tokens"),
+    Table("Token", rows.TokenRow, ("name",), "tokens"),
 )
 """All tables of the schema that hold rows of `rows.py`."""
 

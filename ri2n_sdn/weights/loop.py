@@ -260,11 +260,8 @@ class WeightLoop:
         for row in np.flatnonzero(active):
             pair = structure.pairs[row]
             live_paths = frozenset(path.path for path in pair.paths if path.alive)
-            always[row] = (
-                pair.key not in self._share
-                or self._alive.get(pair.key) != live_paths
-                or closes[row].any()
-            )
+            is_new = pair.key not in self._share or self._alive.get(pair.key) != live_paths
+            always[row] = is_new or closes[row].any()
             self._alive[pair.key] = live_paths
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):

@@ -100,11 +100,8 @@ def assign(
     table = [k if 0 <= k < paths and share[k] > 0.0 else -1 for k in previous]
     weight, busy = _busy_slots(slot_bytes, n)
     max_moves = n if busy_moves is None else busy_moves
-    busy_moved = (
-        _place_bytes(table, share, weight, busy, max_moves, crowded or [False] * paths)
-        if busy
-        else 0
-    )
+    crowded = crowded or [False] * paths
+    busy_moved = _place_bytes(table, share, weight, busy, max_moves, crowded)
     of_busy = [table[slot] for slot in busy]
     busy_count = [of_busy.count(k) for k in range(paths)]
     present = [table.count(k) for k in range(paths)]
