@@ -122,17 +122,11 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
     They send the helper's frames over `links` by their numbers, and take frames that the peer sent
     back.
     """
+    to_peer: Match = {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED, "eth_dst": peer.mac}
     for number, path in links.items():
-        yield row(
-            Classify.TAGGED,
-            {
-                "in_port": WIRE_PORT,
-                "eth_type": ETH_STRIPED,
-                "vlan_vid": VLAN_PRESENT | (number + 1),
-                "eth_dst": peer.mac,
-            },
-            [PopVlan(), SetField("reg1", path_register(*path.key)), Goto(Table.SEND_COUNT)],
-        )
+        tagged: Match = {**to_peer, "vlan_vid": VLAN_PRESENT | (number + 1)}
+        by_path = SetField("reg1", path_register(*path.key))
+        yield row(Classify.TAGGED, tagged, [PopVlan(), by_path, Goto(Table.SEND_COUNT)])
     for nic in peer.nics:
         restore: list[Action] = [SetField("eth_src", peer.mac), Goto(Table.RETURNED)]
         yield row(Striped.RETURNED, {"eth_src": returned_mac(nic.mac)}, restore)
