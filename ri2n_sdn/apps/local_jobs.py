@@ -19,7 +19,6 @@ from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.local_policies import (
     add_policy,
     list_policies,
-    policy_document,
     remove_policy,
     show_policy,
     spelled_out,
@@ -47,6 +46,7 @@ from ri2n_sdn.jobs.history import ended
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.moves import Move, move_of
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
+from ri2n_sdn.jobs.text import policy_document
 from ri2n_sdn.pipeline.job_plan import tables_of
 
 __all__ = ["job_operations", "list_jobs", "list_reservations", "list_rights"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +97,7 @@ def plan(
     finally:
         slow.cancel()
     if as_json:
-        print_json(made.to_json())
+        print_json(asdict(made))
     else:
         _show(made)
 

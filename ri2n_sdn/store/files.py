@@ -69,11 +69,8 @@ def check_file(path: Path) -> None:
     while offset < len(data):
         match = _HEADER.match(data, offset)
         body = data[match.end() : match.end() + int(match[1])] if match is not None else b""
-        if (
-            match is None
-            or len(body) < int(match[1])
-            or hashlib.sha1(body, usedforsecurity=False).hexdigest().encode() != match[2]
-        ):
+        digest = hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
+        if match is None or digest != match[2]:
             if offset and _is_unfinished(data[offset:]):
                 return
             raise BadInput(
@@ -94,9 +91,7 @@ def _is_unfinished(tail: bytes) -> bool:
     written = tail.rstrip(b"\0")
     match = _HEADER.match(written)
     if match is None:
-        return len(written) < 64 and (
-            b"OVSDB JSON ".startswith(written[:11]) or written.startswith(b"OVSDB JSON ")
-        )
+        return len(written) < 64 and b"OVSDB JSON ".startswith(written[:11])
     return len(written) - match.end() < int(match[1]) and not _is_json(written[match.end() :])
 
 

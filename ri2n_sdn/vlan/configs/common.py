@@ -62,18 +62,21 @@ class Vendor:
 
 
 def text_of(
+    header: str,
     head: Callable[[SwitchPorts], Iterable[str]],
     block: Callable[[SwitchPorts, SwitchPort, str], Iterable[str]],
     *end: str,
 ) -> Callable[[SwitchPorts, Names], str]:
-    """A writer of files that have the lines `head`, a `block` for each port, and the lines `end`.
+    """A writer of files: `header`, the lines `head`, a `block` for each port, the lines `end`.
 
-    `block` is given the switch, the port, and the port's name.
+    `header` is a comment with `{name}` for the switch. `block` is given the switch, the port, and
+    the port's name.
     """
 
     def text(switch: SwitchPorts, names: Names) -> str:
         blocks = (block(switch, port, names[port.number]) for port in switch.ports)
-        return "\n".join([*head(switch), *chain.from_iterable(blocks), *end, ""])
+        first = header.format(name=switch.name)
+        return "\n".join([first, *head(switch), *chain.from_iterable(blocks), *end, ""])
 
     return text
 
