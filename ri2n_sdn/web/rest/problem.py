@@ -27,6 +27,7 @@ __all__ = [
     "ProblemError",
     "add_handlers",
     "answer",
+    "fields_of_route",
 ]
 
 _LOG = logging.getLogger("ri2n.rest")
@@ -188,7 +189,7 @@ def add_handlers(app: FastAPI) -> None:
     async def of_refusal(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, Ri2nError)
         status = STATUSES[error.kind]
-        faults = faults_of(error, _fields(request)) if status == 422 else []
+        faults = faults_of(error, fields_of_route(request) or {}) if status == 422 else []
         code = error.code or error.kind
         return answer(status, code, str(error), _later(status), faults, error)
 
@@ -216,11 +217,11 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, of_anything)
 
 
-def _fields(request: Request) -> Mapping[str, str]:
-    """What the route of a request takes, and where."""
+def fields_of_route(request: Request) -> Mapping[str, str] | None:
+    """What the route of a request takes, and where; None when the route is not in the document."""
     known: Mapping[tuple[str, str], Mapping[str, str]] = request.app.state.fields
     path = getattr(request.scope.get("route"), "path", "")
-    return known.get((path, request.method), {})
+    return known.get((path, request.method))
 
 
 def _later(status: int) -> dict[str, str]:
