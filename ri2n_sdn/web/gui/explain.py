@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.operations import EXPLAIN
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.commands import command_of
@@ -13,7 +14,7 @@ from ri2n_sdn.web.gui.explain_views import PROTOCOLS, answer_view, nics_of, only
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.listing import ASKING
 from ri2n_sdn.web.gui.markup import text
-from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS, natural
+from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS
 from ri2n_sdn.web.gui.session import Session
 
 __all__ = ["build"]

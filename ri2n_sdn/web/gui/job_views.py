@@ -11,10 +11,9 @@ from typing import Any
 from ri2n_sdn.contract.choices import one_of
 from ri2n_sdn.contract.documents import Documents, EndedJob, Job, PolicyOf, Reservation, Route
 from ri2n_sdn.contract.limits import MAX_DSCP
-from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.names import job_id, natural
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, duration_text, page_rate, page_time
-from ri2n_sdn.web.gui.scene import natural
 from ri2n_sdn.web.gui.words import address, network_text, parse_names, rate_of_field, time_of_field
 from ri2n_sdn.web.who import Who
 

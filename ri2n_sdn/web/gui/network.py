@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.operations import JOB_SHOW
 from ri2n_sdn.contract.units import counted
 from ri2n_sdn.web.gui.dialogs import check
@@ -16,7 +17,7 @@ from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, rate_cells, table
 from ri2n_sdn.web.gui.markup import text
 from ri2n_sdn.web.gui.picture import Paint, changes
-from ri2n_sdn.web.gui.scene import Nic, natural
+from ri2n_sdn.web.gui.scene import Nic
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.tree_views import NO_TREE, cables_of, said_of, tree_choices
 
