@@ -97,8 +97,8 @@ class History:
         new = [key for key in keys if key not in self._rows]
         if len(new) > len(self._free):
             self._forget(keys)
-        while len(new) > len(self._free) and self._grow():
-            pass
+        while len(new) > len(self._free) and len(self._rates) < MAX_NICS:
+            self._grow()
         for key in new[: len(self._free)]:
             row = self._free.pop()
             self._rates[row] = np.nan
@@ -110,13 +110,9 @@ class History:
         gone = [key for key, row in self._rows.items() if empty[row] and key not in keep]
         self._free.extend(self._rows.pop(key) for key in gone)
 
-    def _grow(self) -> bool:
+    def _grow(self) -> None:
         old = len(self._rates)
         new = min(2 * old, MAX_NICS)
-        if new == old:
-            return False
-        grown = np.full((new, _SAMPLES, 2), np.nan, dtype=np.float32)
-        grown[:old] = self._rates
-        self._rates = grown
+        added = np.full((new - old, _SAMPLES, 2), np.nan, dtype=np.float32)
+        self._rates = np.concatenate((self._rates, added))
         self._free.extend(range(old, new))
-        return True

@@ -26,14 +26,14 @@ _REMOVALS = {
 }
 
 
-def command_of(op: str, **arguments: Any) -> str | None:
+def command_of(op: str, url: str = "", **arguments: Any) -> str | None:
     """The command that asks the controller for the same as an operation with these arguments.
 
     It is None where no command does exactly that. `parameters_set` has no command: a line for curl
-    stands for it, and wants the argument `url`, the server's address.
+    stands for it, and wants `url`, the server's address.
     """
     if op == "parameters_set":
-        return _curl(**arguments)
+        return _curl(url=url, **arguments)
     if op in _REMOVALS:
         group, verb, key = _REMOVALS[op]
         words: list[str] | None = [group, verb, str(arguments[key])]
@@ -79,12 +79,8 @@ def _reserve_add(reservation: Json) -> list[str] | None:
     if reservation.get("policy", "exclusive") != "exclusive" or any(map(reservation.get, others)):
         return None
     plain = {key: value for key, value in reservation.items() if key != "policy"}
-    times = [
-        "--begin",
-        time_text(int(reservation["begin_s"])),
-        "--end",
-        time_text(int(reservation["end_s"])),
-    ]
+    begin, end = (time_text(int(reservation[key])) for key in ("begin_s", "end_s"))
+    times = ["--begin", begin, "--end", end]
     rate = _rate("--rate", reservation.get("rate_bps"))
     return ["reserve", "add", reservation["id"], *_between(plain), *times, *rate, *_policy(plain)]
 

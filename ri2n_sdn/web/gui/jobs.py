@@ -60,7 +60,7 @@ from ri2n_sdn.web.gui.job_views import (
     route_rows,
 )
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
-from ri2n_sdn.web.gui.markup import tag, text
+from ri2n_sdn.web.gui.markup import facts, text
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.words import rate_input, times_hint
 from ri2n_sdn.web.who import uid_of
@@ -83,9 +83,7 @@ _STATE = Column("state", "State", phone=False)
 async def build(session: Session) -> None:
     """Build the page."""
     with frame("Jobs", session):
-        page = _Page(session)
-        session.live(page.refresh)
-        await page.refresh()
+        await session.follow(_Page(session).refresh)
 
 
 class _Page:
@@ -286,7 +284,7 @@ class _Page:
         if answer is None:
             return
         job = answer["job"]
-        facts = [
+        known = [
             ("State", _state_of(job)),
             ("User", f"{job['user']} (uid {job['uid']})"),
             ("Policy", policy_text(job)),
@@ -298,10 +296,9 @@ class _Page:
         ]
         if job["moved"]:
             moved = job["moved"]
-            facts.append(("Moved", f"by {moved['by']} at {page_time(moved['at_s'])}"))
+            known.append(("Moved", f"by {moved['by']} at {page_time(moved['at_s'])}"))
         with information(f"Job {key}") as dialog:
-            rows = (text(tag("dt", name, class_="muted"), tag("dd", said)) for name, said in facts)
-            html(tag("dl", *rows))
+            html(facts(known))
             routes = Listing(
                 session,
                 "Paths of the job",

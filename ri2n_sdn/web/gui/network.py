@@ -169,23 +169,21 @@ class _Network:
 
     def _choose_row(self, event: events.GenericEventArguments) -> None:
         row = self._drawing.row(event.args)
-        if row is None:
-            return
-        if len(row.hosts) == 1:
-            self._host = row.hosts[0]
-        else:
-            self._host = None
+        if row is not None and len(row.hosts) == 1:
+            self._show_host(row.hosts[0])
+        elif row is not None:
             self._table.show_group(row.hosts)
-        self._session.moved(host=self._host or "")
-        self._update()
-        run("reveal", "host-details" if self._host else "hosts")
+            self._show_host(None)
 
     def _choose_host(self, event: events.GenericEventArguments) -> None:
         if isinstance(event.args, str) and event.args in self._session.state["hosts"]:
-            self._host = event.args
-            self._session.moved(host=self._host)
-            self._update()
-            run("reveal", "host-details")
+            self._show_host(event.args)
+
+    def _show_host(self, host: str | None) -> None:
+        self._host = host
+        self._session.moved(host=host or "")
+        self._update()
+        run("reveal", "host-details" if host else "hosts")
 
 
 class _Table:

@@ -5,22 +5,33 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nicegui import ui
 
 from ri2n_sdn import __version__
-from ri2n_sdn.contract.answers import Parameter
+from ri2n_sdn.contract.answers import Parameter, ParameterSet
 from ri2n_sdn.contract.operations import AUDIT, PARAMETERS, PARAMETERS_SET, TOKEN_ADD, TOKEN_REMOVE
 from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.gui.commands import command_of
-from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information, remove, side_by_side
+from ri2n_sdn.web.gui.dialogs import (
+    Command,
+    Submit,
+    change,
+    confirm,
+    field,
+    form,
+    information,
+    operation,
+    remove,
+    side_by_side,
+)
 from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
-from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
-from ri2n_sdn.web.gui.markup import tag, text
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
+from ri2n_sdn.web.gui.markup import facts, tag, text
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.setting_views import (
     STRATEGIES,
@@ -53,11 +64,13 @@ ROLES = {
 async def build(session: Session) -> None:
     """Build the page."""
     with frame("Settings", session):
-        parts: list[Any] = [_Strategy(session), _Parameters(session), _Audit(session)]
-        parts += [_Tokens(session), _Facts(session)]
-        for part in parts:
-            session.live(part.refresh)
-            await part.refresh()
+        parts = [_Strategy(session).refresh, _Parameters(session).refresh]
+        parts += [_audit(session).refresh, _Tokens(session).refresh]
+        html(text("Versions"), name="h2")
+        versions = html("", classes="card")
+        for refresh in parts:
+            await session.follow(refresh)
+        await session.follow(lambda: _show_facts(versions, session))
 
 
 class _Strategy:
@@ -96,16 +109,13 @@ class _Strategy:
             ui.notify("Choose another strategy than the one in force.", type="warning")
             return
 
-        async def submit() -> str:
-            await change(self._session, PARAMETERS_SET, name="strategy", value=wanted)
-            return f"The strategy is {wanted} now. Before it was {now}."
-
+        asked = {"name": "strategy", "value": wanted}
+        said = f"The strategy is {wanted} now. Before it was {now}."
         confirm(
             f"Change the strategy to {wanted}?",
             consequences(self._session.state, wanted),
             f"Change to {wanted}",
-            submit,
-            command=lambda: _set_command(self._session, "strategy", wanted),
+            *operation(self._session, PARAMETERS_SET, lambda: asked, lambda answer: said),
         )
 
 
@@ -157,12 +167,7 @@ class _Parameters:
         def wanted() -> int | float | str:
             return parameter_value(parameter, str(value_field.value or ""))
 
-        with form(
-            f"Change {name}",
-            "Change it",
-            lambda: self._set(name, wanted()),
-            command=lambda: _set_command(self._session, name, wanted()),
-        ):
+        with form(f"Change {name}", "Change it", *self._set(name, wanted)):
             html(text(row["about"]), name="p")
             value_field = field(
                 name,
@@ -177,66 +182,58 @@ class _Parameters:
             f"Set {name} back?",
             [f"It is {row['value']} now, and will be {row['default']}.", _UNTIL_RESTART],
             "Set it back",
-            lambda: self._set(name, parameter["default"]),
+            *self._set(name, lambda: parameter["default"]),
             danger=False,
-            command=lambda: _set_command(self._session, name, parameter["default"]),
         )
 
-    async def _set(self, name: str, value: object) -> str:
-        await change(self._session, PARAMETERS_SET, name=name, value=value)
-        await self._table.refresh()
-        return f"{name} is {value} now, until the controller starts again."
+    def _set(self, name: str, wanted: Callable[[], object]) -> tuple[Submit, Command]:
+        """How a dialog sets a parameter, and the command that does the same."""
+
+        def said(answer: ParameterSet) -> str:
+            return f"{name} is {answer['value']} now, until the controller starts again."
+
+        def asked() -> dict[str, object]:
+            return {"name": name, "value": wanted()}
+
+        submit, command = operation(self._session, PARAMETERS_SET, asked, said)
+
+        async def submit_and_show() -> str | None:
+            done = await submit()
+            await self._table.refresh()
+            return done
+
+        return submit_and_show, command
 
 
-def _set_command(session: Session, name: str, value: object) -> str | None:
-    """The line for curl that sets a parameter, at the address that the browser uses."""
-    url = str(session.client.request.base_url)
-    return command_of("parameters_set", name=name, value=value, url=url)
-
-
-class _Audit:
+def _audit(session: Session) -> Paced:
     """Who changed what: from the controller's audit trail for admins, otherwise from events."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._asked_s, self._news = 0.0, True
-        ui.timer(AUDIT_S, self._catch_up, immediate=False)
-        html(text("Who changed what"), name="h2")
-        self._table = Listing(
-            session,
-            "Changes",
-            [
-                Column("time", "Time", short=True),
-                Column("who", "Who"),
-                Column("what", "What"),
-                Column("result", "Result", phone=False),
-            ],
-            self._fetch,
-            key="key",
-            search="Search changes",
-            empty=(
-                "Nobody has changed anything yet.",
-                "Changes are kept until the controller starts again.",
-            ),
-        )
-
-    async def _fetch(self, question: Question) -> Answer:
-        session = self._session
+    async def fetch(question: Question) -> Answer:
         if session.who.role == "admin":
             with contextlib.suppress(BadInput):  # of a controller that keeps no such trail
                 answer = await session.feed.request(AUDIT, session.who)
                 return page_of(audit_entry_rows(answer["entries"], question.search), question)
         return page_of(audit_rows(session.state["events"], question.search), question)
 
-    async def refresh(self) -> None:
-        """Show what is new, now or a little later."""
-        self._news = True
-        await self._catch_up()
-
-    async def _catch_up(self) -> None:
-        if self._news and time.monotonic() - self._asked_s >= AUDIT_S:
-            self._news, self._asked_s = False, time.monotonic()
-            await self._table.refresh()
+    html(text("Who changed what"), name="h2")
+    table = Listing(
+        session,
+        "Changes",
+        [
+            Column("time", "Time", short=True),
+            Column("who", "Who"),
+            Column("what", "What"),
+            Column("result", "Result", phone=False),
+        ],
+        fetch,
+        key="key",
+        search="Search changes",
+        empty=(
+            "Nobody has changed anything yet.",
+            "Changes are kept until the controller starts again.",
+        ),
+    )
+    return Paced(AUDIT_S, table.refresh)
 
 
 class _Tokens:
@@ -335,24 +332,12 @@ class _Tokens:
         remove(self._session, TOKEN_REMOVE, f"the token {name}", sentences, name=name)
 
 
-class _Facts:
-    """Versions, and what else tells one controller from another."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        html(text("Versions"), name="h2")
-        self._shown = html("", classes="card")
-
-    async def refresh(self) -> None:
-        """Show what is new."""
-        rows = fact_rows(self._session.state, __version__)
-        content = tag(
-            "dl",
-            *(text(tag("dt", row["id"], class_="muted"), tag("dd", row["value"])) for row in rows),
-        )
-        links = (
-            tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
-            tag("a", "Metrics for Prometheus", href="/metrics"),
-        )
-        content = text(content, *(tag("p", link, class_="ways") for link in links))
-        self._shown.set_content(content)
+def _show_facts(shown: ui.html, session: Session) -> None:
+    """Show versions, and what else tells one controller from another."""
+    rows = fact_rows(session.state, __version__)
+    links = (
+        tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
+        tag("a", "Metrics for Prometheus", href="/metrics"),
+    )
+    known = facts((row["id"], row["value"]) for row in rows)
+    shown.set_content(text(known, *(tag("p", link, class_="ways") for link in links)))

@@ -17,7 +17,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.frame import frame, html
-from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.session import Session
@@ -87,14 +87,11 @@ async def build(session: Session) -> None:
             classes="muted",
         )
         hosts = _Hosts(session)
-        pairs = _Pairs(session)
-        session.live(hosts.refresh)
-        session.live(pairs.refresh)
+        pairs = Paced(PAIR_S, _Pairs(session).refresh)
         # The history goes on while the state stays as it is.
         ui.timer(CHART_S, hosts.draw_if_due, immediate=False)
-        ui.timer(PAIR_S, pairs.catch_up, immediate=False)
-        await hosts.refresh()
-        await pairs.refresh()
+        await session.follow(hosts.refresh)
+        await session.follow(pairs.refresh)
 
 
 class _Charts:
@@ -227,11 +224,7 @@ class _Pairs:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._asked_s, self._news = 0.0, True
-        src, dst = (
-            session.query.get("src", "")[:128],
-            session.query.get("dst", "")[:128],
-        )
+        src, dst = (session.query.get(key, "")[:128] for key in ("src", "dst"))
         self._pair = (src, dst) if src and dst else None
         self._samples = PairSamples()
         self._paths: list[dict[str, Any]] = []
@@ -284,15 +277,7 @@ class _Pairs:
         return Answer(pair_rows(answer["pairs"]), int(answer["total"]))
 
     async def refresh(self) -> None:
-        """Show what is new, now or a little later."""
-        self._news = True
-        await self.catch_up()
-
-    async def catch_up(self) -> None:
-        """Show what is new, unless nothing is, or the controller was asked just now."""
-        if not self._news or time.monotonic() - self._asked_s < PAIR_S:
-            return
-        self._news, self._asked_s = False, time.monotonic()
+        """Show what is new."""
         await self._table.refresh()
         await self._sample()
 

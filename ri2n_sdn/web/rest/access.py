@@ -169,9 +169,10 @@ def _needs(role: Role) -> Any:
         if wait_s := access.buckets.wait_s(made.name):
             detail = f"too many requests of {who.name}: wait {wait_s} s"
             raise ProblemError(429, "too_many_requests", detail, {"Retry-After": str(wait_s)})
-        if who == ANONYMOUS and not who.may(role):
-            raise Denied(401, f"this needs a token with the role {role}")
-        Auth.need(who, role)
+        if not who.may(role):
+            if who == ANONYMOUS:
+                raise Denied(401, f"this needs a token with the role {role}")
+            raise Denied(403, f"this needs the role {role}, and {who.name} is {who.role}")
         _check_query(request)
         return made
 

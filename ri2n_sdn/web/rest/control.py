@@ -25,8 +25,13 @@ from ri2n_sdn.web.auth import new_token
 from ri2n_sdn.web.rest.access import Admin, Asked, Kind, Viewer, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match
-from ri2n_sdn.web.rest.job_models import ParameterValue, StrategyName, TokenOrder, VlanRows
-from ri2n_sdn.web.rest.models import Strategy
+from ri2n_sdn.web.rest.models import (
+    ParameterValue,
+    Strategy,
+    StrategyName,
+    TokenOrder,
+    VlanRows,
+)
 from ri2n_sdn.web.rest.pages import PartOf, page_of
 from ri2n_sdn.web.rest.problem import Fault, ProblemError
 

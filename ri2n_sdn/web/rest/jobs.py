@@ -27,7 +27,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Asked, Kind, User, Viewer, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match
-from ri2n_sdn.web.rest.job_models import JobOrder, PolicyBody, ReservationOrder
+from ri2n_sdn.web.rest.models import JobOrder, PolicyBody, ReservationOrder
 from ri2n_sdn.web.rest.pages import Descending, PartOf, page_of, text_filter
 from ri2n_sdn.web.who import Who, uid_of
 

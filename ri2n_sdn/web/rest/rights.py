@@ -19,7 +19,7 @@ from ri2n_sdn.contract.operations import (
 from ri2n_sdn.web.rest.access import Admin, Kind, Viewer, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match
-from ri2n_sdn.web.rest.job_models import NewPolicy, RightBody
+from ri2n_sdn.web.rest.models import NewPolicy, RightBody
 from ri2n_sdn.web.rest.pages import PartOf, page_of
 
 __all__ = ["api"]
