@@ -16,6 +16,7 @@ from ri2n_sdn.contract.operations import AUDIT, PARAMETERS, PARAMETERS_SET, TOKE
 from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
+from ri2n_sdn.web.gui import setting_views as views
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.dialogs import (
     Command,
@@ -33,17 +34,6 @@ from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import facts, tag, text
 from ri2n_sdn.web.gui.session import Session
-from ri2n_sdn.web.gui.setting_views import (
-    STRATEGIES,
-    audit_entry_rows,
-    audit_rows,
-    consequences,
-    fact_rows,
-    parameter_rows,
-    parameter_value,
-    token_request,
-    token_rows,
-)
 
 __all__ = ["build"]
 
@@ -84,7 +74,7 @@ class _Strategy:
             self._select: ui.select | None = None
             if session.who.role == "admin":
                 with ui.element("div").classes("bar"):
-                    self._select = ui.select(list(STRATEGIES), label="New strategy")
+                    self._select = ui.select(list(views.STRATEGIES), label="New strategy")
                     self._select.props("outlined dense").style("min-width: 14em")
                     ui.button("Change the strategy", on_click=self._ask).props("no-caps unelevated")
         if self._select is None:
@@ -96,16 +86,18 @@ class _Strategy:
         if name is None:
             content = text("The strategy is not known yet: the controller was not reached.")
         else:
-            content = text(tag("strong", name), f": {STRATEGIES.get(name, 'no description.')}")
+            content = text(
+                tag("strong", name), f": {views.STRATEGIES.get(name, 'no description.')}"
+            )
         if self._now.content != content:
             self._now.set_content(content)
-            if self._select is not None and self._select.value is None and name in STRATEGIES:
+            if self._select is not None and self._select.value is None and name in views.STRATEGIES:
                 self._select.value = name
 
     def _ask(self) -> None:
         wanted = str(self._select.value or "") if self._select is not None else ""
         now = self._session.state["controller"].get("strategy")
-        if wanted == now or wanted not in STRATEGIES:
+        if wanted == now or wanted not in views.STRATEGIES:
             ui.notify("Choose another strategy than the one in force.", type="warning")
             return
 
@@ -113,7 +105,7 @@ class _Strategy:
         said = f"The strategy is {wanted} now. Before it was {now}."
         confirm(
             f"Change the strategy to {wanted}?",
-            consequences(self._session.state, wanted),
+            views.consequences(self._session.state, wanted),
             f"Change to {wanted}",
             *operation(self._session, PARAMETERS_SET, lambda: asked, lambda answer: said),
         )
@@ -145,7 +137,7 @@ class _Parameters:
     async def _fetch(self, question: Question) -> Answer:
         answer = await self._session.feed.request(PARAMETERS, self._session.who)
         self._known = answer["parameters"]
-        return page_of(parameter_rows(self._known, self._session.who), question)
+        return page_of(views.parameter_rows(self._known, self._session.who), question)
 
     async def refresh(self) -> None:
         """Ask anew if a value has changed."""
@@ -162,10 +154,10 @@ class _Parameters:
             self._change(parameter)
 
     def _change(self, parameter: Parameter) -> None:
-        name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
+        name, row = parameter["name"], views.parameter_rows([parameter], self._session.who)[0]
 
         def wanted() -> int | float | str:
-            return parameter_value(parameter, str(value_field.value or ""))
+            return views.parameter_value(parameter, str(value_field.value or ""))
 
         with form(f"Change {name}", "Change it", *self._set(name, wanted)):
             html(text(row["about"]), name="p")
@@ -177,7 +169,7 @@ class _Parameters:
             html(text(_UNTIL_RESTART), name="p", classes="muted")
 
     def _reset(self, parameter: Parameter) -> None:
-        name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
+        name, row = parameter["name"], views.parameter_rows([parameter], self._session.who)[0]
         confirm(
             f"Set {name} back?",
             [f"It is {row['value']} now, and will be {row['default']}.", _UNTIL_RESTART],
@@ -212,8 +204,8 @@ def _audit(session: Session) -> Paced:
         if session.who.role == "admin":
             with contextlib.suppress(BadInput):  # of a controller that keeps no such trail
                 answer = await session.feed.request(AUDIT, session.who)
-                return page_of(audit_entry_rows(answer["entries"], question.search), question)
-        return page_of(audit_rows(session.state["events"], question.search), question)
+                return page_of(views.audit_entry_rows(answer["entries"], question.search), question)
+        return page_of(views.audit_rows(session.state["events"], question.search), question)
 
     html(text("Who changed what"), name="h2")
     table = Listing(
@@ -267,7 +259,7 @@ class _Tokens:
         if session.who.role != "admin":
             return Answer((), 0)
         return page_of(
-            token_rows(session.feed.tokens, session.who, time.time(), question.search),
+            views.token_rows(session.feed.tokens, session.who, time.time(), question.search),
             question,
         )
 
@@ -280,7 +272,7 @@ class _Tokens:
         def wanted_token() -> dict[str, Any]:
             whose = str(user.value or "") if user.visible else ""
             days_typed = str(days.value or "")
-            return token_request(str(name.value or ""), str(role.value), whose, days_typed)
+            return views.token_request(str(name.value or ""), str(role.value), whose, days_typed)
 
         async def submit() -> None:
             wanted = wanted_token()
@@ -334,7 +326,7 @@ class _Tokens:
 
 def _show_facts(shown: ui.html, session: Session) -> None:
     """Show versions, and what else tells one controller from another."""
-    rows = fact_rows(session.state, __version__)
+    rows = views.fact_rows(session.state, __version__)
     links = (
         tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
         tag("a", "Metrics for Prometheus", href="/metrics"),

@@ -15,27 +15,13 @@ from ri2n_sdn.contract.answers import PairsPage
 from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui import traffic_views as views
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.session import Session
-from ri2n_sdn.web.gui.traffic_views import (
-    HOST_SORTS,
-    PAIR_SORTS,
-    PairSamples,
-    chart_summary,
-    host_names,
-    host_row,
-    pair_request,
-    pair_rows,
-    path_rows,
-    rate_chart,
-    share_chart,
-    thinned,
-    worst_client,
-)
 from ri2n_sdn.web.gui.words import address, shortened
 
 __all__ = ["build"]
@@ -124,12 +110,12 @@ class _Charts:
     ) -> None:
         """Draw the rates, and where there are `shares`, their parts of their sums."""
         self._drawn_s = time.monotonic()
-        self._words.set_content(text(chart_summary(what, times, rates)))
+        self._words.set_content(text(views.chart_summary(what, times, rates)))
         for chart, options in zip(
             self._charts,
             (
-                rate_chart(titles[0], *thinned(times, rates)),
-                share_chart(titles[1], *thinned(times, shares or {})),
+                views.rate_chart(titles[0], *views.thinned(times, rates)),
+                views.share_chart(titles[1], *views.thinned(times, shares or {})),
             ),
             strict=True,
         ):
@@ -164,7 +150,7 @@ class _Hosts:
             _HOSTS,
             self._fetch,
             search="Search hosts",
-            sorts=HOST_SORTS,
+            sorts=views.HOST_SORTS,
             act=self._choose,
             empty=(
                 "No host fits.",
@@ -174,12 +160,12 @@ class _Hosts:
 
     def _fetch(self, question: Question) -> Answer:
         state = self._session.state
-        names = host_names(state, question.sort, question.search)
-        return page_of(names, question, lambda name: host_row(state, name))
+        names = views.host_names(state, question.sort, question.search)
+        return page_of(names, question, lambda name: views.host_row(state, name))
 
     async def refresh(self) -> None:
         """Show what is new."""
-        self._worst.set_content(text(worst_client(self._session.state)))
+        self._worst.set_content(text(views.worst_client(self._session.state)))
         await self._table.refresh()
         self.draw_if_due()
 
@@ -226,7 +212,7 @@ class _Pairs:
         self._session = session
         src, dst = (session.query.get(key, "")[:128] for key in ("src", "dst"))
         self._pair = (src, dst) if src and dst else None
-        self._samples = PairSamples()
+        self._samples = views.PairSamples()
         self._paths: list[dict[str, Any]] = []
         html(text("Pairs of hosts"), name="h2")
         with ui.element("section") as self._detail:
@@ -251,7 +237,7 @@ class _Pairs:
             _PAIRS,
             self._fetch,
             key="key",
-            sorts=PAIR_SORTS,
+            sorts=views.PAIR_SORTS,
             act=self._choose,
             empty=(
                 "No pair is active.",
@@ -266,7 +252,7 @@ class _Pairs:
             self._every.on_value_change(self._table.restart)
 
     async def _fetch(self, question: Question) -> Answer:
-        request = pair_request(
+        request = views.pair_request(
             sort=question.sort,
             host=str(self._host.value or "").strip(),
             active=not self._every.value,
@@ -274,7 +260,7 @@ class _Pairs:
             limit=question.limit,
         )
         answer = await _asked(self._session, **request)
-        return Answer(pair_rows(answer["pairs"]), int(answer["total"]))
+        return Answer(views.pair_rows(answer["pairs"]), int(answer["total"]))
 
     async def refresh(self) -> None:
         """Show what is new."""
@@ -283,7 +269,7 @@ class _Pairs:
 
     async def _choose(self, action: str, key: str) -> None:
         src, _, dst = key.partition(" ")
-        self._pair, self._samples = (src, dst), PairSamples()
+        self._pair, self._samples = (src, dst), views.PairSamples()
         self._session.moved(src=src, dst=dst)
         await self._sample()
         _reveal(self._detail)
@@ -303,7 +289,7 @@ class _Pairs:
         if self._pair != (src, dst):
             return
         pairs = answer["pairs"]
-        self._paths = path_rows(pairs[0]) if pairs else []
+        self._paths = views.path_rows(pairs[0]) if pairs else []
         self._detail.visible = True
         why = tag("a", "Explain", href=address("/explain", src=src, dst=dst))
         self._title.set_content(text(f"{src} to {dst} ", why))

@@ -8,17 +8,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.answers import Parameter, VlanTable
 from ri2n_sdn.contract.documents import NewToken, Token
-from ri2n_sdn.contract.operations import (
-    PARAMETERS,
-    PARAMETERS_SET,
-    TOKEN_ADD,
-    TOKEN_LIST,
-    TOKEN_REMOVE,
-    VLAN_TABLE,
-    VLAN_TABLES,
-)
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
@@ -39,8 +31,8 @@ __all__ = ["control_api", "tokens_api", "vlans_api"]
 
 Owner = Annotated[str, Path(min_length=1, max_length=64, description="the program's name")]
 
-_PARAMETERS = Kind(PARAMETERS, "parameters", "name", "parameter")
-_TOKENS = Kind(TOKEN_LIST, "tokens", "name", "token", TOKEN_REMOVE)
+_PARAMETERS = Kind(ops.PARAMETERS, "parameters", "name", "parameter")
+_TOKENS = Kind(ops.TOKEN_LIST, "tokens", "name", "token", ops.TOKEN_REMOVE)
 
 control_api = APIRouter(tags=["control"])
 vlans_api = APIRouter(tags=["vlans"])
@@ -106,7 +98,7 @@ async def set_table(owner: Owner, body: VlanRows, asked: Admin) -> Any:
     async with asked.writing():
         before = (await _tables(asked, owner)).get(owner)
         check_match(asked.http, before, needed=True)
-        await asked.request(VLAN_TABLE, owner=owner, pairs=body.rows)
+        await asked.request(ops.VLAN_TABLE, owner=owner, pairs=body.rows)
         after = entry_of(await _tables(asked, owner), owner, "table")
     return asked.changed(after, new=before is None)
 
@@ -116,14 +108,14 @@ async def remove_table(owner: Owner, asked: Admin) -> Response:
     """Clear a program's path table. Its pairs get the VLANs of older tables, or their own."""
     async with asked.writing():
         check_match(asked.http, entry_of(await _tables(asked, owner), owner, "table"))
-        await asked.request(VLAN_TABLE, owner=owner, pairs=[])
+        await asked.request(ops.VLAN_TABLE, owner=owner, pairs=[])
     return Response(status_code=204)
 
 
 @tokens_api.get("/tokens", response_model=page(Token), operation_id="list_tokens")
 async def tokens(part: PartOf, asked: Admin) -> Any:
     """The tokens. Nobody can read their texts."""
-    return page_of(await asked.listed(TOKEN_LIST, "tokens"), part)
+    return page_of(await asked.listed(ops.TOKEN_LIST, "tokens"), part)
 
 
 @tokens_api.post(
@@ -133,7 +125,7 @@ async def add_token(body: TokenOrder, asked: Admin) -> Any:
     """Make a token. The answer has its text, which is shown only this once."""
     text, digest = new_token()
     wanted = body.model_dump(exclude_unset=True, exclude_none=True)
-    done = await asked.request(TOKEN_ADD, hash=digest, **wanted)
+    done = await asked.request(ops.TOKEN_ADD, hash=digest, **wanted)
     asked.response.headers["Location"] = f"/api/v1/tokens/{body.name}"
     asked.response.headers["Cache-Control"] = "no-store"
     return {**done["token"], "token": text}
@@ -168,7 +160,7 @@ async def _set(
         if not before["live"]:
             raise refusal("parameter_not_live", name=name)
         try:
-            done = await asked.request(PARAMETERS_SET, name=name, value=value)
+            done = await asked.request(ops.PARAMETERS_SET, name=name, value=value)
         except BadInput as error:
             if error.kind != "bad_input":
                 raise
@@ -184,5 +176,5 @@ def _strategy(parameter: Parameter) -> dict[str, Any]:
 
 async def _tables(asked: Asked, owner: str | None = None) -> dict[str, VlanTable]:
     wanted = {} if owner is None else {"owner": owner}
-    found: list[VlanTable] = await asked.listed(VLAN_TABLES, "tables", **wanted)
+    found: list[VlanTable] = await asked.listed(ops.VLAN_TABLES, "tables", **wanted)
     return {each["owner"]: {**each, "rows": each.get("rows", [])} for each in found}

@@ -9,19 +9,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.documents import EndedJob, Job, JobDetails, JobPolicy, Reservation
 from ri2n_sdn.contract.names import HOST_NAME, JOB_ID
-from ri2n_sdn.contract.operations import (
-    JOB_BEGIN,
-    JOB_END,
-    JOB_HISTORY,
-    JOB_LIST,
-    JOB_MOVE,
-    JOB_SHOW,
-    RESERVE_ADD,
-    RESERVE_LIST,
-    RESERVE_REMOVE,
-)
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.rest.access import Asked, Kind, User, Viewer, entry_of
@@ -33,8 +23,8 @@ from ri2n_sdn.web.who import Who, uid_of
 
 __all__ = ["api"]
 
-_JOBS = Kind(JOB_LIST, "jobs", "id", "job")
-_RESERVATIONS = Kind(RESERVE_LIST, "reservations", "id", "reservation", RESERVE_REMOVE)
+_JOBS = Kind(ops.JOB_LIST, "jobs", "id", "job")
+_RESERVATIONS = Kind(ops.RESERVE_LIST, "reservations", "id", "reservation", ops.RESERVE_REMOVE)
 _ENDED_MOST = 1000
 # The key of a job whose id another job has too ends with the name of a host.
 _ID = re.compile(rf"{JOB_ID}(@{HOST_NAME})?\Z")
@@ -86,7 +76,7 @@ async def begin(order: JobOrder, asked: User) -> Any:
         wanted["uid"] = _uid_of(wanted["user"])
     if not {"named", "policy"} & wanted.keys():
         wanted["policy"] = "shared"
-    done = await asked.request(JOB_BEGIN, job=wanted)
+    done = await asked.request(ops.JOB_BEGIN, job=wanted)
     if done.get("again"):
         asked.response.status_code = 200
     asked.response.headers["Location"] = f"/api/v1/jobs/{done['job']['id']}"
@@ -96,7 +86,7 @@ async def begin(order: JobOrder, asked: User) -> Any:
 @api.get("/jobs/{job}", response_model=answer(JobDetails), operation_id="show_job")
 async def show(job: str, asked: Viewer) -> Any:
     """One job, with its class on each host and its paths."""
-    found = await asked.request(JOB_SHOW, id=_id(job))
+    found = await asked.request(ops.JOB_SHOW, id=_id(job))
     return asked.shown(found["job"])
 
 
@@ -105,9 +95,9 @@ async def end(job: str, asked: User) -> Response:
     """End a job that was ordered here. Job managers end theirs on the hosts."""
     async with asked.writing():
         if "if-match" in asked.http.headers or "if-none-match" in asked.http.headers:
-            shown = await asked.request(JOB_SHOW, id=_id(job))
+            shown = await asked.request(ops.JOB_SHOW, id=_id(job))
             check_match(asked.http, shown["job"])
-        await asked.request(JOB_END, id=_id(job))
+        await asked.request(ops.JOB_END, id=_id(job))
     return Response(status_code=204)
 
 
@@ -115,7 +105,7 @@ async def end(job: str, asked: User) -> Response:
 async def ended(part: PartOf, asked: Viewer, user: OfUser = None) -> Any:
     """The jobs that have ended, the last one first; the newest 1,000 of them."""
     wanted = {} if user is None else {"user": user}
-    found = await asked.listed(JOB_HISTORY, "jobs", limit=_ENDED_MOST, **wanted)
+    found = await asked.listed(ops.JOB_HISTORY, "jobs", limit=_ENDED_MOST, **wanted)
     return page_of(found, part)
 
 
@@ -172,7 +162,7 @@ async def reserve(order: ReservationOrder, asked: User) -> Any:
     wanted = _wanted(order, asked.who)
     async with asked.writing():
         try:
-            done = await asked.request(RESERVE_ADD, reservation=wanted)
+            done = await asked.request(ops.RESERVE_ADD, reservation=wanted)
         except BadInput as error:
             if error.code != "reservation_exists":
                 raise
@@ -206,7 +196,7 @@ async def _move(asked: Asked, key: str, **wanted: Any) -> Any:
     async with asked.writing():
         before = await asked.one(_JOBS, key)
         check_match(asked.http, _policy(before), needed="back" not in wanted)
-        moved = await asked.request(JOB_MOVE, id=key, **wanted)
+        moved = await asked.request(ops.JOB_MOVE, id=key, **wanted)
     return asked.changed(_policy(moved["job"]))
 
 

@@ -7,15 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.documents import NamedPolicy, Right
-from ri2n_sdn.contract.operations import (
-    POLICY_ADD,
-    POLICY_LIST,
-    POLICY_REMOVE,
-    RIGHTS_LIST,
-    RIGHTS_REMOVE,
-    RIGHTS_SET,
-)
 from ri2n_sdn.web.rest.access import Admin, Kind, Viewer, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.etag import check_match
@@ -26,8 +19,8 @@ __all__ = ["api"]
 
 UserName = Annotated[str, Path(max_length=65, description="a user's name, or `*` for all others")]
 
-_RIGHTS = Kind(RIGHTS_LIST, "rights", "user", "right", RIGHTS_REMOVE)
-_POLICIES = Kind(POLICY_LIST, "policies", "name", "policy", POLICY_REMOVE)
+_RIGHTS = Kind(ops.RIGHTS_LIST, "rights", "user", "right", ops.RIGHTS_REMOVE)
+_POLICIES = Kind(ops.POLICY_LIST, "policies", "name", "policy", ops.POLICY_REMOVE)
 
 api = APIRouter(tags=["rights"])
 
@@ -56,7 +49,7 @@ async def set_right(user: UserName, body: RightBody, asked: Admin) -> Any:
         before = (await asked.fresh(_RIGHTS)).get(user)
         check_match(asked.http, before, needed=True)
         wanted = {**body.model_dump(exclude_unset=True), "user": user}
-        done = await asked.request(RIGHTS_SET, right=wanted)
+        done = await asked.request(ops.RIGHTS_SET, right=wanted)
     return asked.changed(done["right"], new=before is None)
 
 
@@ -79,7 +72,7 @@ async def add_policy(body: NewPolicy, asked: Admin) -> Any:
     """Give a policy a name. A name that is taken is refused (409)."""
     policy = body.model_dump(exclude_unset=True, exclude_none=True)
     name = policy.pop("name")
-    done = await asked.request(POLICY_ADD, name=name, policy=policy)
+    done = await asked.request(ops.POLICY_ADD, name=name, policy=policy)
     asked.response.headers["Location"] = f"/api/v1/policies/{name}"
     return done["policy"]
 
