@@ -7,6 +7,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from nicegui import ui
@@ -183,23 +184,22 @@ class _Hosts:
     def _draw(self) -> None:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
         history = self._session.feed.history
-        side = 2 if self._direction.value == "rx" else 1
+        way = attrgetter(f"{self._direction.value}_bps")
         nics = nics_at(self._session.state["hosts"], self._host)
         word = _DIRECTIONS[str(self._direction.value)].lower()
         self._all.visible = bool(self._host)
         shown = shortened(self._host, TITLE_LETTERS)
         if nics:
-            found = {nic: history.series(self._host, nic) for nic in nics}
-            times = sorted({time_s for series in found.values() for time_s in series[0].tolist()})
-            rates = {
-                nic: _on(times, series[0].tolist(), series[side].tolist())
-                for nic, series in found.items()
+            series = {nic: history.series(self._host, nic) for nic in nics}
+            found = {
+                nic: dict(zip(each.time_s, way(each), strict=True)) for nic, each in series.items()
             }
+            times = sorted(set().union(*found.values()))
+            rates = {nic: [at.get(time_s) for time_s in times] for nic, at in found.items()}
             what, title = (f"{name} has {word}" for name in (self._host, shown))
         else:
-            series = history.total()
-            times = series[0].tolist()
-            rates = {"all hosts": _known(series[side].tolist())}
+            total = history.total()
+            times, rates = total.time_s, {"all hosts": way(total)}
             what = title = f"All hosts have {word}"
         titles = (f"{title}: rates", f"{title}: shares of the NICs")
         self._charts.draw(what, times, rates, titles, rates if nics else None)
@@ -331,16 +331,3 @@ def _reveal(element: ui.element) -> None:
     """Move the browser, and the focus of those who use a keyboard, to what was asked for."""
     found = f"document.getElementById('{element.html_id}')"
     ui.run_javascript(f"{found}?.scrollIntoView(); {found}?.focus({{preventScroll: true}})")
-
-
-def _known(values: Sequence[float]) -> list[float | None]:
-    """The values, with None for what is not a number."""
-    return [value if value == value else None for value in values]
-
-
-def _on(
-    times: Sequence[float], own: Sequence[float], values: Sequence[float]
-) -> list[float | None]:
-    """Values at other times than their own; None where there is none."""
-    at = dict(zip(own, _known(values), strict=True))
-    return [at.get(time_s) for time_s in times]

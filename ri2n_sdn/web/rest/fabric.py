@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isnan
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -20,7 +19,6 @@ from ri2n_sdn.contract.documents import (
     Switch,
     SwitchEntry,
 )
-from ri2n_sdn.web.history import Series
 from ri2n_sdn.web.rest.access import Viewer, entry_of
 from ri2n_sdn.web.rest.answers import answer, page
 from ri2n_sdn.web.rest.models import Samples
@@ -81,14 +79,14 @@ def nic(host: str, nic: str, asked: Viewer) -> Any:
 def host_history(host: str, asked: Viewer) -> Any:
     """What a host sent and received in the last minutes, all NICs together."""
     entry_of(asked.state["hosts"], host, "host")
-    return _samples(asked.access.feed.history.host(host))
+    return asked.access.feed.history.host(host)._asdict()
 
 
 @api.get("/hosts/{host}/nics/{nic}/history", response_model=Samples, operation_id="nic_history")
 def nic_history(host: str, nic: str, asked: Viewer) -> Any:
     """What a NIC sent and received in the last minutes."""
     entry_of(entry_of(asked.state["hosts"], host, "host")["nics"], nic, "nic")
-    return _samples(asked.access.feed.history.series(host, nic))
+    return asked.access.feed.history.series(host, nic)._asdict()
 
 
 @api.get("/nics", response_model=page(Nic), operation_id="list_nics")
@@ -201,12 +199,3 @@ def _switch(state: Documents, name: str, document: SwitchEntry) -> Switch:
     cables = [key for key, cable in state["cables"].items() if name in cable["ends"]]
     nics = [f"{host}:{nic}" for host, nic, each in _nics(state["hosts"]) if each["switch"] == name]
     return {**document, "name": name, "cables": sorted(cables), "nics": sorted(nics)}
-
-
-def _samples(series: Series) -> dict[str, Any]:
-    """The samples of a series, where what is not known is None and not NaN, which JSON lacks."""
-    names = ("time_s", "tx_bps", "rx_bps")
-    return {
-        name: [None if isnan(value) else float(value) for value in each]
-        for name, each in zip(names, series, strict=True)
-    }
