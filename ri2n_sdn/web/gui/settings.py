@@ -33,7 +33,7 @@ from ri2n_sdn.web.gui.dialogs import (
 from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import facts, tag, text
-from ri2n_sdn.web.gui.session import Session
+from ri2n_sdn.web.gui.session import Callback, Session
 
 __all__ = ["build"]
 
@@ -54,61 +54,53 @@ ROLES = {
 async def build(session: Session) -> None:
     """Build the page."""
     with frame("Settings", session):
-        parts = [_Strategy(session).refresh, _Parameters(session).refresh]
-        parts += [_audit(session).refresh, _Tokens(session).refresh]
-        html(text("Versions"), name="h2")
-        versions = html("", classes="card")
-        for refresh in parts:
+        parts = [_strategy(session), _Parameters(session).refresh, _audit(session).refresh]
+        for refresh in (*parts, _tokens(session), _versions(session)):
             await session.follow(refresh)
-        await session.follow(lambda: _show_facts(versions, session))
 
 
-class _Strategy:
+def _strategy(session: Session) -> Callback:
     """The strategy in force, and a way to change it."""
+    select: ui.select | None = None
+    html(text("Strategy"), name="h2")
+    with ui.element("div").classes("card"):
+        shown = html("", name="p").props("role=status")
+        if session.who.role == "admin":
+            with ui.element("div").classes("bar"):
+                select = ui.select(list(views.STRATEGIES), label="New strategy")
+                select.props("outlined dense").style("min-width: 14em")
+                button = ui.button("Change the strategy").props("no-caps unelevated")
+                button.on_click(lambda: _change_strategy(session, str(select.value or "")))
+    if select is None:
+        needs_role(session, "admin", "Changing the strategy and the parameters")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        html(text("Strategy"), name="h2")
-        with ui.element("div").classes("card"):
-            self._now = html("", name="p").props("role=status")
-            self._select: ui.select | None = None
-            if session.who.role == "admin":
-                with ui.element("div").classes("bar"):
-                    self._select = ui.select(list(views.STRATEGIES), label="New strategy")
-                    self._select.props("outlined dense").style("min-width: 14em")
-                    ui.button("Change the strategy", on_click=self._ask).props("no-caps unelevated")
-        if self._select is None:
-            needs_role(session, "admin", "Changing the strategy and the parameters")
+    def refresh() -> None:
+        name = session.state["controller"].get("strategy")
+        content = text("The strategy is not known yet: the controller was not reached.")
+        if name is not None:
+            about = views.STRATEGIES.get(name, "no description.")
+            content = text(tag("strong", name), f": {about}")
+        if shown.content != content:
+            shown.set_content(content)
+            if select is not None and select.value is None and name in views.STRATEGIES:
+                select.value = name
 
-    async def refresh(self) -> None:
-        """Show the strategy in force."""
-        name = self._session.state["controller"].get("strategy")
-        if name is None:
-            content = text("The strategy is not known yet: the controller was not reached.")
-        else:
-            content = text(
-                tag("strong", name), f": {views.STRATEGIES.get(name, 'no description.')}"
-            )
-        if self._now.content != content:
-            self._now.set_content(content)
-            if self._select is not None and self._select.value is None and name in views.STRATEGIES:
-                self._select.value = name
+    return refresh
 
-    def _ask(self) -> None:
-        wanted = str(self._select.value or "") if self._select is not None else ""
-        now = self._session.state["controller"].get("strategy")
-        if wanted == now or wanted not in views.STRATEGIES:
-            ui.notify("Choose another strategy than the one in force.", type="warning")
-            return
 
-        asked = {"name": "strategy", "value": wanted}
-        said = f"The strategy is {wanted} now. Before it was {now}."
-        confirm(
-            f"Change the strategy to {wanted}?",
-            views.consequences(self._session.state, wanted),
-            f"Change to {wanted}",
-            *operation(self._session, PARAMETERS_SET, lambda: asked, lambda answer: said),
-        )
+def _change_strategy(session: Session, wanted: str) -> None:
+    now = session.state["controller"].get("strategy")
+    if wanted == now or wanted not in views.STRATEGIES:
+        ui.notify("Choose another strategy than the one in force.", type="warning")
+        return
+    asked = {"name": "strategy", "value": wanted}
+    said = f"The strategy is {wanted} now. Before it was {now}."
+    confirm(
+        f"Change the strategy to {wanted}?",
+        views.consequences(session.state, wanted),
+        f"Change to {wanted}",
+        *operation(session, PARAMETERS_SET, lambda: asked, lambda answer: said),
+    )
 
 
 class _Parameters:
@@ -228,108 +220,103 @@ def _audit(session: Session) -> Paced:
     return Paced(AUDIT_S, table.refresh)
 
 
-class _Tokens:
-    """The tokens, for admins alone: a new one is shown once."""
+def _tokens(session: Session) -> Callback:
+    """The tokens, for admins alone."""
+    admin = session.who.role == "admin"
+    head("Tokens", ("Add a token", lambda: _add_token(session)) if admin else None)
+    if not admin:
+        needs_role(session, "admin", "Seeing and changing tokens")
+        return lambda: None
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._table: Listing | None = None
-        admin = session.who.role == "admin"
-        head("Tokens", ("Add a token", self._add) if admin else None)
-        if not admin:
-            needs_role(session, "admin", "Seeing and changing tokens")
-            return
-        self._table = Listing(
-            self._session,
-            "Tokens",
-            [
-                Column("id", "Name"),
-                Column("role", "Role"),
-                Column("user", "User", phone=False),
-                Column("expires", "Ends", phone=False),
-            ],
-            self._fetch,
-            search="Search tokens",
-            act=self._remove,
-            empty=("There is no token.", "Add one for each person or program."),
-        )
-
-    def _fetch(self, question: Question) -> Answer:
-        session = self._session
+    def fetch(question: Question) -> Answer:
         if session.who.role != "admin":
             return Answer((), 0)
-        return page_of(
-            views.token_rows(session.feed.tokens, session.who, time.time(), question.search),
-            question,
-        )
+        tokens = session.feed.tokens
+        found = views.token_rows(tokens, session.who, time.time(), question.search)
+        return page_of(found, question)
 
-    async def refresh(self) -> None:
-        """Show what is new."""
-        if self._table is not None:
-            await self._table.refresh()
-
-    def _add(self) -> None:
-        def wanted_token() -> dict[str, Any]:
-            whose = str(user.value or "") if user.visible else ""
-            days_typed = str(days.value or "")
-            return views.token_request(str(name.value or ""), str(role.value), whose, days_typed)
-
-        async def submit() -> None:
-            wanted = wanted_token()
-            token, digest = new_token()
-            await change(self._session, TOKEN_ADD, hash=digest, **wanted)
-            with self._session.client.layout:
-                self._show_once(wanted["name"], token)
-
-        def command() -> str | None:
-            return command_of("token_add", **wanted_token())
-
-        with form("Add a token", "Add it", submit, command):
-            with side_by_side():
-                name = field("Name", hint="Whose it is, or for which program, as alice or backup")
-                days = field("Days", value="90", hint="How long it is good; empty for no end")
-            role = ui.select(ROLES, value="viewer", label="Role").props("outlined dense")
-            role.style("width: 100%")
-            user = field("User", hint="Whose jobs it is for; needed for the role user")
-            user.bind_visibility_from(role, "value", lambda chosen: chosen != "viewer")
-
-    @staticmethod
-    def _show_once(name: str, token: str) -> None:
-        with information(f"The token {name}") as dialog:
-            dialog.props("persistent")
-            html(
-                text("Copy it now: it is shown this one time, and kept nowhere."),
-                name="p",
-            ).props("role=alert")
-            shown = ui.input("Token", value=token).props("outlined dense readonly")
-            shown.props("autocomplete=off spellcheck=false").style("width: 100%")
-            copy = tag("button", "Copy", type="button", class_="plain copy", data_copy=token)
-            html(copy)
-            html(
-                text(
-                    "People give it on the page Log in. Scripts send it as the header"
-                    " Authorization: Bearer TOKEN."
-                ),
-                name="p",
-                classes="muted",
-            )
-
-    def _remove(self, action: str, name: str) -> None:
+    def remove_token(action: str, name: str) -> None:
         sentences = [
             "Whoever uses it is refused from now on, and logins with it end.",
             "It cannot be brought back. A new token is needed instead.",
         ]
-        if name == self._session.who.name:
+        if name == session.who.name:
             sentences.insert(0, "This is the token that you have logged in with.")
-        remove(self._session, TOKEN_REMOVE, f"the token {name}", sentences, name=name)
+        remove(session, TOKEN_REMOVE, f"the token {name}", sentences, name=name)
+
+    columns = [
+        Column("id", "Name"),
+        Column("role", "Role"),
+        Column("user", "User", phone=False),
+        Column("expires", "Ends", phone=False),
+    ]
+    empty = ("There is no token.", "Add one for each person or program.")
+    return Listing(
+        session,
+        "Tokens",
+        columns,
+        fetch,
+        search="Search tokens",
+        act=remove_token,
+        empty=empty,
+    ).refresh
 
 
-def _show_facts(shown: ui.html, session: Session) -> None:
-    """Show versions, and what else tells one controller from another."""
-    rows = views.fact_rows(session.state, __version__)
+def _add_token(session: Session) -> None:
+    """Ask for a new token, which is shown once."""
+
+    def wanted_token() -> dict[str, Any]:
+        whose = str(user.value or "") if user.visible else ""
+        days_typed = str(days.value or "")
+        return views.token_request(str(name.value or ""), str(role.value), whose, days_typed)
+
+    async def submit() -> None:
+        wanted = wanted_token()
+        token, digest = new_token()
+        await change(session, TOKEN_ADD, hash=digest, **wanted)
+        with session.client.layout:
+            _show_once(wanted["name"], token)
+
+    def command() -> str | None:
+        return command_of("token_add", **wanted_token())
+
+    with form("Add a token", "Add it", submit, command):
+        with side_by_side():
+            name = field("Name", hint="Whose it is, or for which program, as alice or backup")
+            days = field("Days", value="90", hint="How long it is good; empty for no end")
+        role = ui.select(ROLES, value="viewer", label="Role").props("outlined dense")
+        role.style("width: 100%")
+        user = field("User", hint="Whose jobs it is for; needed for the role user")
+        user.bind_visibility_from(role, "value", lambda chosen: chosen != "viewer")
+
+
+def _show_once(name: str, token: str) -> None:
+    with information(f"The token {name}") as dialog:
+        dialog.props("persistent")
+        once = html(text("Copy it now: it is shown this one time, and kept nowhere."), name="p")
+        once.props("role=alert")
+        shown = ui.input("Token", value=token).props("outlined dense readonly")
+        shown.props("autocomplete=off spellcheck=false").style("width: 100%")
+        html(tag("button", "Copy", type="button", class_="plain copy", data_copy=token))
+        use = (
+            "People give it on the page Log in. Scripts send it as the header"
+            " Authorization: Bearer TOKEN."
+        )
+        html(text(use), name="p", classes="muted")
+
+
+def _versions(session: Session) -> Callback:
+    """Versions, and what else tells one controller from another."""
+    html(text("Versions"), name="h2")
+    shown = html("", classes="card")
     links = (
         tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
         tag("a", "Metrics for Prometheus", href="/metrics"),
     )
-    known = facts((row["id"], row["value"]) for row in rows)
-    shown.set_content(text(known, *(tag("p", link, class_="ways") for link in links)))
+
+    def refresh() -> None:
+        rows = views.fact_rows(session.state, __version__)
+        known = facts((row["id"], row["value"]) for row in rows)
+        shown.set_content(text(known, *(tag("p", link, class_="ways") for link in links)))
+
+    return refresh
