@@ -289,13 +289,17 @@ class LocalApi:
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
             raise refusal("not_flag", "pairs")
-        facts, state = self._watching.look()
-        cluster = self._cluster
+        state, cluster = self._watching.look(), self._cluster
         with cluster.lock:
             fabric, now_s = cluster.fabric(), time.monotonic()
             reports = {
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()
+            }
+            rates = {
+                name: {port.name: (port.tx_bps, port.rx_bps) for port in member.ports.values()}
+                for name, member in cluster.members.items()
+                if member.channel is not None
             }
             return {
                 "version": STATUS_VERSION,
@@ -303,7 +307,7 @@ class LocalApi:
                 "state": state,
                 "uptime_s": now_s - cluster.started_s,
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                **earlier_status(state, facts.rates, reports),
+                **earlier_status(state, rates, reports),
                 "pairs": [
                     pair_document(cluster, fabric, sender, receiver, self._paths)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())

@@ -12,7 +12,6 @@ from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.slot_groups import send_slots
-from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.contract.counters import HANDLER
 from ri2n_sdn.contract.metrics import Own
@@ -88,7 +87,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> Any:
     cluster.fabric()
     _end_outage(cluster)
     state: dict[str, Any] = {
-        **snapshot(collector.collect()),
+        **collector.collect(),
         **_MORE,
     }
     state["controller"]["parameters"] = {"slots": 64}  # one stands for all
