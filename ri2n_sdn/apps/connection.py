@@ -19,11 +19,10 @@ from typing import Any
 from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.channel import ECHO, Channel, Close
 from ri2n_sdn.apps.charge import Charge
-from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
+from ri2n_sdn.apps.cluster import App, Member, Port
 from ri2n_sdn.apps.openflow import (
     DEAD_DISPATCHER,
     MAIN_DISPATCHER,
-    OSKenApp,
     handler,
     ofp,
     ofp_event,
@@ -59,11 +58,10 @@ _REPLIES = [
 ]
 
 
-class ConnectionApp(OSKenApp):
+class ConnectionApp(App):
     """Keeps `cluster.members` and their channels up to date."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "tick"
     charge: Charge | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,9 +69,8 @@ class ConnectionApp(OSKenApp):
         self._ticked_s = self._listening_s = time.monotonic()
 
     def start(self) -> None:
-        super().start()
         set_expendable(self._expendable)
-        guarded_loop(self.cluster, "tick", self._tick)
+        super().start()
 
     def _expendable(self) -> list[Any]:
         """The connections of hosts that do not matter to the cluster."""
@@ -463,7 +460,7 @@ class ConnectionApp(OSKenApp):
             (member for member in self.cluster.members.values() if member.channel is channel), None
         )
 
-    def _tick(self) -> None:
+    def _turn(self) -> None:
         """Send each host an echo request, and give up those that were silent or mute for too long.
 
         A lost connection is noticed only when something is sent.

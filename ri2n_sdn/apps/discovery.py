@@ -12,11 +12,11 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.charge import Charge
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Member
 from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.declared_rows import is_jobs_changed
 from ri2n_sdn.apps.jobs import jobs_changed
-from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event
+from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, handler, ofp_event
 from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.recall import recall
@@ -34,20 +34,15 @@ _LAG_S = 0.1
 _LAG_PROBES = 32
 
 
-class DiscoveryApp(OSKenApp):
+class DiscoveryApp(App):
     """One thread drives `cluster.wiring`. Handlers take in packet-ins and echo replies."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "discovery"
     charge: Charge | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ages_s: deque[float] = deque(maxlen=_LAG_PROBES)
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "discovery", self._turn)
 
     @handler(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, ev: Any) -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Cluster, Member
 from ri2n_sdn.apps.measured import Reported
-from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
@@ -153,11 +152,10 @@ class ControlFrames:
         return frames
 
 
-class StripingApp(OSKenApp):
+class StripingApp(App):
     """One thread, which sends control frames to the helpers' wire ports by packet-out."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "striping"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -167,10 +165,6 @@ class StripingApp(OSKenApp):
         self._even_parts: dict[str, float] = {}
         self._generation = 0
         self._listened_s = -math.inf
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "striping", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -242,7 +236,7 @@ class StripingApp(OSKenApp):
         }
         self._even_parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
-            with cluster.contain_host_fault(member, "helper_not_told"):
+            with cluster.contain_fault("helper_not_told", member):
                 self._compose_for(fabric, name, everything, changed, now_s)
         cluster.helpers_to_greet.clear()
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, App, Member
 from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
 from ri2n_sdn.apps.solver import Solver
@@ -109,11 +109,10 @@ class Watcher:
         """Called at the end of each round."""
 
 
-class TelemetryApp(OSKenApp):
+class TelemetryApp(App):
     """One thread polls all hosts at once, calls the weight loop and sends its slot tables."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "telemetry"
     watcher = Watcher()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,10 +123,6 @@ class TelemetryApp(OSKenApp):
         self._last_bytes: dict[_Row, tuple[int, int]] = {}
         self._counting = False
         self._counts_since_s = 0.0
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "telemetry", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -188,12 +183,12 @@ class TelemetryApp(OSKenApp):
         with cluster.lock:
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
             for poll in polls:
-                with cluster.contain_host_fault(poll.member, "counters_not_read"):
+                with cluster.contain_fault("counters_not_read", poll.member):
                     slot_bytes.update(self._take(poll))
             if any(poll.counted for poll in polls):
                 cluster.measured.sampled_s = round(time.time(), 3)
             barriers: list[Future[list[Any]]] = []
-            with cluster.contain_cluster_fault("slot_tables_undecided"):
+            with cluster.contain_fault("slot_tables_undecided"):
                 barriers = self._decide(
                     now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
                 )
@@ -370,7 +365,7 @@ class TelemetryApp(OSKenApp):
         fabric = cluster.fabric()
         pairs: list[PairCounters] = []
         for sender in fabric.hosts:
-            with cluster.contain_host_fault(cluster.members[sender], "sent_not_counted"):
+            with cluster.contain_fault("sent_not_counted", cluster.members[sender]):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
         used = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
         for pair in [

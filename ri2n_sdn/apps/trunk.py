@@ -19,9 +19,9 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Member
 from ri2n_sdn.apps.flow_messages import flow_request
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, RETRY_S, await_most
 from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
 from ri2n_sdn.fabric.model import Fabric, PathKey
@@ -87,21 +87,16 @@ class _Reading:
         return self.flows.done() and self.groups.done() and self.startup.done()
 
 
-class TrunkApp(OSKenApp):
+class TrunkApp(App):
     """One thread reads, plans and changes the hosts that are dirty, and audits the others."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "trunk"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._readings: dict[str, _Reading] = {}
         # The number of connected hosts that are not mute.
         self._answering = 0
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "trunk", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -279,7 +274,7 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             fabric = cluster.fabric()
         for member in members:
-            with cluster.contain_host_fault(member, "rows_not_taken_over"):
+            with cluster.contain_fault("rows_not_taken_over", member):
                 with cluster.lock:
                     self._adopt_tables(fabric, member)
                     installed = member.installed
@@ -354,7 +349,7 @@ class TrunkApp(OSKenApp):
         changes = []
         for member, channel in readable:
             change = None
-            with cluster.contain_host_fault(member, "rows_not_planned"):
+            with cluster.contain_fault("rows_not_planned", member):
                 # This is much work where hosts are many. The lock is not held for it, so that no
                 # other thread waits. `busy` keeps other threads from this host; what they would
                 # have changed makes it dirty again.
@@ -398,7 +393,7 @@ class TrunkApp(OSKenApp):
         """Do `_send`. A failure is kept to this host, which is then read again."""
         if member.installed is None or self.cluster.passive is not None:
             return False
-        with self.cluster.contain_host_fault(member, "rows_not_sent"):
+        with self.cluster.contain_fault("rows_not_sent", member):
             return self._send(member, channel, whole, phase)
         member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
         return False

@@ -12,6 +12,7 @@ import pytest
 
 from ri2n_sdn.apps import openflow
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tallies import HelperSums, Lengths, Outages
@@ -154,14 +155,14 @@ def test_a_time_is_counted_at_the_first_bound_that_is_not_less() -> None:
 
 
 def test_messages_are_counted_by_type_also_when_many_go_at_once() -> None:
-    messages = openflow._Messages()
+    messages = Counts()
     head = struct.Struct("!BBHI")
     data = head.pack(6, ofp.OFPT_FLOW_MOD, 16, 1) + b"\0" * 8
     data += head.pack(6, ofp.OFPT_BARRIER_REQUEST, 8, 2) * 2
     data += head.pack(6, 222, 0, 3)
-    messages.add_all(data)
-    messages.add(ofp.OFPT_BARRIER_REQUEST)
-    messages.add(223)
+    openflow._count_messages(messages, data)
+    openflow._count_messages(messages, head.pack(6, ofp.OFPT_BARRIER_REQUEST, 8, 4))
+    openflow._count_messages(messages, head.pack(6, 223, 30, 5))
     assert messages.described() == {"flow_mod": 1, "barrier_request": 3, "unknown": 2}
 
 
