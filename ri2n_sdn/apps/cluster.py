@@ -174,7 +174,7 @@ class Cluster:
     code), and `certificate_ends_s`, the Unix time at which the first of the controller's
     certificates ends (None without TLS). `helpers_to_greet` are hosts whose helper may be a new
     process. `syn_acks` are servers' answers to requests for connections that may be placed, by the
-    switch's datapath ID (apps.placement).
+    server (apps.placement).
     """
 
     config: ClusterConfig
@@ -186,7 +186,7 @@ class Cluster:
     wiring: Wiring = field(init=False)
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
     helpers_to_greet: set[str] = field(default_factory=set)
-    syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
+    syn_acks: dict[str, deque[bytes]] = field(default_factory=dict)
     jobs: JobState = field(default_factory=JobState)
     counters: Counts = field(default_factory=Counts)
     events: deque[documents.Event] = field(default_factory=lambda: deque(maxlen=1000))
@@ -432,6 +432,14 @@ class Cluster:
         self.note(code, {"host": member.name}, **args)
         self.topology_changed()
 
+    def member_at(self, channel: Channel | None) -> Member | None:
+        """The host that was let in with a connection; None when there is none.
+
+        The datapath ID does not show it, since a stranger may claim any.
+        """
+        members = self.members.values() if channel is not None else ()
+        return next((member for member in members if member.channel is channel), None)
+
     def member_of(self, dpid: int) -> Member | None:
         """The host whose bridge has a datapath ID; None when there is none."""
         return next((member for member in self.members.values() if member.dpid == dpid), None)
@@ -444,9 +452,8 @@ class Cluster:
     def send_echoes(self, hosts: Iterable[str], now_s: float) -> None:
         """Ask connected hosts for an echo. apps.discovery takes in the answers."""
         for host in hosts:
-            member = self.members.get(host)
-            if member is not None and member.channel is not None:
-                channel = member.channel
+            channel = self.members[host].channel if host in self.members else None
+            if channel is not None:
                 channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
 
     def send_probe(
@@ -500,10 +507,8 @@ class Cluster:
         names: dict[str, str] = {}
         for member in self.members.values():
             for number in member.ports:
-                learned, switch = (
-                    self.wiring.network((member.name, number)),
-                    self._switch_of((member.name, number)),
-                )
+                nic = (member.name, number)
+                learned, switch = self.wiring.network(nic), self._switch_of(nic)
                 network = self.fat_tree.network(switch) if switch is not None else None
                 if learned is not None and network is not None:
                     names[learned] = network
@@ -512,9 +517,9 @@ class Cluster:
     def _host(self, member: Member, declared: Mapping[str, str]) -> Host:
         nics = []
         for port in sorted(member.ports.values(), key=lambda port: port.number):
-            tx_alive, rx_alive = self.wiring.alive((member.name, port.number))
-            switch = self._switch_of((member.name, port.number))
-            learned = self.wiring.network((member.name, port.number))
+            nic = (member.name, port.number)
+            tx_alive, rx_alive = self.wiring.alive(nic)
+            learned = self.wiring.network(nic)
             network = declared.get(learned, learned) if learned is not None else None
             nics.append(
                 Nic(
@@ -529,7 +534,7 @@ class Cluster:
                     network=network,
                     tx_alive=tx_alive,
                     rx_alive=rx_alive,
-                    switch=switch,
+                    switch=self._switch_of(nic),
                 )
             )
         return Host(

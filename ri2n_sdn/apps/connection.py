@@ -93,7 +93,7 @@ class ConnectionApp(App):
         if ended is not None:
             ended.close(Close.ENDED)
             with self.cluster.lock:
-                member = self._member_of(ended)
+                member = self.cluster.member_at(ended)
                 if member is not None:
                     self._left(member)
                     if not self.cluster.matters(member):
@@ -125,7 +125,7 @@ class ConnectionApp(App):
         if channel.failed(message.xid, reason):
             return
         with self.cluster.lock:
-            member = self._member_of(channel)
+            member = self.cluster.member_at(channel)
             charge = self.charge if member is not None else None
             if charge is not None and charge.refused(member, message.type, message.code):
                 return
@@ -146,7 +146,7 @@ class ConnectionApp(App):
         """Take in the role that this controller has at a switch."""
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         with self.cluster.lock:
-            member = self._member_of(channel) if channel is not None else None
+            member = self.cluster.member_at(channel)
             if member is not None and self.charge is not None:
                 self.charge.has_role(member, ev.msg.role)
 
@@ -155,7 +155,7 @@ class ConnectionApp(App):
         """Take in a NIC or a TAP that is new, has changed or was removed."""
         with self.cluster.lock:
             channel: Channel | None = ev.msg.datapath.ri2n_channel
-            member = self._member_of(channel) if channel is not None else None
+            member = self.cluster.member_at(channel)
             described = _port(ev.msg.desc, member.name) if member is not None else None
             if member is None or described is None:
                 return
@@ -454,11 +454,6 @@ class ConnectionApp(App):
         self.cluster.counters.add("hosts_disconnected")
         self.cluster.note("host_disconnected", {"host": member.name})
         self.cluster.topology_changed()
-
-    def _member_of(self, channel: Channel) -> Member | None:
-        return next(
-            (member for member in self.cluster.members.values() if member.channel is channel), None
-        )
 
     def _turn(self) -> None:
         """Send each host an echo request, and give up those that were silent or mute for too long.

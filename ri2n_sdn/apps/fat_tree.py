@@ -261,13 +261,11 @@ class FatTree:
 class RunningCheck:
     """The probes and learning frames that arrived. The discovery app adds them during the check.
 
-    `trees` is the tree of each VLAN ID that hosts put on frames, and `dpids` the host of each
-    datapath ID. `learned` holds (number of the test, number of the step) of the frames that arrived
-    where the test expects them.
+    `trees` is the tree of each VLAN ID that hosts put on frames. `learned` holds (number of the
+    test, number of the step) of the frames that arrived where the test expects them.
     """
 
     trees: Mapping[int, int]
-    dpids: Mapping[int, str]
     tests: Sequence[LearningTest] = ()
     probes: set[TreeProbe] = field(default_factory=set)
     learned: set[tuple[int, int]] = field(default_factory=set)
@@ -278,11 +276,11 @@ class RunningCheck:
         if tree is not None:
             self.probes.add(TreeProbe(sender, receiver, tree))
 
-    def arrived(self, dpid: int, port: int, probe: Probe) -> None:
+    def arrived(self, nic: NicId, probe: Probe) -> None:
         """Note a frame of a learning test, if it arrived at the NIC that the test expects."""
         test, place = probe.dpid, probe.port
         steps = self.tests[test].steps if test < len(self.tests) else ()
-        if place < len(steps) and steps[place].expect == (self.dpids.get(dpid), port):
+        if place < len(steps) and steps[place].expect == nic:
             self.learned.add((test, place))
 
 

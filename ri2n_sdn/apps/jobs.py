@@ -583,10 +583,9 @@ class JobsApp(App):
             self.cluster.faults["jobs_not_kept"] = printable(text)
 
 
-def jobs_changed(cluster: Cluster, dpid: int) -> None:
+def jobs_changed(cluster: Cluster, host: str) -> None:
     """Take in a host's message that its jobs have changed (cluster.lock is not held)."""
     with cluster.lock:
-        for name, member in cluster.members.items():
-            # Another message before the next read says nothing new, so it wakes nobody.
-            if member.dpid == dpid and cluster.jobs.nudges.nudged(name, time.monotonic()):
-                cluster.wake.jobs.set()
+        # Another message before the next read says nothing new, so it wakes nobody.
+        if cluster.jobs.nudges.nudged(host, time.monotonic()):
+            cluster.wake.jobs.set()

@@ -16,7 +16,7 @@ from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.pairs import Pages
+from ri2n_sdn.apps.pairs import path_documents
 from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
@@ -50,14 +50,14 @@ class _Question:
     datapath: str | None
 
 
-def explain(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Explained:
+def explain(cluster: Cluster, request: dict[str, Any]) -> Explained:
     """The paths of a pair with their shares, or the path of one of its flows, and why.
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
     `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
     With `job`, the id of a job, and where it matters a `dscp`, it is about packets of that job.
-    `paths` describes the paths of a pair. Raises BadInput for a wrong request, and NotAvailable
-    when an address or a row is needed and not known.
+    Raises BadInput for a wrong request, and NotAvailable when an address or a row is needed and not
+    known.
     """
     source, target = str(request.get("src")), str(request.get("dst"))
     question = _question(request["flow"]) if request.get("flow") is not None else None
@@ -87,7 +87,7 @@ def explain(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Explaine
                     if host in fabric.placement
                 },
             }
-        pair_paths = paths(source, target, fabric) if managed else []
+        pair_paths = path_documents(cluster, fabric, source, target) if managed else []
         sampled_s = cluster.measured.sampled_s
     flow = None
     if question is not None and managed:

@@ -73,7 +73,7 @@ class PlacementApp(App):
             }
         for name in self._placed.keys() - servers.keys():
             del self._placed[name], self._read[name]
-        asking = {name for name, (member, _) in servers.items() if member.dpid in asked}
+        asking = servers.keys() & asked.keys()
         self._read_rows({name: channel for name, (_, channel) in servers.items()}, asking, now_s)
         with cluster.lock:
             fabric = cluster.fabric()
@@ -81,7 +81,7 @@ class PlacementApp(App):
             for name in sorted(asking & self._placed.keys() & fabric.hosts.keys()):
                 member, channel = servers[name]
                 with cluster.contain_fault("connections_not_placed", member):
-                    self._place(fabric, member, channel, asked[member.dpid], load)
+                    self._place(fabric, member, channel, asked[name], load)
 
     def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:
         """Read the rows of placed connections of some hosts.
@@ -167,18 +167,16 @@ class PlacementApp(App):
             counters.add("connections_placed")
 
 
-def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
+def take_syn_ack(cluster: Cluster, server: str, frame: bytes) -> None:
     """Keep a server's SYN-ACK for the app's next turn.
 
     Of more than 256 that wait, the oldest are not placed.
     """
     with cluster.lock:
-        if not cluster.config.placement or all(
-            member.dpid != dpid for member in cluster.members.values()
-        ):
+        if not cluster.config.placement:
             cluster.counters.add("connections_not_placed_stranger")
             return
-        waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_WAITING))
+        waiting = cluster.syn_acks.setdefault(server, deque(maxlen=_MAX_WAITING))
         if len(waiting) == _MAX_WAITING:
             cluster.counters.add("connections_not_placed_too_many")
         waiting.append(frame)

@@ -72,14 +72,13 @@ class _Poll:
 class _Counts:
     """What the hosts' rows have counted. A host that does not answer keeps its last values.
 
-    `sent` and `received` are of the pairs' rows. `slots` are the bytes in each slot of an
-    active pair, and `slot_tables` the table for which they were counted.
+    `sent` and `received` are of the pairs' rows. `slots` are the table of an active pair, and the
+    bytes that were counted in each slot of it.
     """
 
     sent: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
     received: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
-    slots: dict[PairKey, tuple[int, ...]] = field(default_factory=dict)
-    slot_tables: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
+    slots: dict[PairKey, tuple[tuple[PathKey, ...], tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -330,16 +329,11 @@ class TelemetryApp(App):
             if max(now, default=0) > _MAX_COUNT:
                 self.cluster.counters.add("dropped_counter_unknown")
                 continue
-            before = self._counts.slots.get(pair)
-            if (
-                before is None
-                or self._counts.slot_tables.get(pair) != slots
-                or any(new < old for new, old in zip(now, before, strict=True))
-            ):
+            table, before = self._counts.slots.get(pair, ((), ()))
+            if table != slots or any(new < old for new, old in zip(now, before, strict=True)):
                 before = (0,) * len(now)
             result[pair] = tuple(new - old for new, old in zip(now, before, strict=True))
-            self._counts.slots[pair] = now
-            self._counts.slot_tables[pair] = slots
+            self._counts.slots[pair] = slots, now
         return result
 
     def _choose_vlans(self, now_s: float) -> None:
@@ -375,9 +369,8 @@ class TelemetryApp(App):
         for counts in (self._counts.sent, self._counts.received):
             for key in [key for key in counts if key not in used]:
                 del counts[key]
-        for table in (self._counts.slots, self._counts.slot_tables):
-            for pair in [pair for pair in table if pair not in cluster.pair_slots]:
-                del table[pair]
+        for pair in self._counts.slots.keys() - cluster.pair_slots.keys():
+            del self._counts.slots[pair]
         return pairs
 
     def _pairs_of(

@@ -29,6 +29,7 @@ from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.parameters import parameter_values
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.tallies import HelperSums
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watch import (
     HostFacts,
     cable_documents,
@@ -38,7 +39,7 @@ from ri2n_sdn.apps.watch import (
     switch_documents,
 )
 from ri2n_sdn.contract.counters import HANDLER, with_former
-from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState, TokenEntry
+from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -84,12 +85,7 @@ class Collector:
     where little has changed. One thread at a time may collect; `Watching` sees to that.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        tokens: Callable[[], dict[str, TokenEntry]] = lambda: {},
-    ) -> None:
-        """`tokens` returns their documents, the same object while nothing has changed."""
+    def __init__(self, cluster: Cluster, tokens: Tokens) -> None:
         self._cluster, self._tokens = cluster, tokens
         self._since_epoch_s = time.time() - time.monotonic()
         config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
@@ -103,7 +99,7 @@ class Collector:
         """The state as it is now. Parts of a state are never changed later."""
         cluster = self._cluster
         store = _store(cluster.memory)
-        tokens = self._tokens()
+        tokens = self._documents("tokens", self._tokens.documents, (self._tokens.rows(),))
         book = cluster.jobs.book
         reservations = self._documents(
             "reservations",

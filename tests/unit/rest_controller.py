@@ -27,7 +27,7 @@ class RealFeed(FakeFeed):
 
     def __init__(self, api: LocalApi) -> None:
         self.api = api
-        self._collector = Collector(api._cluster, api._tokens.documents)
+        self._collector = Collector(api._cluster, api._tokens)
         super().__init__(self._now())
 
     def _now(self) -> Any:

@@ -16,6 +16,7 @@ from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tallies import HelperSums, Lengths, Outages
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.contract.documents import Activity
 from ri2n_sdn.contract.state import difference
@@ -31,7 +32,7 @@ def decided(*slots: PathKey, moved: int = 0) -> PairDecision:
 
 
 def described(cluster: Cluster) -> dict[str, Activity]:
-    found: dict[str, Activity] = Collector(cluster).collect()["activity"]
+    found: dict[str, Activity] = Collector(cluster, Tokens(None)).collect()["activity"]
     return found
 
 
@@ -137,7 +138,7 @@ def test_a_host_that_renames_its_nics_all_the_time_costs_no_more_memory() -> Non
 
 def test_an_outage_is_seen_by_watchers_and_does_not_change_as_time_goes_by() -> None:
     cluster = cluster_of({name: FakeChannel() for name in "AB"}, dead=[("A", 2)])
-    collector = Collector(cluster)
+    collector = Collector(cluster, Tokens(None))
     state = collector.collect()
     entry = state["outages"]["A"]["eth1"]
     assert entry["count"] == 1 and entry["seconds"] == 0 and entry["since_s"] > 1.5e9
@@ -201,7 +202,8 @@ def test_a_count_of_a_link_that_wraps_round_goes_on() -> None:
 
 def test_bytes_are_left_out_until_they_were_read() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None})
-    assert Collector(cluster).collect()["bytes"] == {}, "0 would look like a new start"
+    collector = Collector(cluster, Tokens(None))
+    assert collector.collect()["bytes"] == {}, "0 would look like a new start"
     port = cluster.members["A"].ports[1]
     port.tx_bytes, port.rx_bytes, port.counted_s = 5, 7, 1.0
-    assert Collector(cluster).collect()["bytes"] == {"A": {"eth0": [5, 7]}}
+    assert collector.collect()["bytes"] == {"A": {"eth0": [5, 7]}}

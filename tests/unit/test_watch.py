@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.apps import watching
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.measured import Reported
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watch import (
     cable_documents,
     problem_documents,
@@ -82,7 +83,7 @@ def test_a_state_holds_hosts_networks_and_what_is_wrong() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None}, dead=[("A", 2)])
     cluster.note("takes_charge")
     cluster.members["A"].ports[1].tx_bps = 1234.5
-    state = Collector(cluster).collect()
+    state = Collector(cluster, Tokens(None)).collect()
     host = state["hosts"]["A"]
     assert host["connected"] and host["address"] == "192.0.2.1"
     assert {name: nic["alive"] for name, nic in host["nics"].items()} == {
@@ -107,7 +108,7 @@ def test_no_value_of_a_part_is_none_since_that_removes_a_key() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None})
     for passive in (None, "another one is in charge"):
         cluster.passive = passive
-        state = Collector(cluster).collect()
+        state = Collector(cluster, Tokens(None)).collect()
         for part, entries in state.items():
             if part != "events":
                 assert None not in entries.values(), part
@@ -117,7 +118,7 @@ def test_no_value_of_a_part_is_none_since_that_removes_a_key() -> None:
 def test_a_dead_nic_is_the_only_host_that_changes() -> None:
     dead: list[tuple[str, int]] = []
     cluster = cluster_of({name: FakeChannel() for name in "ABC"}, dead=dead)
-    collector = Collector(cluster)
+    collector = Collector(cluster, Tokens(None))
     before = collector.collect()
     cluster.wiring._dead.add(("B", 1))  # type: ignore[attr-defined]
     cluster.topology_changed()
@@ -130,7 +131,7 @@ def test_a_dead_nic_is_the_only_host_that_changes() -> None:
 
 def test_what_has_not_changed_is_taken_over_and_not_made_again() -> None:
     cluster = cluster_of({name: FakeChannel() for name in "AB"})
-    collector = Collector(cluster)
+    collector = Collector(cluster, Tokens(None))
     before = collector.collect()
     after = collector.collect()
     same = {part for part in after if after[part] is before[part]}
@@ -161,7 +162,7 @@ def test_dead_cables_of_switches_are_shown() -> None:
 
 def test_what_helpers_report_is_added_up_once() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
-    collector = Collector(cluster)
+    collector = Collector(cluster, Tokens(None))
     reported = Reported()
     cluster.measured.reports["A"] = reported
     entry = ReportEntry("m", 3, True, True, False, 3, 3, 3, 3, 0, 0, 0, 0)
@@ -200,7 +201,7 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
             for port in member.ports.values():
                 port.mac = f"04:00:00:00:{number:02x}:{port.number:02x}"
         cluster.pair_slots.update(dict.fromkeys(permutations(names, 2), ((1, 1, 0),) * 64))
-        collector = Collector(cluster)
+        collector = Collector(cluster, Tokens(None))
         last = collector.collect()
         counted = 0
 
@@ -222,7 +223,7 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
 
 def test_documents_of_jobs_follow_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
-    collector, state = Collector(cluster), cluster.jobs
+    collector, state = Collector(cluster, Tokens(None)), cluster.jobs
     job = Job("j1", "alice", 7, ("A", "B"), Policy(), 1.0, source="order")
     state.book.add_order(job)
     first = collector.collect()["jobs"]
