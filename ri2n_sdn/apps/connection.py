@@ -190,8 +190,7 @@ class ConnectionApp(App):
             changed = replace(member, ports={**member.ports, described.number: described})
             fault = identity.own_fault(changed) or self._address_conflict(changed)
             if fault is not None and channel is not None:
-                cluster.refusals.note(f"{member.name} {channel.address}", fault)
-                channel.close(Close.FOREIGN_ADDRESS)
+                self._turn_away(channel, member.name, fault, Close.FOREIGN_ADDRESS)
                 return
         member.ports[described.number] = described
         if member.reports_probes:
@@ -243,7 +242,7 @@ class ConnectionApp(App):
         if not is_host_name(name):
             args = {"address": channel.address, "name": name[: identity.MAX_SHOWN]}
             problem = Problem("host_name_invalid", {}, args)
-            self._turn_away(channel, channel.address, problem, Close.BAD_NAME)
+            self._turn_away(channel, None, problem, Close.BAD_NAME)
             return
         version = printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
@@ -253,14 +252,13 @@ class ConnectionApp(App):
         candidate.datapath, candidate.hash_algorithm = _datapath(
             body.serial_num.decode("utf-8", "replace")
         )
-        key = f"{name} {channel.address}"
         fault = identity.certificate_fault(name, channel.address, channel.datapath.ri2n_names)
         if fault is not None:
-            self._turn_away(channel, key, fault, Close.NOT_ITS_CERTIFICATE)
+            self._turn_away(channel, name, fault, Close.NOT_ITS_CERTIFICATE)
             return
         fault = identity.own_fault(candidate)
         if fault is not None:
-            self._turn_away(channel, key, fault, Close.BAD_ADDRESS)
+            self._turn_away(channel, name, fault, Close.BAD_ADDRESS)
             return
         rival = self._rival(candidate)
         if rival is None:
@@ -268,8 +266,12 @@ class ConnectionApp(App):
         else:
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
-    def _turn_away(self, channel: Channel, key: str, problem: Problem, why: Close) -> None:
-        """Refuse a switch: `problem` is shown in `ri2n status`."""
+    def _turn_away(self, channel: Channel, name: str | None, problem: Problem, why: Close) -> None:
+        """Refuse a switch, which has no name that can be used for None.
+
+        `problem` is shown in `ri2n status`.
+        """
+        key = channel.address if name is None else f"{name} {channel.address}"
         self.cluster.refusals.note(key, problem)
         channel.close(why)
 
@@ -331,7 +333,7 @@ class ConnectionApp(App):
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
                 problem, why = identity.refusal(rival, candidate, old.address, new.address)
-                self._turn_away(old, f"{rival.name} {old.address}", problem, why)
+                self._turn_away(old, rival.name, problem, why)
             elif old is not None:
                 old.close(Close.REPLACED)
             if rival.name != candidate.name:
@@ -340,7 +342,7 @@ class ConnectionApp(App):
             return
         address = old.address if old else "?"
         problem, why = identity.refusal(candidate, rival, new.address, address)
-        self._turn_away(new, f"{candidate.name} {new.address}", problem, why)
+        self._turn_away(new, candidate.name, problem, why)
 
     def _is_alive(self, channel: Channel) -> bool:
         """Whether anything is received from a host within the time that any host may be silent.
@@ -417,12 +419,7 @@ class ConnectionApp(App):
                 return
             conflict = self._address_conflict(candidate)
             if conflict is not None:
-                self._turn_away(
-                    channel,
-                    f"{candidate.name} {channel.address}",
-                    conflict,
-                    Close.ADDRESS_TAKEN,
-                )
+                self._turn_away(channel, candidate.name, conflict, Close.ADDRESS_TAKEN)
                 return
             former = cluster.members.get(candidate.name)
             channel.admitted()

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, App, Member
 from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.measured import PathRates
@@ -51,7 +50,6 @@ class _Poll:
     """The requests of one round to one host, and whether the counters of its rows were read."""
 
     member: Member
-    channel: Channel
     flows: list[Future[list[Any]]]
     canary: Future[list[Any]]
     ports: Future[list[Any]]
@@ -228,7 +226,6 @@ class TelemetryApp(App):
         own_groups = any(sender == member.name for sender, _ in self.cluster.pair_slots)
         return _Poll(
             member,
-            channel,
             [
                 channel.request(flow_request(channel, table))
                 for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)

@@ -73,18 +73,12 @@ _UNUSED_GROUP_S = 8.0
 class _Reading:
     """The open requests for what a bridge holds, and their connection.
 
-    A late answer is used all the same.
+    They ask for its rows, its groups, and the rows of `host-up`. A late answer is used all the
+    same.
     """
 
     channel: Channel
-    flows: Future[list[Any]]
-    groups: Future[list[Any]]
-    startup: Future[list[Any]]
-
-    @property
-    def done(self) -> bool:
-        """Each request has its answer or has failed."""
-        return self.flows.done() and self.groups.done() and self.startup.done()
+    futures: tuple[Future[list[Any]], Future[list[Any]], Future[list[Any]]]
 
 
 class TrunkApp(App):
@@ -213,23 +207,25 @@ class TrunkApp(App):
         for member, channel in work:
             reading = self._readings.get(member.name)
             if reading is None or reading.channel is not channel:
-                flows = channel.request(flow_request(channel))
-                groups = channel.request(
-                    parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
+                groups = parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
+                futures = (
+                    channel.request(flow_request(channel)),
+                    channel.request(groups),
+                    channel.request(startup_request(channel)),
                 )
-                startup = channel.request(startup_request(channel))
-                self._readings[member.name] = _Reading(channel, flows, groups, startup)
-                asked.append((member.name, (flows, groups, startup)))
+                self._readings[member.name] = _Reading(channel, futures)
+                asked.append((member.name, futures))
         await_most(asked, _READ_S, self._answering - len(asked))
         for member, channel in work:
             reading = self._readings[member.name]
-            if not reading.done:
+            if not all(future.done() for future in reading.futures):
                 continue
             del self._readings[member.name]
             try:
-                rows = _bodies(reading.flows, codec.read_flow_counters)
-                groups_held = _bodies(reading.groups, codec.read_groups)
-                addresses = _bodies(reading.startup, read_addresses)
+                of_rows, of_groups, of_startup = reading.futures
+                rows = _bodies(of_rows, codec.read_flow_counters)
+                groups_held = _bodies(of_groups, codec.read_groups)
+                addresses = _bodies(of_startup, read_addresses)
             except Exception as error:
                 # Whatever a reply holds, it is this host's fault alone.
                 _LOG.warning(
@@ -529,12 +525,9 @@ def _slots_of(group: Group) -> tuple[PathKey, ...] | None:
     """The slot table in an installed group; None when no controller of this project made it."""
     slots = []
     for bucket in group.buckets:
-        first = bucket.actions[0] if bucket.actions else None
-        if (
-            not isinstance(first, SetField)
-            or first.name != "reg1"
-            or not isinstance(first.value, int)
-        ):
-            return None
-        slots.append(path_of_register(first.value))
+        match bucket.actions:
+            case (SetField("reg1", int(value)), *_):
+                slots.append(path_of_register(value))
+            case _:
+                return None
     return tuple(slots) if slots else None
