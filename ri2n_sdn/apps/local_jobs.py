@@ -293,25 +293,24 @@ def _moved(cluster: Cluster, job: Job) -> documents.Moved | None:
 
 def _details(cluster: Cluster, key: str, job: Job) -> documents.JobDetails:
     state, fabric = cluster.jobs, cluster.fabric()
-    paths: list[documents.Route] = []
-    for host in job.hosts if key not in state.assignment.refused else ():
-        if host not in fabric.hosts:
-            continue
-        for dscp, by_receiver in tables_of(fabric, state.assignment, key, job, host).items():
-            for receiver, chosen in by_receiver.items():
-                for path in chosen:
-                    paths.append(
-                        {
-                            "src": host,
-                            "dst": receiver,
-                            "dscp": dscp,
-                            "own": path.own.name,
-                            "peer": path.peer.name,
-                            "network": path.network,
-                            "vlan": path.route.vlan or None,
-                            "alive": path.alive,
-                        }
-                    )
+    refused = key in state.assignment.refused
+    paths: list[documents.Route] = [
+        {
+            "src": host,
+            "dst": receiver,
+            "dscp": dscp,
+            "own": path.own.name,
+            "peer": path.peer.name,
+            "network": path.network,
+            "vlan": path.route.vlan or None,
+            "alive": path.alive,
+        }
+        for host in (job.hosts if not refused else ())
+        if host in fabric.hosts
+        for dscp, chosen in tables_of(fabric, state.assignment, key, job, host).items()
+        for receiver, paths_to in chosen.items()
+        for path in paths_to
+    ]
     return {
         **_document(cluster, key, job),
         "classes": dict(state.agreement.classes.get(key, {})),

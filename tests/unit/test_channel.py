@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import channel as module
-from ri2n_sdn.apps.channel import Channel, Close, Refused
+from ri2n_sdn.apps.channel import Channel, Close, Refused, Unfinished
 from ri2n_sdn.apps.openflow import handler_drops, ofp
-from ri2n_sdn.apps.unfinished import Unfinished
 from ri2n_sdn.contract.counters import listed
 
 LONG_S = 120.0
