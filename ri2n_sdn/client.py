@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SOCKET",
     "Watch",
+    "answered",
     "call",
     "jobs_socket_of",
     "refusal_of",
@@ -84,12 +85,27 @@ def call(
     answer is not that of a controller. Raises the controller's own error when the controller
     refuses the request: BadInput for what is wrong with it, NotAvailable where waiting helps.
     """
+    asked = Operation[Any](op) if isinstance(op, str) else op
+    with answered(path, asked, timeout_s=timeout_s, who=who, **arguments) as answer:
+        return answer
+
+
+@contextmanager
+def answered(
+    path: Path,
+    op: Operation[Answer],
+    *,
+    timeout_s: float = 10.0,
+    who: Mapping[str, object] | None = None,
+    **arguments: object,
+) -> Iterator[Answer]:
+    """As `call`, with a connection that stays open within this: what is leased ends with it."""
     deadline = time.monotonic() + timeout_s
-    with _asking(path, timeout_s), socket.socket(socket.AF_UNIX) as connection:
-        name = op if isinstance(op, str) else op.name
-        _send(connection, path, timeout_s, request_line(name, arguments, who))
-        line = _read_line(connection, deadline)
-    return _answer(path, line)
+    with socket.socket(socket.AF_UNIX) as connection:
+        with _asking(path, timeout_s):
+            _send(connection, path, timeout_s, request_line(op.name, arguments, who))
+            line = _read_line(connection, deadline)
+        yield cast(Answer, _answer(path, line))
 
 
 def refusal_of(path: Path, error: OSError, denied: str = "controller_for_group") -> Ri2nError:

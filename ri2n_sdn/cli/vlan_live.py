@@ -7,8 +7,6 @@ import csv
 import subprocess
 import time
 from pathlib import Path
-from socket import AF_UNIX
-from socket import socket as Socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,10 +21,8 @@ from ri2n_sdn.cli.common import (
     print_json,
 )
 from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.client import call
+from ri2n_sdn.client import answered, call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.protocol import answer_in, request_line
-from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 if TYPE_CHECKING:
@@ -85,8 +81,8 @@ def use(
             "ends this"
         )
         return
-    with Socket(AF_UNIX) as connection:
-        _lease(connection, path, owner, rows)
+    # The controller ends the table with the connection.
+    with answered(path, ops.VLAN_TABLE, owner=owner, pairs=rows, lease=True):
         code = _run(command)
     raise typer.Exit(code)
 
@@ -167,22 +163,3 @@ def _read(path: Path) -> list[Row]:
     if not rows:
         raise BadInput(f"{path}: has no pairs")
     return rows
-
-
-def _lease(connection: Socket, path: Path, owner: str, rows: list[Row]) -> None:
-    """Set a table over a connection that stays open: the controller ends the table with it.
-
-    Raises NotAvailable when no controller answers, and the controller's own error when it refuses.
-    """
-    wanted = {"owner": owner, "pairs": rows, "lease": True}
-    with os_errors_of(path, NotAvailable):
-        connection.settimeout(10.0)
-        connection.connect(str(path))
-        connection.sendall(request_line(ops.VLAN_TABLE.name, wanted, None))
-        with connection.makefile("rb") as answers:
-            line = answers.readline(1 << 22)
-    try:
-        answer_in(line)
-    except NotAvailable as error:
-        stranger = error.code == "answer_wrong"
-        raise (refusal("controller_stranger", path=str(path)) if stranger else error) from None
