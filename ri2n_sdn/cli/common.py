@@ -20,15 +20,12 @@ from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
-    from ri2n_sdn.contract.documents import Documents
-
-if TYPE_CHECKING:
     from rich.console import Console
+
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = [
     "JsonOption",
-    "LabOption",
-    "SocketOption",
     "check_choice",
     "console",
     "note",
@@ -49,18 +46,8 @@ EXIT_INTERRUPTED = 130
 # Tables fit into this width, with names of usual length.
 _PIPE_COLUMNS = 160
 
-LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")
-]
-SocketOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket",
-        envvar="RI2N_SOCKET",
-        help="The controller's unix socket; default /run/ri2n-controller/controller.sock or the "
-        "one running lab's.",
-    ),
 ]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ri2n_sdn.cli.common import parse_listen
 from ri2n_sdn.cli.finding import Verdict
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.machine import Process, last_option, process, processes
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -136,7 +136,7 @@ class Examined:
         if path is None and lab is None and self.socket == DEFAULT_SOCKET:
             return True
         try:
-            return controller_socket(None if path is None else Path(path), lab) == self.socket
+            return Where(None if path is None else Path(path), lab).path == self.socket
         except (BadInput, NotAvailable):
             return False
 

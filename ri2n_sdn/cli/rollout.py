@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, number_option, state_of
-from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import number_option, state_of
+from ri2n_sdn.cli.host import Change, app, confirm, host_named
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -41,6 +40,7 @@ def rollout(
             help="What to run here for each host; {host} and {address} stand for it.",
         ),
     ],
+    *,
     only: Annotated[str, typer.Option(metavar="HOST,...", help="These hosts alone.")] = "",
     skip: Annotated[str, typer.Option(metavar="HOST,...", help="Not these hosts.")] = "",
     batch: Annotated[
@@ -49,11 +49,7 @@ def rollout(
     settle: Annotated[float, number_option("A host must be well again after this.", 1)] = 300.0,
     calm: Annotated[float, number_option("And must stay well for this.", 0)] = 5.0,
     limit: Annotated[float, number_option("The command may take so long.", 1)] = 600.0,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    at: Change,
 ) -> None:
     """Run a command for each host, a few at a time, and wait until these are well again.
 
@@ -62,7 +58,7 @@ def rollout(
 
     ri2n host rollout -- ssh root@{address} 'apt-get install -y ri2n-host'
     """
-    path = controller_socket(socket, lab)
+    path = at.path
     hosts = call(path, ops.HOST_LIST)["hosts"]
     chosen = _chosen(hosts, only, skip)
     groups = batches([host["name"] for host in chosen], batch)
@@ -70,20 +66,20 @@ def rollout(
     for number, group in enumerate(groups, 1):
         print(f"batch {number} of {len(groups)}: {', '.join(group)}")
     print(f"each: {shlex.join(command)}")
-    if busy and not force:
+    if busy and not at.force:
         host = busy[0]
         raise BadInput(
             f"{host['name']}: {', '.join(host['jobs'])} use it; wait for them, or give "
             f"--skip {','.join(each['name'] for each in busy)} or --force"
         )
-    if dry_run:
+    if at.dry_run:
         return
-    confirm(f"Run it for {len(chosen)} hosts?", yes)
+    confirm(f"Run it for {len(chosen)} hosts?", at.yes)
     before, _ = _well(path)
     done: list[str] = []
     for group in groups:
         try:
-            _run_for(path, group, command, limit, force)
+            _run_for(path, group, command, limit, at.force)
             _await_well(path, group, before, settle, calm)
         except (BadInput, NotAvailable) as error:
             skipped = [*done, *(name for name in skip.split(",") if name)]

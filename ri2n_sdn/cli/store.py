@@ -22,14 +22,13 @@ import typer
 from ri2n_sdn.cli.common import JsonOption, os_errors_of, print_answer
 from ri2n_sdn.cli.examined import STATE_DIR
 from ri2n_sdn.cli.host import DryRun, Yes, confirm
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.store.files import check_file, prepare_file
 
 __all__ = ["app", "contents", "take_name"]
 
-app = typer.Typer(
-    help="The controller's memory: take it with you, and look into it.", no_args_is_help=True
-)
+app = Group("The controller's memory: take it with you, and look into it.")
 
 StateDir = Annotated[
     Path,

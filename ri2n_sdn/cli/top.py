@@ -22,13 +22,11 @@ from rich.live import Live
 
 from ri2n_sdn.cli.common import (
     JsonOption,
-    LabOption,
-    SocketOption,
     console,
     number_option,
     print_json,
 )
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call
 from ri2n_sdn.contract import operations as ops
@@ -55,8 +53,8 @@ def top(
     table: Annotated[
         str, typer.Argument(metavar="[TABLE]", help=f"What to show: {', '.join(TABLES)}.")
     ] = "hosts",
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    *,
+    at: Where,
     sort: Annotated[
         str, typer.Option(metavar="COLUMN", help="Default: what is worst first, then the busiest.")
     ] = "",
@@ -79,8 +77,7 @@ def top(
     """
     view = View(table, sort, reverse, wanted)
     check_view(view)
-    path = controller_socket(socket, lab)
-    feed = Feed(path, watches=not (once or as_json))
+    feed = Feed(at.path, watches=not (once or as_json))
     if table == "pairs":
         feed.ask_pairs()
     if as_json:

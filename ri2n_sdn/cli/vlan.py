@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
@@ -32,9 +33,7 @@ SLOW_S = 2.0
 # The table for people names so many roots.
 MAX_NAMES = 8
 
-app = typer.Typer(
-    no_args_is_help=True, help="Networks of many cheap switches: a spanning tree for each VLAN ID."
-)
+app = Group("Networks of many cheap switches: a spanning tree for each VLAN ID.")
 
 for command in (assign, use, release, record, check):
     app.command()(command)

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ri2n_sdn.cli.common import (
-    JsonOption,
-    LabOption,
-    SocketOption,
     note,
     number_option,
     os_errors_of,
     print_json,
 )
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.client import answered, call
 from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -41,13 +38,13 @@ Owner = Annotated[
 ]
 
 
-def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
+def check(at: Asked) -> None:
     """Send probes through every VLAN and say which ports, cables and switches are not as declared.
 
     Exit code: 0 when all is as declared, else 1.
     """
-    answer = call(controller_socket(socket, lab), ops.VLAN_CHECK, timeout_s=CHECK_S)
-    if as_json:
+    answer = call(at.path, ops.VLAN_CHECK, timeout_s=CHECK_S)
+    if at.as_json:
         print_json(answer)
     else:
         for text in answer["findings"]:
@@ -67,13 +64,13 @@ def use(
         list[str] | None,
         typer.Argument(help="A command; the table is in force while it runs, and no longer."),
     ] = None,
+    *,
     owner: Owner = "operator",
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
 ) -> None:
     """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or a command's end."""
     rows = _read(table)
-    path = controller_socket(socket, lab)
+    path = at.path
     if not command:
         call(path, ops.VLAN_TABLE, owner=owner, pairs=rows)
         note(
@@ -87,9 +84,9 @@ def use(
     raise typer.Exit(code)
 
 
-def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOption = None) -> None:
+def release(*, owner: Owner = "operator", at: Where) -> None:
     """End a table: its pairs get back the VLANs that they had before."""
-    call(controller_socket(socket, lab), ops.VLAN_TABLE, owner=owner, pairs=[])
+    call(at.path, ops.VLAN_TABLE, owner=owner, pairs=[])
 
 
 def record(
@@ -99,9 +96,9 @@ def record(
     command: Annotated[
         list[str] | None, typer.Argument(help="A command; what is sent while it runs is recorded.")
     ] = None,
+    *,
     seconds: Annotated[float | None, number_option("How long, without a command.", 1, None)] = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
 ) -> None:
     """Record what every pair of hosts sends, for the table `profile` or for ri2n vlan assign."""
     if bool(command) == (seconds is not None):
@@ -110,7 +107,7 @@ def record(
 
     from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
 
-    path = controller_socket(socket, lab)
+    path = at.path
     before, began_s = call(path, ops.TRAFFIC), time.monotonic()
     code = 0
     if command:

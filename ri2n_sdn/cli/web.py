@@ -11,14 +11,12 @@ from typing import Annotated
 import typer
 
 from ri2n_sdn.cli.common import (
-    LabOption,
-    SocketOption,
     check_choice,
     note,
     number_option,
     parse_listen,
 )
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS, log_lines
@@ -32,8 +30,7 @@ LogFormatOption = Annotated[str, typer.Option(help="text, or json: each line is 
 
 
 def web(
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
     listen: Annotated[
         str,
         typer.Option(
@@ -91,9 +88,9 @@ def web(
             "pip install 'ri2n-sdn[web]'"
         ) from None
     try:
-        path = controller_socket(socket, lab)
+        path = at.path
     except NotAvailable:
-        if lab is not None:
+        if at.lab is not None:
             raise
         path = DEFAULT_SOCKET
     check_choice(log_level, LOG_LEVELS, "--log-level")
