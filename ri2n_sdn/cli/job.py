@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import (
-    console,
-    number_option,
-    print_answer,
-    print_json,
-)
+from ri2n_sdn.cli.common import console, number_option, print_answer, print_json
 from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table

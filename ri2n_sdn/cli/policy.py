@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ri2n_sdn.cli.common import print_answer
-from ri2n_sdn.cli.job import (
-    POLICY,
-    RATES,
-    PolicyOptions,
-    policy_of,
-    policy_text,
-    rates_text,
-)
+from ri2n_sdn.cli.job import POLICY, RATES, PolicyOptions, policy_of, policy_text, rates_text
 from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, comma_list, print_list

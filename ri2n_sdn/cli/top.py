@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
-from ri2n_sdn.cli.common import (
-    JsonOption,
-    console,
-    number_option,
-    print_json,
-)
+from ri2n_sdn.cli.common import JsonOption, console, number_option, print_json
 from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import (
-    note,
-    number_option,
-    os_errors_of,
-    print_json,
-)
+from ri2n_sdn.cli.common import note, number_option, os_errors_of, print_json
 from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.client import answered, call
 from ri2n_sdn.contract import operations as ops

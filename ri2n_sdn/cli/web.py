@@ -10,12 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import (
-    check_choice,
-    note,
-    number_option,
-    parse_listen,
-)
+from ri2n_sdn.cli.common import check_choice, note, number_option, parse_listen
 from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import NotAvailable
