@@ -48,22 +48,16 @@ def plan(
         str, typer.Argument(help="A file, or the name of a shipped one (vbft_4_4, ft-4096).")
     ],
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", min=1, max=MAX_VLAN, help="VLAN IDs that the switches can take."),
+        int | None, typer.Option(min=1, max=MAX_VLAN, help="VLAN IDs that the switches can take.")
     ] = None,
     mac_table: Annotated[
         int | None,
-        typer.Option(
-            "--mac-table", min=1, help="(address, VLAN) entries that each switch can remember."
-        ),
+        typer.Option(min=1, help="(address, VLAN) entries that each switch can remember."),
     ] = None,
     per_pair: Annotated[
-        int | None,
-        typer.Option("--per-pair", min=1, max=64, help="VLANs that a pair of hosts may use."),
+        int | None, typer.Option(min=1, max=64, help="VLANs that a pair of hosts may use.")
     ] = None,
-    table: Annotated[
-        TableName | None, typer.Option("--table", help="Which VLANs a pair uses.")
-    ] = None,
+    table: Annotated[TableName | None, typer.Option(help="Which VLANs a pair uses.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a network's trees, their VLAN IDs, and what they demand of cables and switches.

@@ -28,9 +28,7 @@ CHECK_S = 600.0
 # Open vSwitch updates its counters every 0.25 to 0.5 s.
 COUNTED_S = 1.0
 
-Owner = Annotated[
-    str, typer.Option("--owner", help="Whose table it is, for example a job's number.")
-]
+Owner = Annotated[str, typer.Option(help="Whose table it is, for example a job's number.")]
 
 
 def check(at: Asked) -> None:
