@@ -327,10 +327,7 @@ def _cgroup(seen: Examined, pid: int) -> tuple[int, int] | None:
 
 
 def _may_read(found: os.stat_result, running: Process) -> bool:
-    if running.uid == 0:
-        return True
+    needed = stat.S_IRGRP if found.st_gid in running.groups else stat.S_IROTH
     if found.st_uid == running.uid:
-        return bool(found.st_mode & stat.S_IRUSR)
-    if found.st_gid in running.groups:
-        return bool(found.st_mode & stat.S_IRGRP)
-    return bool(found.st_mode & stat.S_IROTH)
+        needed = stat.S_IRUSR
+    return running.uid == 0 or bool(found.st_mode & needed)

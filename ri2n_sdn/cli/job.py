@@ -66,8 +66,7 @@ KindOption = Annotated[
     str | None, typer.Option(metavar="KIND", help=f"What it may use: {', '.join(KINDS)}.")
 ]
 NamedOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The policy of this name (`ri2n policy ls`)."),
+    str | None, typer.Option(metavar="NAME", help="The policy of this name (`ri2n policy ls`).")
 ]
 PathsOption = Annotated[
     str | None,

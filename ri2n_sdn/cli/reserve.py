@@ -102,8 +102,7 @@ def list_reservations(at: Asked) -> None:
 
 @reservations.command()
 def rm(
-    name: Annotated[str, typer.Argument(metavar="ID", help="The reservation's name.")],
-    at: Where,
+    name: Annotated[str, typer.Argument(metavar="ID", help="The reservation's name.")], at: Where
 ) -> None:
     """Remove a reservation. A job that uses it goes on by the common paths."""
     call(at.jobs, ops.RESERVE_REMOVE, id=name)
@@ -139,8 +138,7 @@ def list_rights(at: Asked) -> None:
 
 @rights.command("rm")
 def remove_right(
-    user: Annotated[str, typer.Argument(help="The name of a user.")],
-    at: Where,
+    user: Annotated[str, typer.Argument(help="The name of a user.")], at: Where
 ) -> None:
     """Remove a user's entry."""
     call(at.jobs, ops.RIGHTS_REMOVE, user=user)

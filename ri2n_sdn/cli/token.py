@@ -83,8 +83,7 @@ def list_tokens(at: Asked) -> None:
 
 @app.command()
 def rm(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
-    at: Where,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")], at: Where
 ) -> None:
     """Remove a token. Whoever has it can do nothing with it from now on."""
     call(at.path, ops.TOKEN_REMOVE, name=name)
