@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,7 @@ __all__ = [
     "split_list",
     "state_of",
     "terminate_as_interrupt",
+    "tries",
 ]
 
 EXIT_USER_ERROR = 2
@@ -151,6 +153,15 @@ def split_list(text: str, allowed: list[str], option: str) -> list[str]:
     for item in items:
         check_choice(item, allowed, option)
     return list(dict.fromkeys(items))
+
+
+def tries(limit_s: float, pause_s: float) -> Iterator[None]:
+    """Once now, and again after each pause, until `limit_s` are over."""
+    until_s = time.monotonic() + limit_s
+    yield
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(pause_s, left_s))
+        yield
 
 
 def terminate_as_interrupt() -> None:

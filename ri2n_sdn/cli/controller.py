@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ri2n_sdn.addresses import is_loopback
-from ri2n_sdn.cli.common import check_choice, parse_listen
+from ri2n_sdn.cli.common import check_choice, parse_listen, tries
 from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.web import DEFAULT_LISTEN, LogFormatOption, LogLevelOption
 from ri2n_sdn.client import call
@@ -161,11 +161,11 @@ def reload(at: Where) -> None:
     path = at.path
     asked_s = time.monotonic()
     call(path, ops.RELOAD, timeout_s=RELOAD_S)
-    while (since_s := time.monotonic() - asked_s) <= RELOAD_S:
+    for _ in tries(RELOAD_S, 0.05):
+        since_s = time.monotonic() - asked_s
         with contextlib.suppress(NotAvailable):
             status = call(path, ops.STATUS, pairs=False)
             if status["uptime_s"] < since_s:
                 print(f"reloaded: strategy {status['state']['controller']['strategy']}")
                 return
-        time.sleep(0.05)
     raise NotAvailable(f"the controller has not come back within {RELOAD_S:g} s; its log shows why")

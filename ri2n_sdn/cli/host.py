@@ -20,6 +20,7 @@ from ri2n_sdn.cli.common import (
     print_answer,
     print_json,
     state_of,
+    tries,
 )
 from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.cli.options import Group
@@ -176,21 +177,17 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> KnownH
     It asks again and again: where nothing else happens, a stream of changes says nothing for hours.
     Raises NotAvailable after `limit_s`.
     """
-    until_s = time.monotonic() + limit_s
-    while True:
+    for _ in tries(limit_s, _LOOK_S):
         with contextlib.suppress(NotAvailable):  # the controller may start anew meanwhile
             for host in call(path, ops.HOST_LIST)["hosts"]:
                 other = dpid is None or host["dpid"] != dpid or not host["nics"]
                 there = host["name"] == name and host["connected"] and other
                 if there and state_of(path)["controller"]["settled"]:
                     return host
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            raise NotAvailable(
-                f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
-                "ri2n status here, and host-doctor there"
-            )
-        time.sleep(min(_LOOK_S, left_s))
+    raise NotAvailable(
+        f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
+        "ri2n status here, and host-doctor there"
+    )
 
 
 def _state(host: KnownHost) -> str:

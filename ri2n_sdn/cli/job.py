@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import console, number_option, print_answer, print_json
+from ri2n_sdn.cli.common import console, number_option, print_answer, print_json, tries
 from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table
@@ -298,16 +298,13 @@ def rates_text(job: PolicyOf) -> str:
 
 def _await(path: Path, name: str, wait_s: float) -> Job:
     """The job once it is installed or refused. Raises NotAvailable when that takes too long."""
-    deadline_s = time.monotonic() + wait_s
-    while True:
+    for _ in tries(wait_s, _POLL_S):
         job = call(path, ops.JOB_SHOW, id=name)["job"]
         if job["state"] == "installed":
             return job
         if job["state"] == "refused":
             raise BadInput(f"{name}: refused: {job['why']}")
-        if time.monotonic() > deadline_s:
-            raise NotAvailable(f"{name}: not installed after {wait_s:g} s: {job['why']}")
-        time.sleep(_POLL_S)
+    raise NotAvailable(f"{name}: not installed after {wait_s:g} s: {job['why']}")
 
 
 def _state(job: Job) -> str:

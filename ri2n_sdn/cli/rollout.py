@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import number_option, state_of
+from ri2n_sdn.cli.common import number_option, state_of, tries
 from ri2n_sdn.cli.host import Change, app, confirm, host_named
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -201,10 +201,9 @@ def _await_well(
     path: Path, group: Sequence[str], before: set[tuple[str, str]], settle_s: float, calm_s: float
 ) -> None:
     """Wait until all that worked `before` works again on these hosts, for `calm_s` on end."""
-    until_s = time.monotonic() + settle_s
     well_since_s: float | None = None
     new: list[str] = []
-    while True:
+    for _ in tries(settle_s, _LOOK_S):
         try:
             works, settled = _well(path)
             lost = sorted(each for each in before - works if each[0] in group)
@@ -221,9 +220,7 @@ def _await_well(
             well_since_s = now_s
         if well_since_s is not None and now_s - well_since_s >= calm_s:
             return
-        if now_s > until_s:
-            raise NotAvailable(
-                f"{', '.join(group)}: not well within {settle_s:g} s: "
-                f"{'; '.join(new[:5]) or 'it changes again and again'}"
-            )
-        time.sleep(_LOOK_S)
+    raise NotAvailable(
+        f"{', '.join(group)}: not well within {settle_s:g} s: "
+        f"{'; '.join(new[:5]) or 'it changes again and again'}"
+    )

@@ -109,10 +109,8 @@ def explain(
     for line in answer["why"]:
         out.print(line, highlight=False)
     if answer["kind"] == "managed":
-        out.print(path_table(answer["paths"]))
-        helpers = helper_table([answer])
-        if helpers is not None:
-            out.print(helpers)
+        for shown in (path_table(answer["paths"]), *helper_table([answer])):
+            out.print(shown)
 
 
 def _protocol(text: str | None) -> int | None:

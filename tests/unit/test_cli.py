@@ -391,10 +391,10 @@ def shown(what: object) -> str:
 
 
 def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
-    text = shown(helper_table([striped()]))
+    text = shown(*helper_table([striped()]))
     assert "0: eth0 -> eth0" in text and "1: eth1" not in text
     assert "70001" in text and "1.50 ms" in text and "0.25 ms" in text and "NO" in text
-    assert helper_table([explained()]) is None
+    assert list(helper_table([explained()])) == []
 
 
 @pytest.mark.parametrize(
