@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from ri2n_sdn.contract.bucket import TokenBucket
 from ri2n_sdn.contract.printing import printable
 
-__all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "end_log", "log_lines"]
+__all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "log_lines"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -95,7 +95,7 @@ class LogLines(logging.Handler):
             self.handleError(record)
 
     def tell(self) -> None:
-        """Say how many records were left out, of each template."""
+        """Say how many records of each template were left out. A process does so at its end."""
         self.acquire()
         try:
             if self._timer is not None:
@@ -240,16 +240,11 @@ def log_lines(level: str, style: str, others: str = "debug") -> Iterator[LogLine
     try:
         yield handler
     finally:
-        end_log(handler)
+        handler.tell()
         root.handlers[:], threading.excepthook = before, hook
         root.setLevel(levels[0])
         ours.setLevel(levels[1])
         logging.captureWarnings(False)
-
-
-def end_log(handler: LogLines) -> None:
-    """Say what the rate limit has left out, before the process ends or is replaced."""
-    handler.tell()
 
 
 def _message(record: logging.LogRecord) -> str:
