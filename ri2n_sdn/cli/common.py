@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -166,11 +165,7 @@ def tries(limit_s: float, pause_s: float) -> Iterator[None]:
 
 def terminate_as_interrupt() -> None:
     """Let SIGTERM end a command as Ctrl-C does, so that it removes what it has built."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def run_guarded(command: Callable[[], Any]) -> int:

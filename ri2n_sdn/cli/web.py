@@ -74,14 +74,9 @@ def web(
     served only with TLS and tokens (`ri2n token add`).
     """
     host, port = parse_listen(listen, any_port=True)
-    try:
-        from ri2n_sdn.web.server import serve
-        from ri2n_sdn.web.settings import WebSettings
-    except ImportError as error:
-        raise NotAvailable(
-            f"{error.name or error} is not installed: apt install ri2n-web, or "
-            "pip install 'ri2n-sdn[web]'"
-        ) from None
+    from ri2n_sdn.web.server import serve
+    from ri2n_sdn.web.settings import WebSettings
+
     try:
         path = at.path
     except NotAvailable:
