@@ -41,7 +41,6 @@ MAX_TEMPLATES = 500
 # end.
 MAX_OF_PLACE = 20
 
-_MAX_FIELDS = 8
 _Place = tuple[str, str, int]
 _Key = tuple[_Place, str | None]
 
@@ -177,10 +176,8 @@ class LogLines(logging.Handler):
         fields: dict[str, Any] = {"where": f"{record.filename}:{record.lineno}"}
         if record.args and isinstance(record.msg, str) and record.msg != "%s":
             fields["template"] = record.msg[:MAX_TEXT]
-        given = getattr(record, "fields", None)
-        if isinstance(given, dict):
-            for name, value in list(given.items())[:_MAX_FIELDS]:
-                fields.setdefault(str(name), _printable(str(value)))
+        for name, value in getattr(record, "fields", {}).items():
+            fields.setdefault(name, _printable(str(value)))
         message = _printable(_message(record))
         return self._compose(record, record.created, message, fields, trace)
 

@@ -23,9 +23,9 @@ import typer
 from ri2n_sdn import __version__
 from ri2n_sdn.cli.common import os_errors_of
 from ri2n_sdn.cli.doctor_controller import examine_controller
-from ri2n_sdn.cli.examined import DEFAULT_WEB, HOST, OPTIONS, Examined, http_get
+from ri2n_sdn.cli.examined import HOST, OPTIONS, Examined, http_get
 from ri2n_sdn.cli.labs import Where
-from ri2n_sdn.cli.machine import Process, last_option
+from ri2n_sdn.cli.machine import Process
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
 from ri2n_sdn.cli.store import take_name
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch, call
@@ -109,9 +109,7 @@ class _Bundle:
         with self.part("metrics.txt"):
             if web is None:
                 raise NotAvailable("there is no web process")
-            listen = last_option(web.argv, "--listen") or DEFAULT_WEB
-            secure = last_option(web.argv, "--tls-cert") is not None
-            status, text = http_get(listen, "/metrics", secure, MAX_FILE_BYTES)
+            listen, status, text = http_get(web.argv, "/metrics", MAX_FILE_BYTES)
             if status != 200:
                 raise NotAvailable(
                     f"{listen} answers with HTTP status {status}; it may want a token"

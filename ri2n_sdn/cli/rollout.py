@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import shlex
@@ -201,7 +202,7 @@ def _await_well(
     path: Path, group: Sequence[str], before: set[tuple[str, str]], settle_s: float, calm_s: float
 ) -> None:
     """Wait until all that worked `before` works again on these hosts, for `calm_s` on end."""
-    well_since_s: float | None = None
+    well_since_s = math.inf
     new: list[str] = []
     for _ in tries(settle_s, _LOOK_S):
         try:
@@ -214,11 +215,8 @@ def _await_well(
         except NotAvailable as error:  # the controller may be what is rolled out
             new = [str(error)]
         now_s = time.monotonic()
-        if new:
-            well_since_s = None
-        elif well_since_s is None:
-            well_since_s = now_s
-        if well_since_s is not None and now_s - well_since_s >= calm_s:
+        well_since_s = math.inf if new else min(well_since_s, now_s)
+        if now_s - well_since_s >= calm_s:
             return
     raise NotAvailable(
         f"{', '.join(group)}: not well within {settle_s:g} s: "

@@ -131,10 +131,7 @@ def document(looks: Looks, view: View) -> _Row:
     """What `--json` prints: the controller, the problems, and the rows under the table's name."""
     return {
         "controller": dict(looks.state.get("controller", {})),
-        "problems": [
-            {"severity": each.severity, "text": each.text, "advice": each.advice}
-            for each in problems_of(looks.state)
-        ],
+        "problems": [each._asdict() for each in problems_of(looks.state)],
         view.table: [
             {key: value for key, value in row.items() if key != "rank"}
             for row in _chosen(looks, view)
