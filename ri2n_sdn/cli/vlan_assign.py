@@ -32,13 +32,10 @@ def assign(
     pairs: Annotated[
         Path,
         typer.Option(
-            "--pairs",
-            help="Lines `sender receiver [rate_bps]`, or a matrix with `sender,receiver,bytes`.",
+            help="Lines `sender receiver [rate_bps]`, or a matrix with `sender,receiver,bytes`."
         ),
     ],
-    table: Annotated[
-        str, typer.Option("--table", help="adaptive, or the paper's cyclic.")
-    ] = "adaptive",
+    table: Annotated[str, typer.Option(help="adaptive, or the paper's cyclic.")] = "adaptive",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write `sender,receiver,vlan` to this file."),

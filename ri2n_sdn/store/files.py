@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["SCHEMA", "check_file", "prepare_file", "schema_version"]
+__all__ = ["SCHEMA", "check_file", "prepare_file", "schema_version", "sync"]
 
 SCHEMA = Path(__file__).with_name("ri2n.ovsschema")
 
@@ -124,7 +124,7 @@ def _replacing(path: Path, target: Path | None = None) -> Iterator[Path]:
     new.unlink(missing_ok=True)
     try:
         yield new
-        _sync(new)
+        sync(new)
         new.rename(target)
     except OSError as error:
         raise NotAvailable(f"{target}: {error.strerror}") from None
@@ -133,7 +133,8 @@ def _replacing(path: Path, target: Path | None = None) -> Iterator[Path]:
         new.with_name(f".{new.name}.~lock~").unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file and its name on the disk. Raises OSError."""
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
+from ri2n_sdn.contract.wording import runs
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "Vendor",
     "listed",
     "ranges",
-    "runs",
     "safe",
     "seconds",
     "text_of",
@@ -79,17 +79,6 @@ def text_of(
         return "\n".join([first, *head(switch), *chain.from_iterable(blocks), *end, ""])
 
     return text
-
-
-def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """The first and the last of the IDs of each row without a gap, rising."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(ids):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
 
 
 def ranges(ids: Iterable[int]) -> list[str]:

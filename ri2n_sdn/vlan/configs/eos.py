@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from ri2n_sdn.contract.limits import MAX_VLAN
+from ri2n_sdn.contract.wording import runs
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.vlan.configs.common import Vendor, runs, text_of, wrapped
+from ri2n_sdn.vlan.configs.common import Vendor, text_of, wrapped
 from ri2n_sdn.vlan.configs.ios import AGEING_S, ageing_and_vlans, guard, interface, switching
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
