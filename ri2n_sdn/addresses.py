@@ -34,10 +34,9 @@ def crowd_of(address: str) -> str:
     if ":" not in plain:
         return plain
     try:
-        number = int(ipaddress.IPv6Address(plain))
+        return str(ipaddress.IPv6Network((plain, SITE_BITS), strict=False))
     except ValueError:
         return plain
-    return str(ipaddress.IPv6Network((number >> SITE_BITS << SITE_BITS, SITE_BITS)))
 
 
 def is_loopback(host: str) -> bool:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SOCKET",
     "Watch",
+    "answered",
     "call",
     "jobs_socket_of",
     "refusal_of",
@@ -45,36 +45,14 @@ def web_socket_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}-web{path.suffix}")
 
 
-@overload
 def call(
     path: Path,
-    op: Operation[Answer],
-    *,
-    timeout_s: float = ...,
-    who: Mapping[str, object] | None = ...,
-    **arguments: object,
-) -> Answer: ...
-
-
-@overload
-def call(
-    path: Path,
-    op: str,
-    *,
-    timeout_s: float = ...,
-    who: Mapping[str, object] | None = ...,
-    **arguments: object,
-) -> dict[str, Any]: ...
-
-
-def call(
-    path: Path,
-    op: Operation[Any] | str,
+    op: Operation[Answer] | str,
     *,
     timeout_s: float = 10.0,
     who: Mapping[str, object] | None = None,
     **arguments: object,
-) -> Any:
+) -> Answer:
     """Send one request to the controller that listens at `path`, and return its answer.
 
     `op` is of `contract.operations`. By its name alone, the answer is any JSON object.
@@ -84,12 +62,27 @@ def call(
     answer is not that of a controller. Raises the controller's own error when the controller
     refuses the request: BadInput for what is wrong with it, NotAvailable where waiting helps.
     """
+    with answered(path, op, timeout_s=timeout_s, who=who, **arguments) as answer:
+        return answer
+
+
+@contextmanager
+def answered(
+    path: Path,
+    op: Operation[Answer] | str,
+    *,
+    timeout_s: float = 10.0,
+    who: Mapping[str, object] | None = None,
+    **arguments: object,
+) -> Iterator[Answer]:
+    """As `call`, with a connection that stays open within this: what is leased ends with it."""
+    name = op if isinstance(op, str) else op.name
     deadline = time.monotonic() + timeout_s
-    with _asking(path, timeout_s), socket.socket(socket.AF_UNIX) as connection:
-        name = op if isinstance(op, str) else op.name
-        _send(connection, path, timeout_s, request_line(name, arguments, who))
-        line = _read_line(connection, deadline)
-    return _answer(path, line)
+    with socket.socket(socket.AF_UNIX) as connection:
+        with _asking(path, timeout_s):
+            _send(connection, path, timeout_s, request_line(name, arguments, who))
+            line = _read_line(connection, deadline)
+        yield cast(Answer, _answer(path, line))
 
 
 def refusal_of(path: Path, error: OSError, denied: str = "controller_for_group") -> Ri2nError:
@@ -143,12 +136,7 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

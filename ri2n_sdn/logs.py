@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from ri2n_sdn.contract.bucket import TokenBucket
 from ri2n_sdn.contract.printing import printable
 
-__all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "end_log", "log_lines"]
+__all__ = ["LOG_FORMATS", "LOG_LEVELS", "LogLines", "log_lines"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -41,7 +41,6 @@ MAX_TEMPLATES = 500
 # end.
 MAX_OF_PLACE = 20
 
-_MAX_FIELDS = 8
 _Place = tuple[str, str, int]
 _Key = tuple[_Place, str | None]
 
@@ -95,7 +94,7 @@ class LogLines(logging.Handler):
             self.handleError(record)
 
     def tell(self) -> None:
-        """Say how many records were left out, of each template."""
+        """Say how many records of each template were left out. A process does so at its end."""
         self.acquire()
         try:
             if self._timer is not None:
@@ -177,10 +176,8 @@ class LogLines(logging.Handler):
         fields: dict[str, Any] = {"where": f"{record.filename}:{record.lineno}"}
         if record.args and isinstance(record.msg, str) and record.msg != "%s":
             fields["template"] = record.msg[:MAX_TEXT]
-        given = getattr(record, "fields", None)
-        if isinstance(given, dict):
-            for name, value in list(given.items())[:_MAX_FIELDS]:
-                fields.setdefault(str(name), _printable(str(value)))
+        for name, value in getattr(record, "fields", {}).items():
+            fields.setdefault(name, _printable(str(value)))
         message = _printable(_message(record))
         return self._compose(record, record.created, message, fields, trace)
 
@@ -240,16 +237,11 @@ def log_lines(level: str, style: str, others: str = "debug") -> Iterator[LogLine
     try:
         yield handler
     finally:
-        end_log(handler)
+        handler.tell()
         root.handlers[:], threading.excepthook = before, hook
         root.setLevel(levels[0])
         ours.setLevel(levels[1])
         logging.captureWarnings(False)
-
-
-def end_log(handler: LogLines) -> None:
-    """Say what the rate limit has left out, before the process ends or is replaced."""
-    handler.tell()
 
 
 def _message(record: logging.LogRecord) -> str:

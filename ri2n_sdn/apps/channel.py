@@ -12,13 +12,14 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ri2n_sdn.addresses import plain_address
 from ri2n_sdn.apps.openflow import handler_drops, ofp, parser
-from ri2n_sdn.apps.unfinished import Unfinished
 
-__all__ = ["ECHO", "Channel", "Close", "Refused"]
+__all__ = ["ECHO", "Channel", "Close", "Refused", "Unfinished"]
+
+OwnerT = TypeVar("OwnerT")
 
 ECHO = struct.Struct("!d")
 """The data of an echo request: when it was sent, in seconds on the monotonic clock."""
@@ -31,7 +32,6 @@ _MAX_PENDING = 4096
 _MAX_REPLY_BYTES = 64 << 20
 # The bytes of unfinished replies that all connections together may hold.
 _MAX_ALL_REPLIES_BYTES = 256 << 20
-_unfinished: Unfinished[Channel] = Unfinished(_MAX_ALL_REPLIES_BYTES)
 
 
 class Close(Enum):
@@ -83,6 +83,44 @@ class _Request:
     asked_s: float
     parts: list[Any] = field(default_factory=list)
     size: int = 0
+
+
+class Unfinished(Generic[OwnerT]):
+    """The bytes of unfinished replies that each owner holds.
+
+    When all together hold more than `max_bytes`, the owner with most bytes must give up its own,
+    not the one that asked last. Threads may share an object.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.total_bytes = 0
+        self._lock = threading.Lock()
+        self._bytes_of: dict[OwnerT, int] = {}
+
+    def add(self, owner: OwnerT, size: int) -> OwnerT | None:
+        """Count `size` bytes more for `owner`. Returns the owner that must give up all, or None."""
+        with self._lock:
+            self.total_bytes += size
+            self._bytes_of[owner] = self._bytes_of.get(owner, 0) + size
+            return (
+                max(self._bytes_of, key=lambda key: self._bytes_of[key])
+                if self.total_bytes > self.max_bytes
+                else None
+            )
+
+    def release(self, owner: OwnerT, size: int | None = None) -> None:
+        """Count `size` bytes less for `owner`; None stands for all that it holds."""
+        with self._lock:
+            held = self._bytes_of.get(owner, 0)
+            freed = held if size is None else min(size, held)
+            self.total_bytes -= freed
+            self._bytes_of[owner] = held - freed
+            if not self._bytes_of[owner]:
+                del self._bytes_of[owner]
+
+
+_unfinished: Unfinished[Channel] = Unfinished(_MAX_ALL_REPLIES_BYTES)
 
 
 class Channel:

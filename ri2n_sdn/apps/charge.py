@@ -86,10 +86,13 @@ class Charge:
         self._say_hello(member.channel)
 
     def refused(self, member: Member | None, kind: int, code: int) -> bool:
-        """Take in a switch's error, and return whether it is about roles (the lock is held)."""
-        if member is None or self._store is None or (kind, code) not in (_STALE, _IS_SLAVE):
+        """Take in a switch's error, and return whether it is about roles (the lock is held).
+
+        `member` is None before the switch is let in. When it is, it is asked for its role again.
+        """
+        if self._store is None or (kind, code) not in (_STALE, _IS_SLAVE):
             return False
-        if self._cluster.passive is None:
+        if member is not None and self._cluster.passive is None:
             self._fence(member)
         return True
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
-from ri2n_sdn.apps.openflow import parser
+from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec, ProbeKind
 from ri2n_sdn.apps.refusals import Refusals
@@ -54,7 +54,7 @@ from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
 
-__all__ = ["EMPTIED_CALM_S", "Cluster", "Member", "Port", "guarded_loop"]
+__all__ = ["EMPTIED_CALM_S", "App", "Cluster", "Member", "Port", "guarded_loop"]
 
 _LOG = logging.getLogger("ri2n.cluster")
 _DEFAULT_RATE_BPS = 1_000_000_000
@@ -101,7 +101,8 @@ class Member:
     planned. `sweep_s` is when groups that no row uses may be deleted. `adopted` means
     that slot tables of an earlier controller were taken over. `planned_jobs` is what its plan holds
     about jobs, `held_jobs` what its bridge has acknowledged of it. `jobs_known` means that what it
-    declares was read, or cannot be read. `reports_probes` means that its
+    declares was read, or cannot be read. `sent_messages` are the cookies of the messages for its
+    scripts that were sent since it was asked which ones it holds. `reports_probes` means that its
     probe rows are acknowledged, `accepts_wire` that it receives frames with NIC addresses.
 
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
@@ -148,6 +149,7 @@ class Member:
     planned_jobs: HostJobs = NO_JOBS
     held_jobs: HostJobs = NO_JOBS
     jobs_known: bool = True
+    sent_messages: set[int] = field(default_factory=set)
     certificate_ends_s: float | None = None
 
     @property
@@ -174,7 +176,7 @@ class Cluster:
     code), and `certificate_ends_s`, the Unix time at which the first of the controller's
     certificates ends (None without TLS). `helpers_to_greet` are hosts whose helper may be a new
     process. `syn_acks` are servers' answers to requests for connections that may be placed, by the
-    switch's datapath ID (apps.placement).
+    server (apps.placement).
     """
 
     config: ClusterConfig
@@ -186,7 +188,7 @@ class Cluster:
     wiring: Wiring = field(init=False)
     pair_slots: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
     helpers_to_greet: set[str] = field(default_factory=set)
-    syn_acks: dict[int, deque[bytes]] = field(default_factory=dict)
+    syn_acks: dict[str, deque[bytes]] = field(default_factory=dict)
     jobs: JobState = field(default_factory=JobState)
     counters: Counts = field(default_factory=Counts)
     events: deque[documents.Event] = field(default_factory=lambda: deque(maxlen=1000))
@@ -230,7 +232,7 @@ class Cluster:
             declared = self._declared_networks()
             hosts = dict[str, Host]()
             for name, member in self.members.items():
-                with self.contain_host_fault(member, "description_senseless"):
+                with self.contain_fault("description_senseless", member):
                     hosts[name] = self._host(member, declared)
             routing = self.fat_tree.routing(hosts) if self.fat_tree is not None else None
             self._helper_link_numbers = number_helper_links(
@@ -372,33 +374,22 @@ class Cluster:
         number = self.events[-1]["seq"] + 1 if self.events else 1
         self.events.append({"seq": number, "time_s": time.time(), **event})
 
-    def contain_host_fault(self, member: Member, code: str) -> AbstractContextManager[None]:
-        """Treat an exception in this block as the fault of one host. Nothing is raised.
+    @contextmanager
+    def contain_fault(self, code: str, member: Member | None = None) -> Iterator[None]:
+        """Treat an exception in this block as the fault of one host, or of the cluster.
 
-        `code` says what failed: `ri2n status` shows that problem until the block succeeds. The host
-        keeps the rows that it has, and all other hosts go on.
-        """
-        return self._note_faults(member.faults, code, "host_faults", {"host": member.name})
-
-    def contain_cluster_fault(self, code: str) -> AbstractContextManager[None]:
-        """Treat an exception in this block as a fault of the cluster. Nothing is raised.
-
-        `code` says what failed: `ri2n status` shows that problem until the block succeeds. The work
-        in the block is about all hosts, but one host's data may be the cause. The controller goes
+        Nothing is raised. `code` says what failed: `ri2n status` shows that problem until the block
+        succeeds, and a new failure is logged. A host keeps the rows that it has, and all other
+        hosts go on. Work about all hosts may fail because of one host's data. The controller goes
         on with what it has, because after a new start it would get the same data again.
         """
-        return self._note_faults(self.faults, code, "cluster_faults", {})
-
-    @contextmanager
-    def _note_faults(
-        self, faults: dict[str, str], code: str, counter: str, subject: Subject
-    ) -> Iterator[None]:
-        """Keep a failure of the block in `faults` under its code, and log a new one."""
+        faults = self.faults if member is None else member.faults
+        subject: Subject = {} if member is None else {"host": member.name}
         try:
             yield
         except Exception as error:
             with self.lock:
-                self.counters.add(counter)
+                self.counters.add("cluster_faults" if member is None else "host_faults")
                 fault = printable(f"{type(error).__name__}: {error}")
                 if faults.get(code) != fault:
                     faults[code] = fault
@@ -443,6 +434,14 @@ class Cluster:
         self.note(code, {"host": member.name}, **args)
         self.topology_changed()
 
+    def member_at(self, channel: Channel | None) -> Member | None:
+        """The host that was let in with a connection; None when there is none.
+
+        The datapath ID does not show it, since a stranger may claim any.
+        """
+        members = self.members.values() if channel is not None else ()
+        return next((member for member in members if member.channel is channel), None)
+
     def member_of(self, dpid: int) -> Member | None:
         """The host whose bridge has a datapath ID; None when there is none."""
         return next((member for member in self.members.values() if member.dpid == dpid), None)
@@ -455,9 +454,8 @@ class Cluster:
     def send_echoes(self, hosts: Iterable[str], now_s: float) -> None:
         """Ask connected hosts for an echo. apps.discovery takes in the answers."""
         for host in hosts:
-            member = self.members.get(host)
-            if member is not None and member.channel is not None:
-                channel = member.channel
+            channel = self.members[host].channel if host in self.members else None
+            if channel is not None:
                 channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
 
     def send_probe(
@@ -511,10 +509,8 @@ class Cluster:
         names: dict[str, str] = {}
         for member in self.members.values():
             for number in member.ports:
-                learned, switch = (
-                    self.wiring.network((member.name, number)),
-                    self._switch_of((member.name, number)),
-                )
+                nic = (member.name, number)
+                learned, switch = self.wiring.network(nic), self._switch_of(nic)
                 network = self.fat_tree.network(switch) if switch is not None else None
                 if learned is not None and network is not None:
                     names[learned] = network
@@ -523,9 +519,9 @@ class Cluster:
     def _host(self, member: Member, declared: Mapping[str, str]) -> Host:
         nics = []
         for port in sorted(member.ports.values(), key=lambda port: port.number):
-            tx_alive, rx_alive = self.wiring.alive((member.name, port.number))
-            switch = self._switch_of((member.name, port.number))
-            learned = self.wiring.network((member.name, port.number))
+            nic = (member.name, port.number)
+            tx_alive, rx_alive = self.wiring.alive(nic)
+            learned = self.wiring.network(nic)
             network = declared.get(learned, learned) if learned is not None else None
             nics.append(
                 Nic(
@@ -540,7 +536,7 @@ class Cluster:
                     network=network,
                     tx_alive=tx_alive,
                     rx_alive=rx_alive,
-                    switch=switch,
+                    switch=self._switch_of(nic),
                 )
             )
         return Host(
@@ -559,6 +555,21 @@ class Cluster:
             self.config.stripes(member.name),
             member.helper_runs and member.silence.silent,
         )
+
+
+class App(OSKenApp):
+    """An app of os-ken with a thread, called `loop`, that does `_turn` again and again."""
+
+    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
+    cluster: Cluster
+    loop: str
+
+    def start(self) -> None:
+        super().start()
+        guarded_loop(self.cluster, self.loop, self._turn)
+
+    def _turn(self) -> None:
+        raise NotImplementedError
 
 
 def guarded_loop(cluster: Cluster, name: str, turn: Callable[[], None]) -> threading.Thread:

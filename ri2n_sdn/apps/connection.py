@@ -19,11 +19,10 @@ from typing import Any
 from ri2n_sdn.apps import identity
 from ri2n_sdn.apps.channel import ECHO, Channel, Close
 from ri2n_sdn.apps.charge import Charge
-from ri2n_sdn.apps.cluster import Cluster, Member, Port, guarded_loop
+from ri2n_sdn.apps.cluster import App, Member, Port
 from ri2n_sdn.apps.openflow import (
     DEAD_DISPATCHER,
     MAIN_DISPATCHER,
-    OSKenApp,
     handler,
     ofp,
     ofp_event,
@@ -59,11 +58,10 @@ _REPLIES = [
 ]
 
 
-class ConnectionApp(OSKenApp):
+class ConnectionApp(App):
     """Keeps `cluster.members` and their channels up to date."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "tick"
     charge: Charge | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,9 +69,8 @@ class ConnectionApp(OSKenApp):
         self._ticked_s = self._listening_s = time.monotonic()
 
     def start(self) -> None:
-        super().start()
         set_expendable(self._expendable)
-        guarded_loop(self.cluster, "tick", self._tick)
+        super().start()
 
     def _expendable(self) -> list[Any]:
         """The connections of hosts that do not matter to the cluster."""
@@ -96,7 +93,7 @@ class ConnectionApp(OSKenApp):
         if ended is not None:
             ended.close(Close.ENDED)
             with self.cluster.lock:
-                member = self._member_of(ended)
+                member = self.cluster.member_at(ended)
                 if member is not None:
                     self._left(member)
                     if not self.cluster.matters(member):
@@ -128,8 +125,9 @@ class ConnectionApp(OSKenApp):
         if channel.failed(message.xid, reason):
             return
         with self.cluster.lock:
-            member = self._member_of(channel)
-            charge = self.charge if member is not None else None
+            member = self.cluster.member_at(channel)
+            # A switch is asked for its role as soon as it has connected.
+            charge = self.charge
             if charge is not None and charge.refused(member, message.type, message.code):
                 return
             self.cluster.counters.add("switch_errors")
@@ -149,7 +147,7 @@ class ConnectionApp(OSKenApp):
         """Take in the role that this controller has at a switch."""
         channel: Channel | None = ev.msg.datapath.ri2n_channel
         with self.cluster.lock:
-            member = self._member_of(channel) if channel is not None else None
+            member = self.cluster.member_at(channel)
             if member is not None and self.charge is not None:
                 self.charge.has_role(member, ev.msg.role)
 
@@ -158,7 +156,7 @@ class ConnectionApp(OSKenApp):
         """Take in a NIC or a TAP that is new, has changed or was removed."""
         with self.cluster.lock:
             channel: Channel | None = ev.msg.datapath.ri2n_channel
-            member = self._member_of(channel) if channel is not None else None
+            member = self.cluster.member_at(channel)
             described = _port(ev.msg.desc, member.name) if member is not None else None
             if member is None or described is None:
                 return
@@ -193,8 +191,7 @@ class ConnectionApp(OSKenApp):
             changed = replace(member, ports={**member.ports, described.number: described})
             fault = identity.own_fault(changed) or self._address_conflict(changed)
             if fault is not None and channel is not None:
-                cluster.refusals.note(f"{member.name} {channel.address}", fault)
-                channel.close(Close.FOREIGN_ADDRESS)
+                self._turn_away(channel, member.name, fault, Close.FOREIGN_ADDRESS)
                 return
         member.ports[described.number] = described
         if member.reports_probes:
@@ -246,7 +243,7 @@ class ConnectionApp(OSKenApp):
         if not is_host_name(name):
             args = {"address": channel.address, "name": name[: identity.MAX_SHOWN]}
             problem = Problem("host_name_invalid", {}, args)
-            self._turn_away(channel, channel.address, problem, Close.BAD_NAME)
+            self._turn_away(channel, None, problem, Close.BAD_NAME)
             return
         version = printable(body.sw_desc)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
@@ -256,14 +253,13 @@ class ConnectionApp(OSKenApp):
         candidate.datapath, candidate.hash_algorithm = _datapath(
             body.serial_num.decode("utf-8", "replace")
         )
-        key = f"{name} {channel.address}"
         fault = identity.certificate_fault(name, channel.address, channel.datapath.ri2n_names)
         if fault is not None:
-            self._turn_away(channel, key, fault, Close.NOT_ITS_CERTIFICATE)
+            self._turn_away(channel, name, fault, Close.NOT_ITS_CERTIFICATE)
             return
         fault = identity.own_fault(candidate)
         if fault is not None:
-            self._turn_away(channel, key, fault, Close.BAD_ADDRESS)
+            self._turn_away(channel, name, fault, Close.BAD_ADDRESS)
             return
         rival = self._rival(candidate)
         if rival is None:
@@ -271,8 +267,12 @@ class ConnectionApp(OSKenApp):
         else:
             threading.Thread(target=self._contest, args=(candidate, rival), daemon=True).start()
 
-    def _turn_away(self, channel: Channel, key: str, problem: Problem, why: Close) -> None:
-        """Refuse a switch: `problem` is shown in `ri2n status`."""
+    def _turn_away(self, channel: Channel, name: str | None, problem: Problem, why: Close) -> None:
+        """Refuse a switch, which has no name that can be used for None.
+
+        `problem` is shown in `ri2n status`.
+        """
+        key = channel.address if name is None else f"{name} {channel.address}"
         self.cluster.refusals.note(key, problem)
         channel.close(why)
 
@@ -334,7 +334,7 @@ class ConnectionApp(OSKenApp):
         if not alive or self._was_here_before(candidate, rival):
             if old is not None and alive:
                 problem, why = identity.refusal(rival, candidate, old.address, new.address)
-                self._turn_away(old, f"{rival.name} {old.address}", problem, why)
+                self._turn_away(old, rival.name, problem, why)
             elif old is not None:
                 old.close(Close.REPLACED)
             if rival.name != candidate.name:
@@ -343,7 +343,7 @@ class ConnectionApp(OSKenApp):
             return
         address = old.address if old else "?"
         problem, why = identity.refusal(candidate, rival, new.address, address)
-        self._turn_away(new, f"{candidate.name} {new.address}", problem, why)
+        self._turn_away(new, candidate.name, problem, why)
 
     def _is_alive(self, channel: Channel) -> bool:
         """Whether anything is received from a host within the time that any host may be silent.
@@ -420,12 +420,7 @@ class ConnectionApp(OSKenApp):
                 return
             conflict = self._address_conflict(candidate)
             if conflict is not None:
-                self._turn_away(
-                    channel,
-                    f"{candidate.name} {channel.address}",
-                    conflict,
-                    Close.ADDRESS_TAKEN,
-                )
+                self._turn_away(channel, candidate.name, conflict, Close.ADDRESS_TAKEN)
                 return
             former = cluster.members.get(candidate.name)
             channel.admitted()
@@ -458,12 +453,7 @@ class ConnectionApp(OSKenApp):
         self.cluster.note("host_disconnected", {"host": member.name})
         self.cluster.topology_changed()
 
-    def _member_of(self, channel: Channel) -> Member | None:
-        return next(
-            (member for member in self.cluster.members.values() if member.channel is channel), None
-        )
-
-    def _tick(self) -> None:
+    def _turn(self) -> None:
         """Send each host an echo request, and give up those that were silent or mute for too long.
 
         A lost connection is noticed only when something is sent.

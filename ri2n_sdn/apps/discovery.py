@@ -12,11 +12,11 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.charge import Charge
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Member
 from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.declared_rows import is_jobs_changed
 from ri2n_sdn.apps.jobs import jobs_changed
-from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, OSKenApp, handler, ofp, ofp_event
+from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, handler, ofp_event
 from ri2n_sdn.apps.placement import take_syn_ack
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.recall import recall
@@ -34,50 +34,46 @@ _LAG_S = 0.1
 _LAG_PROBES = 32
 
 
-class DiscoveryApp(OSKenApp):
+class DiscoveryApp(App):
     """One thread drives `cluster.wiring`. Handlers take in packet-ins and echo replies."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "discovery"
     charge: Charge | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ages_s: deque[float] = deque(maxlen=_LAG_PROBES)
 
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "discovery", self._turn)
-
     @handler(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, ev: Any) -> None:
         """Take in a probe, a helper's report or a server's SYN-ACK from a host that was let in."""
-        now_s = time.monotonic()
-        message = ev.msg
+        now_s, message, cluster = time.monotonic(), ev.msg, self.cluster
         channel: Channel | None = message.datapath.ri2n_channel
-        cluster, dpid = self.cluster, message.datapath.id
         cluster.counters.add("packet_ins")
         in_port = message.match.get("in_port")
         if channel is not None:
             channel.heard_s = now_s
-        if in_port is None or self._member_at(channel) is None:
+        with cluster.lock:
+            member = cluster.member_at(channel)
+        if in_port is None or member is None:
             cluster.counters.add("dropped_packet_in_of_stranger")
             return
+        frame = bytes(message.data)
         if in_port == codec.CONTROLLER:
-            self._hello(message)
+            self._hello(frame, member)
             return
         if cluster.passive is not None:
             return
-        frame = bytes(message.data)
         if in_port == WIRE_PORT:
-            take_report(cluster, dpid, frame, now_s)
+            take_report(cluster, member, frame, now_s)
             return
         if in_port == LOCAL:
             if is_jobs_changed(frame):
-                jobs_changed(cluster, dpid)
+                jobs_changed(cluster, member.name)
             else:
-                take_syn_ack(cluster, dpid, frame)
+                take_syn_ack(cluster, member.name, frame)
             return
+        receiver = (member.name, int(in_port))
         age_s = cluster.probes.age_s(frame, now_s)
         if age_s is not None:
             self._ages_s.append(age_s)
@@ -86,20 +82,18 @@ class DiscoveryApp(OSKenApp):
         except Dropped as error:
             cluster.counters.add(str(error))
             with cluster.lock:
-                receiver = cluster.member_of(dpid)
-                if receiver is not None:
-                    cluster.wiring.strange((receiver.name, int(in_port)), now_s)
+                cluster.wiring.strange(receiver, now_s)
             return
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:
                 if cluster.vlan_check is not None:
-                    cluster.vlan_check.arrived(dpid, int(in_port), probe)
+                    cluster.vlan_check.arrived(receiver, probe)
                 return
-            sender, receiver = cluster.member_of(probe.dpid), cluster.member_of(dpid)
-            if receiver is None or sender is None:
+            sender = cluster.member_of(probe.dpid)
+            if sender is None:
                 cluster.counters.add("dropped_probe_of_stranger")
                 return
-            ends = ((sender.name, probe.port), (receiver.name, int(in_port)))
+            ends = ((sender.name, probe.port), receiver)
             if probe.kind == ProbeKind.TREE:
                 if cluster.fat_tree is not None:
                     cluster.fat_tree.heard(*ends, probe.vlan, now_s)
@@ -109,24 +103,13 @@ class DiscoveryApp(OSKenApp):
             cluster.wiring.heard(*ends, probe.kind == ProbeKind.FLOODED, now_s)
             self._publish()
 
-    def _hello(self, message: Any) -> None:
-        cluster = self.cluster
-        with cluster.lock:
-            member = self._member_at(message.datapath.ri2n_channel)
-            try:
-                if member is not None and self.charge is not None:
-                    self.charge.heard(bytes(message.data), member)
-            except Dropped as error:
-                cluster.counters.add(str(error))
-
-    def _member_at(self, channel: Channel | None) -> Member | None:
-        """The host that was let in with a connection; None when there is none.
-
-        The datapath ID does not show it, since a stranger may claim any.
-        """
+    def _hello(self, frame: bytes, member: Member) -> None:
         with self.cluster.lock:
-            members = self.cluster.members.values() if channel is not None else ()
-            return next((member for member in members if member.channel is channel), None)
+            try:
+                if member.channel is not None and self.charge is not None:
+                    self.charge.heard(frame, member)
+            except Dropped as error:
+                self.cluster.counters.add(str(error))
 
     @handler(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def echoed(self, ev: Any) -> None:

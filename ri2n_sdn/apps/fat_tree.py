@@ -14,7 +14,7 @@ from ri2n_sdn.discovery.tree_liveness import TreeLiveness, TreeProbe
 from ri2n_sdn.discovery.vlan_check import LearningTest
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import Fabric, Host, NicId, PairKey, Path, PathKey
-from ri2n_sdn.fabric.switches import switch_graph
+from ri2n_sdn.fabric.switches import SwitchGraph, switch_graph
 from ri2n_sdn.vlan.adaptive import Adaptive, AdaptiveStep, PairPaths
 from ri2n_sdn.vlan.build import build_trees, check_reach
 from ri2n_sdn.vlan.matrix import read_matrix
@@ -77,11 +77,7 @@ class FatTree:
         graph = switch_graph(config.switches)
         if not len(graph.rate_bps):
             return None
-        hosts = {
-            name: [graph.index[nic.switch] for nic in host.nics.values() if nic.switch is not None]
-            for name, host in config.hosts.items()
-        }
-        placed = {name: switches for name, switches in hosts.items() if switches}
+        placed = _places(config, graph)
         check_reach(graph, placed)
         leaves = sorted({leaf for switches in placed.values() for leaf in switches})
         return cls(build_trees(graph, leaves, config.vlans), config, nic_name)
@@ -261,13 +257,11 @@ class FatTree:
 class RunningCheck:
     """The probes and learning frames that arrived. The discovery app adds them during the check.
 
-    `trees` is the tree of each VLAN ID that hosts put on frames, and `dpids` the host of each
-    datapath ID. `learned` holds (number of the test, number of the step) of the frames that arrived
-    where the test expects them.
+    `trees` is the tree of each VLAN ID that hosts put on frames. `learned` holds (number of the
+    test, number of the step) of the frames that arrived where the test expects them.
     """
 
     trees: Mapping[int, int]
-    dpids: Mapping[int, str]
     tests: Sequence[LearningTest] = ()
     probes: set[TreeProbe] = field(default_factory=set)
     learned: set[tuple[int, int]] = field(default_factory=set)
@@ -278,11 +272,11 @@ class RunningCheck:
         if tree is not None:
             self.probes.add(TreeProbe(sender, receiver, tree))
 
-    def arrived(self, dpid: int, port: int, probe: Probe) -> None:
+    def arrived(self, nic: NicId, probe: Probe) -> None:
         """Note a frame of a learning test, if it arrived at the NIC that the test expects."""
         test, place = probe.dpid, probe.port
         steps = self.tests[test].steps if test < len(self.tests) else ()
-        if place < len(steps) and steps[place].expect == (self.dpids.get(dpid), port):
+        if place < len(steps) and steps[place].expect == nic:
             self.learned.add((test, place))
 
 
@@ -293,15 +287,17 @@ def _profile(trees: Trees, config: ClusterConfig, numbers: Mapping[str, int]) ->
             "vlans.profile: the table profile needs a recorded matrix (ri2n vlan record)"
         )
     matrix = read_matrix(FilePath(config.vlans.profile), config.hosts)
-    index = trees.graph.index
-    leaves = {
-        name: next(
-            (index[nic.switch] for nic in host.nics.values() if nic.switch is not None), None
-        )
+    first = {name: leaves[0] for name, leaves in _places(config, trees.graph).items()}
+    return profile_trees(trees, matrix, first, numbers, config.vlans.per_pair)
+
+
+def _places(config: ClusterConfig, graph: SwitchGraph) -> dict[str, list[int]]:
+    """The numbers of the switches at which each host's NICs are declared, if any are."""
+    hosts = {
+        name: [graph.index[nic.switch] for nic in host.nics.values() if nic.switch is not None]
         for name, host in config.hosts.items()
     }
-    placed = {name: leaf for name, leaf in leaves.items() if leaf is not None}
-    return profile_trees(trees, matrix, placed, numbers, config.vlans.per_pair)
+    return {name: switches for name, switches in hosts.items() if switches}
 
 
 def _key(own: NicId, peer: NicId) -> PairKey:

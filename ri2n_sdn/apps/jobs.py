@@ -16,10 +16,9 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Cluster, Member
 from ri2n_sdn.apps.declared_rows import Reading
 from ri2n_sdn.apps.job_addresses import announcements
-from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.errors import BadInput, Ri2nError
@@ -72,15 +71,14 @@ _MAX_ORDERS_PER_HOST = 64
 _MAX_UNWRITTEN = 1000
 
 
-class JobsApp(OSKenApp):
+class JobsApp(App):
     """One thread, which has nothing to do until a host declares a job or an operator orders one.
 
     What hosts declare stands in their bridges, so a controller that starts reads the declarations
     as it reads rows. A host that has not answered yet is taken to run what the store remembers.
     """
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "jobs"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -106,10 +104,6 @@ class JobsApp(OSKenApp):
         self._announced: dict[str, tuple[Enclosure, float]] = {}
         # The hosts and the policy with which jobs were installed.
         self._installed_as: dict[str, tuple[tuple[str, ...], Policy]] = {}
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "jobs", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -142,7 +136,7 @@ class JobsApp(OSKenApp):
             self._give_up(now_s)
         self._end_orders(time.time())
         # What one host declares must not end the decisions on all others, let alone the controller.
-        with cluster.contain_cluster_fault("jobs_undecided"):
+        with cluster.contain_fault("jobs_undecided"):
             self._decide(fabric, declared)
         with cluster.lock:
             self._announce(fabric, state.of_host, now_s)
@@ -230,6 +224,7 @@ class JobsApp(OSKenApp):
         """The cookies of the messages that a host's bridge holds for all that is known."""
         with self.cluster.lock:
             installed, notes = member.installed, member.planned_jobs.notes
+            member.sent_messages.clear()
         if installed is None:
             return frozenset()
         return frozenset(flow.cookie for flow in message_rows(notes)) & installed.cookies.keys()
@@ -271,14 +266,15 @@ class JobsApp(OSKenApp):
             state.declared[name] = tuple(declarations)
             state.faults[name] = tuple(faults)
             state.failed[name] = failed
-            self._renew(member, gone)
+            self._renew(member, gone - member.sent_messages)
 
     def _renew(self, member: Member, gone: frozenset[int]) -> None:
         """Send messages again that a host's scripts have deleted (cluster.lock is held).
 
         `job-begin` deletes the answer to the job that had the class before, so that it does not
         take it for its own. If the new job is the same, so is its answer, and nothing would have to
-        be sent if the row were still there.
+        be sent if the row were still there. A message that was sent after the host was asked is not
+        among `gone`: the answer says nothing about it.
         """
         installed = member.installed
         if installed is None or gone.isdisjoint(installed.cookies):
@@ -589,10 +585,9 @@ class JobsApp(OSKenApp):
             self.cluster.faults["jobs_not_kept"] = printable(text)
 
 
-def jobs_changed(cluster: Cluster, dpid: int) -> None:
+def jobs_changed(cluster: Cluster, host: str) -> None:
     """Take in a host's message that its jobs have changed (cluster.lock is not held)."""
     with cluster.lock:
-        for name, member in cluster.members.items():
-            # Another message before the next read says nothing new, so it wakes nobody.
-            if member.dpid == dpid and cluster.jobs.nudges.nudged(name, time.monotonic()):
-                cluster.wake.jobs.set()
+        # Another message before the next read says nothing new, so it wakes nobody.
+        if cluster.jobs.nudges.nudged(host, time.monotonic()):
+            cluster.wake.jobs.set()

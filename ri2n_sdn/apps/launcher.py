@@ -34,7 +34,7 @@ from ri2n_sdn.apps.vlans import VlanApp
 from ri2n_sdn.apps.web_child import WebChild, web_user
 from ri2n_sdn.certificates import first_end_s
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.logs import LogLines, end_log, log_lines
+from ri2n_sdn.logs import LogLines, log_lines
 from ri2n_sdn.service import notify
 
 __all__ = ["ControllerOptions", "run"]
@@ -151,7 +151,7 @@ def _serve(
         # SIGHUP is ignored until the new start has its handler.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         cluster.memory.close()
-        end_log(log)
+        log.tell()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return 1 if cluster.failed else 0
 

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from ri2n_sdn.apps import local_explain, local_vlans
@@ -23,22 +23,18 @@ from ri2n_sdn.apps.audit import Audit
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_hosts import list_hosts, retire_host
 from ri2n_sdn.apps.local_jobs import job_operations
-from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import pair_document, pairs_page
 from ri2n_sdn.apps.parameters import list_parameters, set_parameter
-from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.vlan_check import check_vlans
 from ri2n_sdn.apps.watching import Collector, Watcher, Watching
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.contract import operations
-from ri2n_sdn.contract.answers import Events, LinkReport, Nothing, Path, Reloaded, Status
+from ri2n_sdn.contract.answers import Events, Nothing, Reloaded, Status
 from ri2n_sdn.contract.earlier_status import earlier_status
 from ri2n_sdn.contract.operations import OPERATIONS
 from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
-from ri2n_sdn.fabric.model import Fabric
-from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
 from ri2n_sdn.weights.strategies import strategy
 
 __all__ = ["LocalApi"]
@@ -80,7 +76,7 @@ class LocalApi:
         self._check = check
         self._tokens = Tokens(cluster.memory.store)
         self._audit = Audit()
-        collector = Collector(cluster, self._tokens.documents)
+        collector = Collector(cluster, self._tokens)
         self._open: Counter[int] = Counter()
         self._open_lock = threading.Lock()
         api = self
@@ -253,7 +249,7 @@ class LocalApi:
         return dict(
             (
                 operations.STATUS.by(self._status),
-                operations.EXPLAIN.by(partial(local_explain.explain, cluster, paths=self._paths)),
+                operations.EXPLAIN.by(partial(local_explain.explain, cluster)),
                 operations.STRATEGY.by(partial(self._strategy, asker=asker)),
                 operations.EVENTS.by(self._events),
                 operations.RELOAD.by(self._reload),
@@ -263,7 +259,7 @@ class LocalApi:
                 operations.VLAN_TABLES.by(partial(local_vlans.tables, cluster)),
                 # What is sent is not this answer, but what the watcher sends.
                 (operations.WATCH.name, partial(self._watch, web)),
-                operations.PAIRS.by(partial(pairs_page, cluster, paths=self._paths)),
+                operations.PAIRS.by(partial(pairs_page, cluster)),
                 operations.PARAMETERS.by(partial(list_parameters, cluster)),
                 operations.PARAMETERS_SET.by(partial(set_parameter, cluster, asker=asker)),
                 operations.AUDIT.by(self._audit.document),
@@ -289,13 +285,17 @@ class LocalApi:
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
             raise refusal("not_flag", "pairs")
-        facts, state = self._watching.look()
-        cluster = self._cluster
+        state, cluster = self._watching.look(), self._cluster
         with cluster.lock:
             fabric, now_s = cluster.fabric(), time.monotonic()
             reports = {
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()
+            }
+            rates = {
+                name: {port.name: (port.tx_bps, port.rx_bps) for port in member.ports.values()}
+                for name, member in cluster.members.items()
+                if member.channel is not None
             }
             return {
                 "version": STATUS_VERSION,
@@ -303,71 +303,14 @@ class LocalApi:
                 "state": state,
                 "uptime_s": now_s - cluster.started_s,
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                **earlier_status(state, facts.rates, reports),
+                **earlier_status(state, rates, reports),
                 "pairs": [
-                    pair_document(cluster, fabric, sender, receiver, self._paths)
+                    pair_document(cluster, fabric, sender, receiver)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)
                 ],
             }
-
-    def _paths(self, sender: str, receiver: str, fabric: Fabric) -> list[Path]:
-        slots = slots_in_force(self._cluster, sender, receiver)
-        rates = self._cluster.measured.rates.get((sender, receiver), {})
-        numbers = {
-            path.key: number for number, path in fabric.helper_links(sender, receiver).items()
-        }
-        result: list[Path] = []
-        for path in fabric.paths(sender, receiver):
-            rate = rates.get(path.key, PathRates())
-            count = slots.count(path.key)
-            result.append(
-                {
-                    "own": path.own.name,
-                    "peer": path.peer.name,
-                    "network": path.network,
-                    "vlan": path.route.vlan or None,
-                    "alive": path.alive,
-                    "share": rate.share if rate.share is not None else count / max(1, len(slots)),
-                    "slots": count,
-                    "tx_bps": rate.tx_bps,
-                    "rx_bps": rate.rx_bps,
-                    "rate_bps": rate.rate_bps,
-                    "link": numbers.get(path.key),
-                    "helper": self._reported(
-                        sender, fabric.hosts[receiver].mac, numbers.get(path.key)
-                    ),
-                }
-            )
-        return result
-
-    def _reported(self, sender: str, peer_mac: str, number: int | None) -> LinkReport | None:
-        """What a helper has reported of a helper link in the last seconds; None when nothing.
-
-        Numbers of frames are since the helper began.
-        """
-        reported = self._cluster.measured.reports.get(sender)
-        entry = (
-            reported.link(peer_mac, number, time.monotonic())
-            if reported is not None and number is not None
-            else None
-        )
-        if entry is None:
-            return None
-        return {
-            "heard": entry.heard,
-            "usable": entry.usable,
-            "striping": entry.striping,
-            "sent": entry.sent,
-            "received": entry.received,
-            "lost": entry.lost,
-            "repeated": entry.repeated,
-            "skew_s": entry.skew_us / 1e6,
-            "rtt_s": entry.rtt_us / 1e6,
-            "rate_bps": entry.rate_kbps * 1000,
-            "demand_bps": None if entry.demand_kbps == NO_LIMIT else entry.demand_kbps * 1000,
-        }
 
     def _strategy(self, request: dict[str, Any], asker: Asker) -> Nothing:
         """Change the strategy from the next round on."""
@@ -395,7 +338,7 @@ class LocalApi:
             return {"events": [event for event in self._cluster.events if event["seq"] > since]}
 
 
-def _claim(path: FilePath) -> None:
+def _claim(path: Path) -> None:
     """Remove the socket that an ended controller left.
 
     Raises NotAvailable when another controller listens there, or when the file is no socket.

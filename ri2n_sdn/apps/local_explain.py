@@ -8,7 +8,7 @@ from __future__ import annotations
 
 # Before Python 3.11 this is another class than the built-in TimeoutError.
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -16,7 +16,7 @@ from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.pairs import Pages
+from ri2n_sdn.apps.pairs import path_documents
 from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
@@ -34,30 +34,14 @@ _ANSWER_S = 2.0
 _KEYS = {"protocol", "sport", "dport", "src_ip", "dst_ip", "hash", "datapath"}
 
 
-@dataclass(frozen=True)
-class _Question:
-    """The flow that a request asks about.
-
-    An address of None stands for that from which the host connects.
-    """
-
-    protocol: int
-    sport: int
-    dport: int
-    src_ip: str | None
-    dst_ip: str | None
-    build: HashBuild
-    datapath: str | None
-
-
-def explain(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Explained:
+def explain(cluster: Cluster, request: dict[str, Any]) -> Explained:
     """The paths of a pair with their shares, or the path of one of its flows, and why.
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
     `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
     With `job`, the id of a job, and where it matters a `dscp`, it is about packets of that job.
-    `paths` describes the paths of a pair. Raises BadInput for a wrong request, and NotAvailable
-    when an address or a row is needed and not known.
+    Raises BadInput for a wrong request, and NotAvailable when an address or a row is needed and not
+    known.
     """
     source, target = str(request.get("src")), str(request.get("dst"))
     question = _question(request["flow"]) if request.get("flow") is not None else None
@@ -87,16 +71,18 @@ def explain(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Explaine
                     if host in fabric.placement
                 },
             }
-        pair_paths = paths(source, target, fabric) if managed else []
+        pair_paths = path_documents(cluster, fabric, source, target) if managed else []
         sampled_s = cluster.measured.sampled_s
     flow = None
     if question is not None and managed:
-        by = decider(fabric, source, target, question.protocol, question.sport, question.dport)
+        asked, build, datapath = question
+        by = decider(fabric, source, target, asked.protocol, asked.sport, asked.dport)
         if by is not Decider.HELPERS or pair.jobs.own_paths:
-            flow, datapath = _flow(cluster, source, target, question)
+            flow, own_datapath = _flow(cluster, source, target, asked)
+            datapath = datapath or own_datapath
             by_row = by is Decider.ROW and not pair.jobs.own_paths
             row = _deciding(cluster, source, target, flow) if by_row else None
-            verdict = explain_flow(pair, flow, row, datapath=datapath, build=question.build)
+            verdict = explain_flow(pair, flow, row, datapath=datapath, build=build)
             if by_row:
                 about["placed"] = _placed(pair, row)
     names: dict[PathKey, list[str | int | None]] = {
@@ -141,28 +127,24 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
     return Pair(fabric, source, target, slots, has_own_table, cluster.loop.strategy_name, share)
 
 
-def _flow(
-    cluster: Cluster, source: str, target: str, question: _Question
-) -> tuple[Flow, str | None]:
-    """(the flow, the datapath of its sender or None when that is not known).
+def _flow(cluster: Cluster, source: str, target: str, asked: Flow) -> tuple[Flow, str | None]:
+    """(the flow with its addresses, the datapath of its sender or None when that is not known).
 
     Raises NotAvailable when an address is not known.
     """
     with cluster.lock:
         channels = {name: cluster.members[name].channel for name in (source, target)}
-        datapath = question.datapath or cluster.members[source].datapath or None
+        datapath = cluster.members[source].datapath or None
     addresses = []
     for name, given, option in (
-        (source, question.src_ip, "--src-ip"),
-        (target, question.dst_ip, "--dst-ip"),
+        (source, asked.src_ip, "--src-ip"),
+        (target, asked.dst_ip, "--dst-ip"),
     ):
         channel = channels[name]
-        if given is None and channel is None:
+        if not given and channel is None:
             raise refusal("address_unknown", host=name, option=option)
         addresses.append(given or channel.address)  # type: ignore[union-attr]
-    return Flow(
-        question.protocol, addresses[0], question.sport, addresses[1], question.dport
-    ), datapath
+    return replace(asked, src_ip=addresses[0], dst_ip=addresses[1]), datapath
 
 
 def _deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:
@@ -201,25 +183,27 @@ def _placed(pair: Pair, row: Row | None) -> Placed | None:
     }
 
 
-def _question(asked: object) -> _Question:
-    """The flow of a request, checked. Raises BadInput."""
+def _question(asked: object) -> tuple[Flow, HashBuild, str | None]:
+    """(flow, hash, datapath or None) of a request, checked. Raises BadInput.
+
+    An address of "" stands for that from which the host connects.
+    """
     if not isinstance(asked, dict) or not {"protocol"} <= set(asked) <= _KEYS:
         raise refusal("flow_form", "flow", keys=sorted(_KEYS - {"protocol"}))
     for key, maximum in (("protocol", 255), ("sport", 65535), ("dport", 65535)):
         if type(asked.get(key, 0)) is not int or not 0 <= asked.get(key, 0) <= maximum:
             raise refusal("out_of_range", f"flow.{key}", low=0, high=maximum)
-    addresses = [
-        None if asked.get(key) is None else _address(key, asked[key])
-        for key in ("src_ip", "dst_ip")
-    ]
-    if None not in addresses and len({ip_address(str(text)).version for text in addresses}) > 1:
-        raise refusal("address_families", "flow", one=addresses[0], other=addresses[1])
+    one, other = (
+        "" if asked.get(key) is None else _address(key, asked[key]) for key in ("src_ip", "dst_ip")
+    )
+    if one and other and ip_address(one).version != ip_address(other).version:
+        raise refusal("address_families", "flow", one=one, other=other)
     build, datapath = asked.get("hash", "portable"), asked.get("datapath")
     one_of(build, HASH_BUILDS, "flow.hash")
     if datapath is not None:
         one_of(datapath, DATAPATHS, "flow.datapath")
     sport, dport = asked.get("sport", 0), asked.get("dport", 0)
-    return _Question(asked["protocol"], sport, dport, addresses[0], addresses[1], build, datapath)
+    return Flow(asked["protocol"], one, sport, other, dport), build, datapath
 
 
 def _address(key: str, value: object) -> str:

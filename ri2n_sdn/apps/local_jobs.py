@@ -19,7 +19,6 @@ from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.local_policies import (
     add_policy,
     list_policies,
-    policy_document,
     remove_policy,
     show_policy,
     spelled_out,
@@ -47,6 +46,7 @@ from ri2n_sdn.jobs.history import ended
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
 from ri2n_sdn.jobs.moves import Move, move_of
 from ri2n_sdn.jobs.rights import Right, allowed, check_right
+from ri2n_sdn.jobs.text import policy_document
 from ri2n_sdn.pipeline.job_plan import tables_of
 
 __all__ = ["job_operations", "list_jobs", "list_reservations", "list_rights"]
@@ -293,25 +293,24 @@ def _moved(cluster: Cluster, job: Job) -> documents.Moved | None:
 
 def _details(cluster: Cluster, key: str, job: Job) -> documents.JobDetails:
     state, fabric = cluster.jobs, cluster.fabric()
-    paths: list[documents.Route] = []
-    for host in job.hosts if key not in state.assignment.refused else ():
-        if host not in fabric.hosts:
-            continue
-        for dscp, by_receiver in tables_of(fabric, state.assignment, key, job, host).items():
-            for receiver, chosen in by_receiver.items():
-                for path in chosen:
-                    paths.append(
-                        {
-                            "src": host,
-                            "dst": receiver,
-                            "dscp": dscp,
-                            "own": path.own.name,
-                            "peer": path.peer.name,
-                            "network": path.network,
-                            "vlan": path.route.vlan or None,
-                            "alive": path.alive,
-                        }
-                    )
+    refused = key in state.assignment.refused
+    paths: list[documents.Route] = [
+        {
+            "src": host,
+            "dst": receiver,
+            "dscp": dscp,
+            "own": path.own.name,
+            "peer": path.peer.name,
+            "network": path.network,
+            "vlan": path.route.vlan or None,
+            "alive": path.alive,
+        }
+        for host in (job.hosts if not refused else ())
+        if host in fabric.hosts
+        for dscp, chosen in tables_of(fabric, state.assignment, key, job, host).items()
+        for receiver, paths_to in chosen.items()
+        for path in paths_to
+    ]
     return {
         **_document(cluster, key, job),
         "classes": dict(state.agreement.classes.get(key, {})),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations of the local interface on named policies, and policies as JSON.
+"""Operations of the local interface on named policies.
 
 Whoever orders a job or makes a reservation may name a policy in place of writing it out. What is
 kept is the policy itself, not its name: a job goes on as it was ordered when the named policy is
@@ -16,18 +16,17 @@ from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.contract.answers import AllPolicies, Nothing, OnePolicy
-from ri2n_sdn.contract.documents import NamedPolicy, PolicyOf
+from ri2n_sdn.contract.documents import NamedPolicy
 from ri2n_sdn.contract.names import policy_name
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.declaration import read_order
 from ri2n_sdn.jobs.model import Policy
-from ri2n_sdn.jobs.text import service_text
+from ri2n_sdn.jobs.text import policy_document
 
 __all__ = [
     "add_policy",
     "list_policies",
-    "policy_document",
     "remove_policy",
     "show_policy",
     "spelled_out",
@@ -36,22 +35,6 @@ __all__ = [
 _POLICY_KEYS = ("policy", "paths", "tables", "services", "min_rate_bps", "max_rate_bps")
 # What an order has beside a policy. A named policy has none of it.
 _NOBODY: Mapping[str, Any] = {"id": "policy", "user": "root", "uid": 0, "hosts": ["any"]}
-
-
-def policy_document(policy: Policy) -> PolicyOf:
-    """A policy for an answer. Its keys are those of an order."""
-    return {
-        "policy": policy.kind,
-        "paths": list(policy.names(None)),
-        "tables": [
-            {"dscp": table.dscp, "paths": list(table.paths)}
-            for table in policy.tables
-            if table.dscp is not None
-        ],
-        "services": [service_text(service) for service in policy.services],
-        "min_rate_bps": policy.min_rate_bps,
-        "max_rate_bps": policy.max_rate_bps,
-    }
 
 
 def spelled_out(book: JobBook, asked: Mapping[str, Any]) -> dict[str, Any]:

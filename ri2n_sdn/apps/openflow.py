@@ -12,7 +12,6 @@ import ssl
 import struct
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -101,36 +100,16 @@ _MESSAGE_KINDS = {
 }
 
 
-class _Messages:
-    """The numbers of messages by their type. Several threads count here."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts = [0] * 256
-
-    def add(self, kind: int) -> None:
-        with self._lock:
-            self._counts[kind] += 1
-
-    def add_all(self, data: bytes) -> None:
-        """Count whole encoded messages, one behind the other."""
-        offset = 0
-        with self._lock:
-            while offset + _HEADER.size <= len(data):
-                _, kind, length, _ = _HEADER.unpack_from(data, offset)
-                self._counts[kind] += 1
-                offset += max(length, _HEADER.size)
-
-    def described(self) -> dict[str, int]:
-        """The numbers by the name of the type. All unknown types are one."""
-        found: Counter[str] = Counter()
-        for kind, count in enumerate(self._counts):
-            if count:
-                found[_MESSAGE_KINDS.get(kind, "unknown")] += count
-        return dict(found)
+_received, _sent = Counts(), Counts()
 
 
-_received, _sent = _Messages(), _Messages()
+def _count_messages(counts: Counts, data: bytes) -> None:
+    """Count encoded messages, one behind the other, by their types. All unknown types are one."""
+    offset = 0
+    while offset + _HEADER.size <= len(data):
+        _, kind, length, _ = _HEADER.unpack_from(data, offset)
+        counts.add(_MESSAGE_KINDS.get(kind, "unknown"))
+        offset += max(length, _HEADER.size)
 
 
 def message_counts() -> dict[str, dict[str, int]]:
@@ -243,7 +222,7 @@ class _Datapath(controller.Datapath):
     def send(self, buf: Any, close_socket: bool = False) -> Any:
         queued = super().send(buf, close_socket=close_socket)
         if queued:
-            _sent.add_all(buf)
+            _count_messages(_sent, buf)
         return queued
 
     def _recv_loop(self) -> None:
@@ -283,7 +262,7 @@ class _Datapath(controller.Datapath):
                     raise _Malformed(f"a message of {length} bytes")
                 if len(buffer) - offset < length:
                     break
-                _received.add(kind)
+                _count_messages(_received, bytes(buffer[offset : offset + _HEADER.size]))
                 if kind != ofp.OFPT_PACKET_IN or self._packet_ins.take(self.heard_s):
                     self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
                 else:
@@ -543,15 +522,13 @@ def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Seque
             if in_use and time.monotonic() < deadline_s:
                 time.sleep(_BIND_POLL_S)
                 continue
-            hint = (
-                "(does another controller run there? choose another address with --listen "
-                "HOST:PORT)"
-                if in_use
-                else ""
-            )
-            raise NotAvailable(
-                f"cannot listen on {host}:{port}: {error.strerror} {hint}".rstrip()
-            ) from None
+            why = f"cannot listen on {host}:{port}: {error.strerror}"
+            if in_use:
+                why += (
+                    " (does another controller run there? choose another address with --listen "
+                    "HOST:PORT)"
+                )
+            raise NotAvailable(why) from None
     _Controller.bound = bound
     if context is not None:
         _Controller.context = context

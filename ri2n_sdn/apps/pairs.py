@@ -6,19 +6,23 @@ A page of active pairs costs what the active pairs cost, and not the square of t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.contract.answers import Pair, PairsPage, Path
+from ri2n_sdn.apps.measured import PathRates
+from ri2n_sdn.apps.slot_groups import slots_in_force
+from ri2n_sdn.contract.answers import LinkReport, Pair, PairsPage, Path
 from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PairKey
+from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
 from ri2n_sdn.pipeline.plan import pair_group_id
 
-__all__ = ["MAX_PAIRS", "Pages", "pair_document", "pairs_page"]
+__all__ = ["MAX_PAIRS", "pair_document", "pairs_page", "path_documents"]
 
 MAX_PAIRS = 500
 """A page has so many pairs at most."""
@@ -27,9 +31,6 @@ SORTS = ("rate", "src", "dst")
 
 # So many pairs are described before other threads may have the cluster's lock.
 _BATCH = 20
-
-Pages = Callable[[str, str, Fabric], list[Path]]
-"""Describes the paths of a pair (cluster.lock is held)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class _Question:
     limit: int
 
 
-def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> PairsPage:
+def pairs_page(cluster: Cluster, request: dict[str, Any]) -> PairsPage:
     """The pairs that a request asks for, and how many there are (`total`).
 
     `host` is either end, `src` and `dst` one of them. `active` asks for pairs with a slot table of
@@ -78,16 +79,14 @@ def pairs_page(cluster: Cluster, request: dict[str, Any], paths: Pages) -> Pairs
     else:
         page, total = _with_inactive(fabric, asked, found, active)
     return {
-        "pairs": list(_documents(cluster, page, rate_bps, paths)),
+        "pairs": list(_documents(cluster, page, rate_bps)),
         "total": total,
         "offset": asked.offset,
         "sampled_s": cluster.measured.sampled_s,
     }
 
 
-def pair_document(
-    cluster: Cluster, fabric: Fabric, sender: str, receiver: str, paths: Pages
-) -> Pair:
+def pair_document(cluster: Cluster, fabric: Fabric, sender: str, receiver: str) -> Pair:
     """A pair for an answer (cluster.lock is held)."""
     active = (sender, receiver) in cluster.pair_slots
     return {
@@ -96,7 +95,63 @@ def pair_document(
         "active": active,
         "striped": fabric.striped(sender, receiver),
         "group": pair_group_id(receiver) if active else 0,
-        "paths": paths(sender, receiver, fabric),
+        "paths": path_documents(cluster, fabric, sender, receiver),
+    }
+
+
+def path_documents(cluster: Cluster, fabric: Fabric, sender: str, receiver: str) -> list[Path]:
+    """The paths of a pair for an answer (cluster.lock is held)."""
+    slots = slots_in_force(cluster, sender, receiver)
+    rates = cluster.measured.rates.get((sender, receiver), {})
+    numbers = {path.key: number for number, path in fabric.helper_links(sender, receiver).items()}
+    result: list[Path] = []
+    for path in fabric.paths(sender, receiver):
+        rate, number = rates.get(path.key, PathRates()), numbers.get(path.key)
+        count = slots.count(path.key)
+        result.append(
+            {
+                "own": path.own.name,
+                "peer": path.peer.name,
+                "network": path.network,
+                "vlan": path.route.vlan or None,
+                "alive": path.alive,
+                "share": rate.share if rate.share is not None else count / max(1, len(slots)),
+                "slots": count,
+                "tx_bps": rate.tx_bps,
+                "rx_bps": rate.rx_bps,
+                "rate_bps": rate.rate_bps,
+                "link": number,
+                "helper": _reported(cluster, sender, fabric.hosts[receiver].mac, number),
+            }
+        )
+    return result
+
+
+def _reported(
+    cluster: Cluster, sender: str, peer_mac: str, number: int | None
+) -> LinkReport | None:
+    """What a helper has reported of a helper link in the last seconds; None when nothing.
+
+    Numbers of frames are since the helper began.
+    """
+    reported = cluster.measured.reports.get(sender)
+    if reported is None or number is None:
+        return None
+    entry = reported.link(peer_mac, number, time.monotonic())
+    if entry is None:
+        return None
+    return {
+        "heard": entry.heard,
+        "usable": entry.usable,
+        "striping": entry.striping,
+        "sent": entry.sent,
+        "received": entry.received,
+        "lost": entry.lost,
+        "repeated": entry.repeated,
+        "skew_s": entry.skew_us / 1e6,
+        "rtt_s": entry.rtt_us / 1e6,
+        "rate_bps": entry.rate_kbps * 1000,
+        "demand_bps": None if entry.demand_kbps == NO_LIMIT else entry.demand_kbps * 1000,
     }
 
 
@@ -165,14 +220,14 @@ def _order(sort: str) -> Callable[[PairKey], PairKey]:
 
 
 def _documents(
-    cluster: Cluster, page: Sequence[PairKey], rate_bps: Callable[[PairKey], float], paths: Pages
+    cluster: Cluster, page: Sequence[PairKey], rate_bps: Callable[[PairKey], float]
 ) -> Iterator[Pair]:
     """The pairs of a page. Those whose hosts have gone meanwhile are left out."""
     for start in range(0, len(page), _BATCH):
         with cluster.lock:
             fabric = cluster.fabric()
             made: list[Pair] = [
-                {**pair_document(cluster, fabric, *pair, paths), "tx_bps": rate_bps(pair)}
+                {**pair_document(cluster, fabric, *pair), "tx_bps": rate_bps(pair)}
                 for pair in page[start : start + _BATCH]
                 if _joined(fabric, pair)
             ]

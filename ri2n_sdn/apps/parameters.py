@@ -6,7 +6,7 @@ A change lasts until the controller starts again. What shall last is in cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from ri2n_sdn.apps.asker import ROOT, Asker
@@ -115,25 +115,25 @@ _KINDS: dict[type, Literal["choice", "integer", "number"]] = {
 
 def parameter_values(cluster: Cluster) -> dict[str, Value]:
     """The value of each parameter (cluster.lock is held)."""
-    return {name: _value(cluster, parameter) for name, parameter in PARAMETERS.items()}
+    loop, losses = cluster.loop, cluster.measured.losses
+    return _values(loop.strategy_name, loop.settings, losses.settings)
 
 
 def list_parameters(cluster: Cluster) -> Parameters:
     """All parameters, with what a change needs to know."""
     with cluster.lock:
         values = parameter_values(cluster)
-    config, losses = cluster.config, LossSettings()
+    config = cluster.config
     loop = LoopSettings(
         slots=config.slots, hbspan_min_s=config.hbspan_s.min, hbspan_max_s=config.hbspan_s.max
     )
+    defaults = _values(cluster.strategy, loop, LossSettings())
     return {
         "parameters": [
             {
                 "name": name,
                 "value": values[name],
-                "default": _field(parameter, loop, losses)
-                if not parameter.choices
-                else cluster.strategy,
+                "default": defaults[name],
                 "kind": _KINDS[parameter.kind],
                 "unit": parameter.unit,
                 "min": None if parameter.choices else parameter.kind(parameter.low),
@@ -161,7 +161,7 @@ def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT
         raise refusal("parameter_not_live", name=name)
     checked = _checked(parameter, value)
     with cluster.lock:
-        if checked != _value(cluster, parameter):
+        if checked != parameter_values(cluster)[parameter.name]:
             _apply(cluster, parameter, checked)
             said = {"by": asker.name} if asker != ROOT else {}
             code = "parameter_set_by" if said else "parameter_set"
@@ -190,17 +190,11 @@ def _checked(parameter: Parameter, value: object) -> Any:
     return parameter.kind(value)
 
 
-def _value(cluster: Cluster, parameter: Parameter) -> Any:
-    if parameter.name == "strategy":
-        return cluster.loop.strategy_name
-    return _field(parameter, cluster.loop.settings, cluster.measured.losses.settings)
-
-
-def _field(parameter: Parameter, loop: LoopSettings, losses: LossSettings) -> Any:
-    """The value of a number in these settings: of losses where its name begins so."""
-    if parameter.name.startswith(_OF_LOSSES):
-        return parameter.kind(getattr(losses, parameter.name.removeprefix(_OF_LOSSES)))
-    return parameter.kind(getattr(loop, parameter.name))
+def _values(strategy: str, loop: LoopSettings, losses: LossSettings) -> dict[str, Value]:
+    """The value of each parameter in these settings."""
+    of_losses = {f"{_OF_LOSSES}{name}": value for name, value in asdict(losses).items()}
+    settings = {**asdict(loop), **of_losses, "strategy": strategy}
+    return {name: parameter.kind(settings[name]) for name, parameter in PARAMETERS.items()}
 
 
 def _apply(cluster: Cluster, parameter: Parameter, value: Any) -> None:

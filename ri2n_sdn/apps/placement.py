@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
-from ri2n_sdn.apps.openflow import OSKenApp, ofp
+from ri2n_sdn.apps.cluster import App, Cluster, Member
 from ri2n_sdn.apps.placed_rows import add_placed, delete_placed, placed_request, read_placed
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.fabric.model import Fabric, PathKey
@@ -38,7 +37,7 @@ _FRESH_S = 0.25
 _MAX_WAITING = 256
 
 
-class PlacementApp(OSKenApp):
+class PlacementApp(App):
     """One thread, which has nothing to do until a connection of a configured service begins.
 
     The switches' rows tell which connections are placed. They are read again, at most every
@@ -46,8 +45,7 @@ class PlacementApp(OSKenApp):
     starts, and nothing must be counted when a connection ends.
     """
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "placement"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,9 +54,8 @@ class PlacementApp(OSKenApp):
         self._read: dict[str, tuple[Channel, float]] = {}
 
     def start(self) -> None:
-        super().start()
         if self.cluster.config.placement:
-            guarded_loop(self.cluster, "placement", self._turn)
+            super().start()
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -76,15 +73,15 @@ class PlacementApp(OSKenApp):
             }
         for name in self._placed.keys() - servers.keys():
             del self._placed[name], self._read[name]
-        asking = {name for name, (member, _) in servers.items() if member.dpid in asked}
+        asking = servers.keys() & asked.keys()
         self._read_rows({name: channel for name, (_, channel) in servers.items()}, asking, now_s)
         with cluster.lock:
             fabric = cluster.fabric()
             load = self._load(fabric)
             for name in sorted(asking & self._placed.keys() & fabric.hosts.keys()):
                 member, channel = servers[name]
-                with cluster.contain_host_fault(member, "connections_not_placed"):
-                    self._place(fabric, member, channel, asked[member.dpid], load)
+                with cluster.contain_fault("connections_not_placed", member):
+                    self._place(fabric, member, channel, asked[name], load)
 
     def _read_rows(self, servers: dict[str, Channel], asking: set[str], now_s: float) -> None:
         """Read the rows of placed connections of some hosts.
@@ -170,18 +167,16 @@ class PlacementApp(OSKenApp):
             counters.add("connections_placed")
 
 
-def take_syn_ack(cluster: Cluster, dpid: int, frame: bytes) -> None:
+def take_syn_ack(cluster: Cluster, server: str, frame: bytes) -> None:
     """Keep a server's SYN-ACK for the app's next turn.
 
     Of more than 256 that wait, the oldest are not placed.
     """
     with cluster.lock:
-        if not cluster.config.placement or all(
-            member.dpid != dpid for member in cluster.members.values()
-        ):
+        if not cluster.config.placement:
             cluster.counters.add("connections_not_placed_stranger")
             return
-        waiting = cluster.syn_acks.setdefault(dpid, deque(maxlen=_MAX_WAITING))
+        waiting = cluster.syn_acks.setdefault(server, deque(maxlen=_MAX_WAITING))
         if len(waiting) == _MAX_WAITING:
             cluster.counters.add("connections_not_placed_too_many")
         waiting.append(frame)

@@ -65,12 +65,10 @@ def _member_of(row: HostRow, now_s: float) -> Member | None:
         return None
     ports = {
         number: Port(
-            *(
-                number,
-                name,
-                row.nic_macs[number],
-                "link" not in row.nic_faults.get(number, "").split(),
-            ),
+            number,
+            name,
+            row.nic_macs[number],
+            "link" not in row.nic_faults.get(number, "").split(),
             row.nic_speeds_bps.get(number, 0),
         )
         for number, name in row.nic_names.items()

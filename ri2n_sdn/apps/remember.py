@@ -76,7 +76,7 @@ class Rememberer:
             if (row := links_row(pair, each)) is not None
         ]
         changes = _changes(store.state(), [*hosts.values(), *networks, *links])
-        with cluster.contain_cluster_fault("learned_not_stored"):
+        with cluster.contain_fault("learned_not_stored"):
             try:
                 if changes:
                     store.write(*changes, timeout_s=_WRITE_S)

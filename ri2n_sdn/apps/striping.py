@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Cluster, Member
 from ri2n_sdn.apps.measured import Reported
-from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline import helper_frames
 from ri2n_sdn.pipeline.helper_frames import HelperLink, Mode
@@ -43,8 +42,6 @@ _FRAMES_PER_S = 2000.0
 _BURST = 32
 _FAREWELLS = 3
 _THIS_HOST = ""
-# Between a peer's address and the number of a frame, in the key of frames about channels.
-_CHANNELS_OF = " channels "
 
 
 @dataclass
@@ -62,14 +59,13 @@ class _ControlFrame:
 
 @dataclass
 class ControlFrames:
-    """The control frames for one helper, by the peer's MAC address; "" is its own host's.
+    """The control frames for one helper, by the peer's MAC address and a number.
 
-    Those about channels to a peer have keys of their own.
-
-    A frame keeps its generation until its content changes.
+    The address of its own host is "". The number is 0, or from 1 on for the frames about channels
+    to a peer. A frame keeps its generation until its content changes.
     """
 
-    by_mac: dict[str, _ControlFrame] = field(default_factory=dict)
+    by_key: dict[tuple[str, int], _ControlFrame] = field(default_factory=dict)
     compared_s: float = -1e9
     """When the peers that the helper reports were last compared with those that it should have."""
     min_generation: int = 0
@@ -80,27 +76,26 @@ class ControlFrames:
 
     def set(self, mac: str, content: Hashable, encode: Callable[[], bytes]) -> None:
         """Send a frame about a peer from now on. Nothing changes when its content is the same."""
-        old = self.by_mac.get(mac)
+        old = self.by_key.get((mac, 0))
         if old is None or old.content != content:
-            self.by_mac[mac] = _ControlFrame(content, encode())
+            self.by_key[mac, 0] = _ControlFrame(content, encode())
 
     def set_gone(self, mac: str, generation: int) -> None:
         """Send a few times that a peer is gone, then nothing more about it."""
-        for key in [key for key in self.by_mac if key.startswith(f"{mac}{_CHANNELS_OF}")]:
-            del self.by_mac[key]
-        old = self.by_mac.get(mac)
+        self._drop_channels(mac)
+        old = self.by_key.get((mac, 0))
         if old is None or old.repeats_left is None:
-            self.by_mac[mac] = _ControlFrame(
+            self.by_key[mac, 0] = _ControlFrame(
                 "gone", helper_frames.gone(generation, mac), repeats_left=_FAREWELLS
             )
 
     def peers(self) -> frozenset[str]:
         """The addresses of the peers about which there are frames, and "" for the own host."""
-        return frozenset(mac for mac in self.by_mac if _CHANNELS_OF not in mac)
+        return frozenset(mac for mac, _ in self.by_key)
 
     def has_channels(self, mac: str) -> bool:
         """Whether the helper was told about channels to a peer."""
-        return f"{mac}{_CHANNELS_OF}0" in self.by_mac
+        return (mac, 1) in self.by_key
 
     def set_channels(
         self, mac: str, content: Hashable, encode: Callable[[], tuple[bytes, ...]]
@@ -109,17 +104,19 @@ class ControlFrames:
 
         Nothing changes when their content is the same.
         """
-        old = self.by_mac.get(f"{mac}{_CHANNELS_OF}0")
-        if old is not None and old.content == content:
-            return
-        for key in [key for key in self.by_mac if key.startswith(f"{mac}{_CHANNELS_OF}")]:
-            del self.by_mac[key]
-        for part, frame in enumerate(encode()):
-            self.by_mac[f"{mac}{_CHANNELS_OF}{part}"] = _ControlFrame(content, frame)
+        old = self.by_key.get((mac, 1))
+        if old is None or old.content != content:
+            self._drop_channels(mac)
+            for number, frame in enumerate(encode(), 1):
+                self.by_key[mac, number] = _ControlFrame(content, frame)
+
+    def _drop_channels(self, mac: str) -> None:
+        for key in [key for key in self.by_key if key[0] == mac and key[1]]:
+            del self.by_key[key]
 
     def links(self, mac: str) -> tuple[bool, tuple[HelperLink, ...]] | None:
         """(whether to stripe, helper links) as the helper was last told them for a peer."""
-        old = self.by_mac.get(mac)
+        old = self.by_key.get((mac, 0))
         if old is None or not isinstance(old.content, tuple):
             return None
         stripe, links = old.content
@@ -127,7 +124,7 @@ class ControlFrames:
 
     def repeat_all(self) -> None:
         """Make all frames due at once, because the helper may not have received any of them."""
-        for control in self.by_mac.values():
+        for control in self.by_key.values():
             control.due_s = 0.0
 
     def due(self, now_s: float, repeat_s: float) -> list[bytes]:
@@ -136,28 +133,25 @@ class ControlFrames:
         Of frames that are due at the same time, the own host's is the first. Each is due again
         after `repeat_s`.
         """
-        order = sorted(
-            (control.due_s, mac != _THIS_HOST, mac) for mac, control in self.by_mac.items()
-        )
+        order = sorted((control.due_s, key) for key, control in self.by_key.items())
         frames = []
-        for due_s, _, mac in order[:_BURST]:
+        for due_s, key in order[:_BURST]:
             if due_s > now_s:
                 break
-            control = self.by_mac[mac]
+            control = self.by_key[key]
             frames.append(control.frame)
             control.due_s = now_s + repeat_s
             if control.repeats_left is not None:
                 control.repeats_left -= 1
                 if not control.repeats_left:
-                    del self.by_mac[mac]
+                    del self.by_key[key]
         return frames
 
 
-class StripingApp(OSKenApp):
+class StripingApp(App):
     """One thread, which sends control frames to the helpers' wire ports by packet-out."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "striping"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -167,10 +161,6 @@ class StripingApp(OSKenApp):
         self._even_parts: dict[str, float] = {}
         self._generation = 0
         self._listened_s = -math.inf
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "striping", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -242,7 +232,7 @@ class StripingApp(OSKenApp):
         }
         self._even_parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():
-            with cluster.contain_host_fault(member, "helper_not_told"):
+            with cluster.contain_fault("helper_not_told", member):
                 self._compose_for(fabric, name, everything, changed, now_s)
         cluster.helpers_to_greet.clear()
 
@@ -327,7 +317,7 @@ class StripingApp(OSKenApp):
         now_s = time.monotonic()
         repeat_s = max(
             _REPEAT_S,
-            sum(len(frames.by_mac) for frames in self._frames_of.values()) / _FRAMES_PER_S,
+            sum(len(frames.by_key) for frames in self._frames_of.values()) / _FRAMES_PER_S,
         )
         for name, member in helpers.items():
             channel = member.channel
@@ -344,16 +334,15 @@ class StripingApp(OSKenApp):
             self.cluster.counters.add("helper_frames_sent", len(due))
 
 
-def take_report(cluster: Cluster, dpid: int, frame: bytes, now_s: float) -> None:
-    """Keep a helper's report. One that is malformed or from another host is dropped and counted."""
+def take_report(cluster: Cluster, member: Member, frame: bytes, now_s: float) -> None:
+    """Keep a report of a host's helper; one that is malformed or of another host is counted."""
     try:
         report = helper_frames.decode_report(frame)
     except ValueError:
         cluster.counters.add("dropped_report_malformed")
         return
     with cluster.lock:
-        member = cluster.member_of(dpid)
-        if member is None or member.mac != report.mac:
+        if member.mac != report.mac or member.name not in cluster.members:
             cluster.counters.add("dropped_report_of_stranger")
             return
         cluster.counters.add("helper_reports")

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, App, Member
 from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
 from ri2n_sdn.apps.solver import Solver
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
+from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
@@ -48,10 +48,13 @@ _Row = tuple[str, str, PathKey]
 
 @dataclass
 class _Poll:
-    """The requests of one round to one host, and whether the counters of its rows were read."""
+    """The requests of one round to one host, and whether the counters of its rows were read.
+
+    `installed` is what its bridge held, for all that was known, when it was asked.
+    """
 
     member: Member
-    channel: Channel
+    installed: Installed | None
     flows: list[Future[list[Any]]]
     canary: Future[list[Any]]
     ports: Future[list[Any]]
@@ -72,14 +75,13 @@ class _Poll:
 class _Counts:
     """What the hosts' rows have counted. A host that does not answer keeps its last values.
 
-    `sent` and `received` are of the pairs' rows. `slots` are the bytes in each slot of an
-    active pair, and `slot_tables` the table for which they were counted.
+    `sent` and `received` are of the pairs' rows. `slots` are the table of an active pair, and the
+    bytes that were counted in each slot of it.
     """
 
     sent: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
     received: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
-    slots: dict[PairKey, tuple[int, ...]] = field(default_factory=dict)
-    slot_tables: dict[PairKey, tuple[PathKey, ...]] = field(default_factory=dict)
+    slots: dict[PairKey, tuple[tuple[PathKey, ...], tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,10 @@ class Watcher:
         """Called at the end of each round."""
 
 
-class TelemetryApp(OSKenApp):
+class TelemetryApp(App):
     """One thread polls all hosts at once, calls the weight loop and sends its slot tables."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "telemetry"
     watcher = Watcher()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,10 +125,6 @@ class TelemetryApp(OSKenApp):
         self._last_bytes: dict[_Row, tuple[int, int]] = {}
         self._counting = False
         self._counts_since_s = 0.0
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "telemetry", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -188,12 +185,12 @@ class TelemetryApp(OSKenApp):
         with cluster.lock:
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
             for poll in polls:
-                with cluster.contain_host_fault(poll.member, "counters_not_read"):
+                with cluster.contain_fault("counters_not_read", poll.member):
                     slot_bytes.update(self._take(poll))
             if any(poll.counted for poll in polls):
                 cluster.measured.sampled_s = round(time.time(), 3)
             barriers: list[Future[list[Any]]] = []
-            with cluster.contain_cluster_fault("slot_tables_undecided"):
+            with cluster.contain_fault("slot_tables_undecided"):
                 barriers = self._decide(
                     now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
                 )
@@ -234,7 +231,7 @@ class TelemetryApp(OSKenApp):
         own_groups = any(sender == member.name for sender, _ in self.cluster.pair_slots)
         return _Poll(
             member,
-            channel,
+            member.installed,
             [
                 channel.request(flow_request(channel, table))
                 for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)
@@ -255,7 +252,9 @@ class TelemetryApp(OSKenApp):
         if member.wanted is None:
             return {}
         canary = _entries(member.name, poll.canary, codec.read_flow_counters)
-        untouched = member.installed is not None and not member.dirty and not member.busy
+        # An answer to what was asked before the rows were sent says nothing about them.
+        same = member.installed is not None and member.installed is poll.installed
+        untouched = same and not member.dirty and not member.busy
         if canary is not None and not canary and untouched:
             self._emptied(member)
         now_s = time.monotonic()
@@ -335,16 +334,11 @@ class TelemetryApp(OSKenApp):
             if max(now, default=0) > _MAX_COUNT:
                 self.cluster.counters.add("dropped_counter_unknown")
                 continue
-            before = self._counts.slots.get(pair)
-            if (
-                before is None
-                or self._counts.slot_tables.get(pair) != slots
-                or any(new < old for new, old in zip(now, before, strict=True))
-            ):
+            table, before = self._counts.slots.get(pair, ((), ()))
+            if table != slots or any(new < old for new, old in zip(now, before, strict=True)):
                 before = (0,) * len(now)
             result[pair] = tuple(new - old for new, old in zip(now, before, strict=True))
-            self._counts.slots[pair] = now
-            self._counts.slot_tables[pair] = slots
+            self._counts.slots[pair] = slots, now
         return result
 
     def _choose_vlans(self, now_s: float) -> None:
@@ -370,7 +364,7 @@ class TelemetryApp(OSKenApp):
         fabric = cluster.fabric()
         pairs: list[PairCounters] = []
         for sender in fabric.hosts:
-            with cluster.contain_host_fault(cluster.members[sender], "sent_not_counted"):
+            with cluster.contain_fault("sent_not_counted", cluster.members[sender]):
                 pairs += self._pairs_of(sender, fabric, slot_bytes)
         used = {(pair.sender, pair.receiver, path.path) for pair in pairs for path in pair.paths}
         for pair in [
@@ -380,9 +374,8 @@ class TelemetryApp(OSKenApp):
         for counts in (self._counts.sent, self._counts.received):
             for key in [key for key in counts if key not in used]:
                 del counts[key]
-        for table in (self._counts.slots, self._counts.slot_tables):
-            for pair in [pair for pair in table if pair not in cluster.pair_slots]:
-                del table[pair]
+        for pair in self._counts.slots.keys() - cluster.pair_slots.keys():
+            del self._counts.slots[pair]
         return pairs
 
     def _pairs_of(

@@ -40,31 +40,22 @@ class Tokens:
         self._storage = storage
         self._lock = threading.Lock()
         self._own: Mapping[str, TokenRow] = {}
-        self._made: tuple[Mapping[str, TokenRow], dict[str, TokenEntry]] = ({}, {})
 
-    def _rows(self) -> Mapping[str, TokenRow]:
+    def rows(self) -> Mapping[str, TokenRow]:
+        """The tokens as the store has them. It is the same object while nothing has changed."""
         return self._own if self._storage is None else self._storage.state().tokens
 
     def documents(self) -> dict[str, TokenEntry]:
-        """What the web process needs to know of each token, by name.
-
-        It is the same object while nothing has changed.
-        """
-        rows = self._rows()
-        if rows is not self._made[0]:
-            self._made = (
-                rows,
-                {
-                    name: {
-                        "hash": row.hash,
-                        "role": cast(Role, row.role),
-                        "user": row.user,
-                        "expires_s": row.expires_s,
-                    }
-                    for name, row in rows.items()
-                },
-            )
-        return self._made[1]
+        """What the web process needs to know of each token, by name."""
+        return {
+            name: {
+                "hash": row.hash,
+                "role": cast(Role, row.role),
+                "user": row.user,
+                "expires_s": row.expires_s,
+            }
+            for name, row in self.rows().items()
+        }
 
     def add(self, request: dict[str, Any]) -> OneToken:
         """Keep a new token: `name`, `role`, `hash`, and where wanted `user` and `days`.
@@ -75,7 +66,7 @@ class Tokens:
         """
         row = _row(request, time.time())
         with self._lock:
-            rows = self._rows()
+            rows = self.rows()
             if row.name in rows:
                 raise refusal("token_exists", "name", token=row.name)
             if any(row.hash == other.hash for other in rows.values()):
@@ -89,13 +80,13 @@ class Tokens:
 
     def list(self) -> AllTokens:
         """All tokens without their hashes, in order of names."""
-        return {"tokens": [_listed(row) for _, row in sorted(self._rows().items())]}
+        return {"tokens": [_listed(row) for _, row in sorted(self.rows().items())]}
 
     def remove(self, request: dict[str, Any]) -> Nothing:
         """Remove the token called `name`. Raises BadInput when there is none, NotAvailable."""
         name = token_name(request.get("name"))
         with self._lock:
-            row = self._rows().get(name)
+            row = self.rows().get(name)
             if row is None:
                 raise refusal("no_such_token", name=name)
             self._write(Remove(row))

@@ -19,9 +19,9 @@ from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
-from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
+from ri2n_sdn.apps.cluster import App, Member
 from ri2n_sdn.apps.flow_messages import flow_request
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.patience import MUTE_S, RETRY_S, await_most
 from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
 from ri2n_sdn.fabric.model import Fabric, PathKey
@@ -73,35 +73,24 @@ _UNUSED_GROUP_S = 8.0
 class _Reading:
     """The open requests for what a bridge holds, and their connection.
 
-    A late answer is used all the same.
+    They ask for its rows, its groups, and the rows of `host-up`. A late answer is used all the
+    same.
     """
 
     channel: Channel
-    flows: Future[list[Any]]
-    groups: Future[list[Any]]
-    startup: Future[list[Any]]
-
-    @property
-    def done(self) -> bool:
-        """Each request has its answer or has failed."""
-        return self.flows.done() and self.groups.done() and self.startup.done()
+    futures: tuple[Future[list[Any]], Future[list[Any]], Future[list[Any]]]
 
 
-class TrunkApp(OSKenApp):
+class TrunkApp(App):
     """One thread reads, plans and changes the hosts that are dirty, and audits the others."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "trunk"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._readings: dict[str, _Reading] = {}
         # The number of connected hosts that are not mute.
         self._answering = 0
-
-    def start(self) -> None:
-        super().start()
-        guarded_loop(self.cluster, "trunk", self._turn)
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -218,23 +207,25 @@ class TrunkApp(OSKenApp):
         for member, channel in work:
             reading = self._readings.get(member.name)
             if reading is None or reading.channel is not channel:
-                flows = channel.request(flow_request(channel))
-                groups = channel.request(
-                    parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
+                groups = parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
+                futures = (
+                    channel.request(flow_request(channel)),
+                    channel.request(groups),
+                    channel.request(startup_request(channel)),
                 )
-                startup = channel.request(startup_request(channel))
-                self._readings[member.name] = _Reading(channel, flows, groups, startup)
-                asked.append((member.name, (flows, groups, startup)))
+                self._readings[member.name] = _Reading(channel, futures)
+                asked.append((member.name, futures))
         await_most(asked, _READ_S, self._answering - len(asked))
         for member, channel in work:
             reading = self._readings[member.name]
-            if not reading.done:
+            if not all(future.done() for future in reading.futures):
                 continue
             del self._readings[member.name]
             try:
-                rows = _bodies(reading.flows, codec.read_flow_counters)
-                groups_held = _bodies(reading.groups, codec.read_groups)
-                addresses = _bodies(reading.startup, read_addresses)
+                of_rows, of_groups, of_startup = reading.futures
+                rows = _bodies(of_rows, codec.read_flow_counters)
+                groups_held = _bodies(of_groups, codec.read_groups)
+                addresses = _bodies(of_startup, read_addresses)
             except Exception as error:
                 # Whatever a reply holds, it is this host's fault alone.
                 _LOG.warning(
@@ -279,7 +270,7 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             fabric = cluster.fabric()
         for member in members:
-            with cluster.contain_host_fault(member, "rows_not_taken_over"):
+            with cluster.contain_fault("rows_not_taken_over", member):
                 with cluster.lock:
                     self._adopt_tables(fabric, member)
                     installed = member.installed
@@ -354,7 +345,7 @@ class TrunkApp(OSKenApp):
         changes = []
         for member, channel in readable:
             change = None
-            with cluster.contain_host_fault(member, "rows_not_planned"):
+            with cluster.contain_fault("rows_not_planned", member):
                 # This is much work where hosts are many. The lock is not held for it, so that no
                 # other thread waits. `busy` keeps other threads from this host; what they would
                 # have changed makes it dirty again.
@@ -398,7 +389,7 @@ class TrunkApp(OSKenApp):
         """Do `_send`. A failure is kept to this host, which is then read again."""
         if member.installed is None or self.cluster.passive is not None:
             return False
-        with self.cluster.contain_host_fault(member, "rows_not_sent"):
+        with self.cluster.contain_fault("rows_not_sent", member):
             return self._send(member, channel, whole, phase)
         member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
         return False
@@ -413,7 +404,6 @@ class TrunkApp(OSKenApp):
         with cluster.lock:
             if member.installed is None:
                 return False
-            member.installed = apply(change, member.installed)
             cluster.counters.add("flow_mods", change.rows)
             cluster.counters.add(
                 "group_mods",
@@ -426,6 +416,15 @@ class TrunkApp(OSKenApp):
                 channel.send(parser.OFPBarrierRequest(channel.datapath))
             for message in batch:
                 _send_message(channel, message)
+        with cluster.lock:
+            # Not before sending: the jobs app asks a host for messages in `installed`, and the host
+            # must get a message before the request. `installed` is None when the host has refused a
+            # row or has left.
+            if member.installed is not None:
+                member.installed = apply(change, member.installed)
+            member.sent_messages.update(
+                flow.cookie for flow in change.add_flows if flow.table == Table.JOB_ANSWERS
+            )
         return phase is Phase.SEND or bool(change)
 
     def _wanted(self, fabric: Fabric, member: Member, known: Collection[str]) -> Wanted:
@@ -534,12 +533,9 @@ def _slots_of(group: Group) -> tuple[PathKey, ...] | None:
     """The slot table in an installed group; None when no controller of this project made it."""
     slots = []
     for bucket in group.buckets:
-        first = bucket.actions[0] if bucket.actions else None
-        if (
-            not isinstance(first, SetField)
-            or first.name != "reg1"
-            or not isinstance(first.value, int)
-        ):
-            return None
-        slots.append(path_of_register(first.value))
+        match bucket.actions:
+            case (SetField("reg1", int(value)), *_):
+                slots.append(path_of_register(value))
+            case _:
+                return None
     return tuple(slots) if slots else None

@@ -55,9 +55,8 @@ def check_vlans(cluster: Cluster) -> VlanCheck:
             if nic.up
         }
         leaf_of = {nic: leaf for nic, leaf in leaf_of.items() if nic in reachable}
-        dpids = {member.dpid: member.name for member in cluster.members.values()}
         check = cluster.vlan_check = RunningCheck(
-            {tree.tag(number): number for number in range(tree.trees.count)}, dpids
+            {tree.tag(number): number for number in range(tree.trees.count)}
         )
     try:
         probes = sweep(tree.trees, leaf_of)

@@ -11,9 +11,8 @@ import time
 from typing import Any
 
 from ri2n_sdn.apps import codec
-from ri2n_sdn.apps.cluster import Cluster, guarded_loop
+from ri2n_sdn.apps.cluster import App
 from ri2n_sdn.apps.fat_tree import FatTree
-from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.layout import ANNOUNCED_TO
@@ -31,11 +30,10 @@ It begins with a locally administered protocol identifier of five bytes (IEEE 80
 """
 
 
-class VlanApp(OSKenApp):
+class VlanApp(App):
     """One thread. It does not run when cluster.yaml declares no links between switches."""
 
-    OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012 - os-ken's interface
-    cluster: Cluster
+    loop = "vlans"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,9 +42,8 @@ class VlanApp(OSKenApp):
         self._in_use_s = -1e9
 
     def start(self) -> None:
-        super().start()
         if self.cluster.fat_tree is not None:
-            guarded_loop(self.cluster, "vlans", self._turn)
+            super().start()
 
     def _turn(self) -> None:
         cluster = self.cluster

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watchers of the controller: collects the facts, and sends each watcher what has changed.
+"""Watchers of the controller: collects the state, and sends each watcher what has changed.
 
 Nobody waits for a watcher. What it has not read yet is kept up to a limit; then it is cut off.
 """
@@ -29,9 +29,17 @@ from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.parameters import parameter_values
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.tallies import HelperSums
-from ri2n_sdn.apps.watch import Facts, HostFacts, snapshot
+from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.watch import (
+    HostFacts,
+    cable_documents,
+    host_documents,
+    network_documents,
+    problem_documents,
+    switch_documents,
+)
 from ri2n_sdn.contract.counters import HANDLER, with_former
-from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState, TokenEntry
+from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
@@ -71,18 +79,13 @@ def pause_s(took_s: float, cpu_s: float) -> float:
 
 
 class Collector:
-    """Takes from a cluster what a state is made of. Its lock is held while live objects are read.
+    """Makes the state of a cluster. The cluster's lock is held while live objects are read.
 
-    Documents of jobs and the like are made anew only when something about them has changed. One
-    thread at a time may collect; `Watching` sees to that.
+    Most documents are made anew only when something about them has changed, so a state costs little
+    where little has changed. One thread at a time may collect; `Watching` sees to that.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        tokens: Callable[[], dict[str, TokenEntry]] = lambda: {},
-    ) -> None:
-        """`tokens` returns their documents, the same object while nothing has changed."""
+    def __init__(self, cluster: Cluster, tokens: Tokens) -> None:
         self._cluster, self._tokens = cluster, tokens
         self._since_epoch_s = time.time() - time.monotonic()
         config = json.dumps(cluster.config.model_dump(mode="json"), sort_keys=True)
@@ -92,11 +95,11 @@ class Collector:
         # When each host's helper had reported last, and what its reports add up to.
         self._helpers: dict[str, tuple[float, HelperSums]] = {}
 
-    def collect(self) -> Facts:
-        """The facts as they are now."""
+    def collect(self) -> State:
+        """The state as it is now. Parts of a state are never changed later."""
         cluster = self._cluster
         store = _store(cluster.memory)
-        tokens = self._tokens()
+        tokens = self._documents("tokens", self._tokens.documents, (self._tokens.rows(),))
         book = cluster.jobs.book
         reservations = self._documents(
             "reservations",
@@ -128,6 +131,33 @@ class Collector:
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
             )
+            # Rates are without their fractions. A counter that was not read yet is no 0, so it is
+            # left out.
+            rates = {
+                name: {port.name: _whole(port.tx_bps, port.rx_bps) for port in ports}
+                for name, ports in connected.items()
+            }
+            byte_counts = {
+                name: counts
+                for name, ports in connected.items()
+                if (
+                    counts := {
+                        port.name: _whole(port.tx_bytes, port.rx_bytes)
+                        for port in ports
+                        if port.counted_s
+                    }
+                )
+            }
+            facts = {
+                name: HostFacts(
+                    member.channel.address if member.channel is not None else None,
+                    member.ovs,
+                    member.datapath,
+                    reports.get(name, Reported()).age_s(now_s) is not None,
+                    member.certificate_ends_s,
+                )
+                for name, member in cluster.members.items()
+            }
             kept: Kept = {
                 "controller": self._controller(store),
                 "activity": tallies.described_activity(
@@ -151,42 +181,30 @@ class Collector:
                 "tokens": tokens,
                 "events": list(cluster.events)[-MAX_EVENTS:],
             }
-            return Facts(
-                kept,
-                fabric=fabric,
-                hosts={
-                    name: HostFacts(
-                        member.channel.address if member.channel is not None else None,
-                        member.ovs,
-                        member.datapath,
-                        reports.get(name, Reported()).age_s(now_s) is not None,
-                        member.certificate_ends_s,
-                    )
-                    for name, member in cluster.members.items()
-                },
-                rates={
-                    name: {port.name: (port.tx_bps, port.rx_bps) for port in ports}
-                    for name, ports in connected.items()
-                },
-                # A counter that was not read yet is no 0, so it is left out.
-                byte_counts={
-                    name: counts
-                    for name, ports in connected.items()
-                    if (
-                        counts := {
-                            port.name: (port.tx_bytes, port.rx_bytes)
-                            for port in ports
-                            if port.counted_s
-                        }
-                    )
-                },
-                problems=problems_of(cluster),
-                switches=tuple(cluster.config.switches),
-                graph=tree.trees.graph if tree is not None else None,
-                on_cables=tree.trees.on_cables if tree is not None else (),
-                networks=tree.networks if tree is not None else {},
-                dead=tree.dead if tree is not None else DeadParts(),
-            )
+            problems = problems_of(cluster)
+            dead = tree.dead if tree is not None else DeadParts()
+        networks = tree.networks if tree is not None else {}
+        made: Documents = {
+            **kept,
+            "hosts": self._documents(
+                "hosts", lambda: host_documents(fabric, facts), (fabric, facts)
+            ),
+            "networks": self._documents(
+                "networks", lambda: network_documents(fabric, networks), (fabric,)
+            ),
+            "cables": self._documents(
+                "cables",
+                lambda: {} if tree is None else cable_documents(tree.trees, dead),
+                (dead,),
+            ),
+            "switches": self._documents(
+                "switches", lambda: switch_documents(cluster.config.switches, networks), ()
+            ),
+            "rates": rates,
+            "bytes": byte_counts,
+            "problems": problem_documents(problems),
+        }
+        return {**made}
 
     def _controller(self, store: StoreState) -> Controller:
         """What is known of the controller itself (the lock is held)."""
@@ -250,6 +268,10 @@ class Collector:
         documents = make()
         self._kept[part] = (now_s, basis, documents)
         return documents
+
+
+def _whole(*counts: float) -> list[float]:
+    return [int(count) for count in counts]
 
 
 def counters_of(cluster: Cluster) -> dict[str, int]:
@@ -370,7 +392,7 @@ class Watching:
         self._collector, self._cluster = collector, cluster
         self._changed = threading.Condition()
         self._watchers: list[Watcher] = []
-        self._last: tuple[Facts, State] | None = None
+        self._last: State | None = None
         self._seq = 0
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
@@ -395,19 +417,18 @@ class Watching:
             if not self._watchers or self._last is None:
                 self._renew()
             assert self._last is not None
-            watcher = Watcher(self, self._seq, self._last[1], tokens)
+            watcher = Watcher(self, self._seq, self._last, tokens)
             self._watchers.append(watcher)
             self._changed.notify_all()
         return watcher
 
-    def look(self) -> tuple[Facts, Documents]:
-        """The facts, and the state that a new watcher that is told of no tokens would get.
+    def look(self) -> Documents:
+        """The state that a new watcher that is told of no tokens would get.
 
         The cluster's lock must not be held: a thread that collects waits for it.
         """
         with self._changed:
-            facts = self._collector.collect()
-            return facts, cast(Documents, _seen(snapshot(facts, self._last), False))
+            return cast(Documents, _seen(self._collector.collect(), False))
 
     def cut_off(self, watcher: Watcher) -> None:
         """End the stream of a watcher that does not read."""
@@ -449,12 +470,11 @@ class Watching:
 
     def _renew(self) -> State:
         """Take over the state as it is now, and return what has changed."""
-        facts = self._collector.collect()
-        state = snapshot(facts, self._last)
-        changed = difference(self._last[1], state) if self._last is not None else state
+        state = self._collector.collect()
+        changed = difference(self._last, state) if self._last is not None else state
         if changed:
             self._seq += 1
-        self._last = facts, state
+        self._last = state
         return changed
 
     def _loop(self) -> None:

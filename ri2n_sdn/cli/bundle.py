@@ -21,11 +21,11 @@ from typing import Annotated, Any
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli.common import LabOption, SocketOption, os_errors_of
+from ri2n_sdn.cli.common import os_errors_of
 from ri2n_sdn.cli.doctor_controller import examine_controller
-from ri2n_sdn.cli.examined import DEFAULT_WEB, HOST, OPTIONS, Examined, http_get
-from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.cli.machine import Process, last_option
+from ri2n_sdn.cli.examined import HOST, OPTIONS, Examined, http_get
+from ri2n_sdn.cli.labs import Where
+from ri2n_sdn.cli.machine import Process
 from ri2n_sdn.cli.redact import known_macs, redact, redact_text
 from ri2n_sdn.cli.store import take_name
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch, call
@@ -109,9 +109,7 @@ class _Bundle:
         with self.part("metrics.txt"):
             if web is None:
                 raise NotAvailable("there is no web process")
-            listen = last_option(web.argv, "--listen") or DEFAULT_WEB
-            secure = last_option(web.argv, "--tls-cert") is not None
-            status, text = http_get(listen, "/metrics", secure, MAX_FILE_BYTES)
+            listen, status, text = http_get(web.argv, "/metrics", MAX_FILE_BYTES)
             if status != 200:
                 raise NotAvailable(
                     f"{listen} answers with HTTP status {status}; it may want a token"
@@ -159,12 +157,12 @@ class _Bundle:
 
 
 def support_bundle(
+    *,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE.tar.gz", help="Default: ri2n-support-TIME.tar.gz, here."),
     ] = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
     config: Annotated[
         Path, typer.Option(metavar="FILE", help="The controller's cluster.yaml.")
     ] = CONFIG,
@@ -173,8 +171,6 @@ def support_bundle(
 
     It also works when the controller is away. The file README in it says what is missing then.
     """
-    if socket is not None and lab is not None:
-        raise BadInput("give --socket or --lab, not both")
     path = output or Path(time.strftime("ri2n-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime()))
     if os.path.lexists(path):
         raise BadInput(f"--output {path}: is there already")
@@ -182,7 +178,7 @@ def support_bundle(
         raise BadInput(f"--output {path}: there is no such folder")
     bundle = _Bundle()
     try:
-        where = controller_socket(socket, lab)
+        where = at.path
     except NotAvailable as error:
         where = DEFAULT_SOCKET
         bundle.missing.update(

@@ -7,10 +7,10 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,15 +20,12 @@ from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 if TYPE_CHECKING:
-    from ri2n_sdn.contract.documents import Documents
-
-if TYPE_CHECKING:
     from rich.console import Console
+
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = [
     "JsonOption",
-    "LabOption",
-    "SocketOption",
     "check_choice",
     "console",
     "note",
@@ -41,6 +38,7 @@ __all__ = [
     "split_list",
     "state_of",
     "terminate_as_interrupt",
+    "tries",
 ]
 
 EXIT_USER_ERROR = 2
@@ -49,18 +47,8 @@ EXIT_INTERRUPTED = 130
 # Tables fit into this width, with names of usual length.
 _PIPE_COLUMNS = 160
 
-LabOption = Annotated[str | None, typer.Option("--lab", help="The controller of this lab.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")
-]
-SocketOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket",
-        envvar="RI2N_SOCKET",
-        help="The controller's unix socket; default /run/ri2n-controller/controller.sock or the "
-        "one running lab's.",
-    ),
 ]
 
 
@@ -166,13 +154,18 @@ def split_list(text: str, allowed: list[str], option: str) -> list[str]:
     return list(dict.fromkeys(items))
 
 
+def tries(limit_s: float, pause_s: float) -> Iterator[None]:
+    """Once now, and again after each pause, until `limit_s` are over."""
+    until_s = time.monotonic() + limit_s
+    yield
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(pause_s, left_s))
+        yield
+
+
 def terminate_as_interrupt() -> None:
     """Let SIGTERM end a command as Ctrl-C does, so that it removes what it has built."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def run_guarded(command: Callable[[], Any]) -> int:

@@ -13,11 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, note, print_json
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.errors import BadInput
 
 __all__ = ["app", "check_config", "kind_of"]
 
-app = typer.Typer(no_args_is_help=True, help="What cluster.yaml may hold.")
+app = Group("What cluster.yaml may hold.")
 
 # Keys that only one kind of file has. Both kinds have hosts, and may have switches.
 TOPOLOGY_KEYS = {"name", "description"}

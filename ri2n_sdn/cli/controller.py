@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from ri2n_sdn.addresses import is_loopback
-from ri2n_sdn.cli.common import LabOption, SocketOption, check_choice, parse_listen
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import check_choice, parse_listen, tries
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.web import DEFAULT_LISTEN, LogFormatOption, LogLevelOption
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -152,20 +152,20 @@ def controller(
     )
 
 
-def reload(socket: SocketOption = None, lab: LabOption = None) -> None:
+def reload(at: Where) -> None:
     """Let the controller read cluster.yaml and its certificates again.
 
     If one of them is wrong, the command says so and the controller goes on with what it has. Hosts
     keep forwarding and connect again.
     """
-    path = controller_socket(socket, lab)
+    path = at.path
     asked_s = time.monotonic()
     call(path, ops.RELOAD, timeout_s=RELOAD_S)
-    while (since_s := time.monotonic() - asked_s) <= RELOAD_S:
+    for _ in tries(RELOAD_S, 0.05):
+        since_s = time.monotonic() - asked_s
         with contextlib.suppress(NotAvailable):
             status = call(path, ops.STATUS, pairs=False)
             if status["uptime_s"] < since_s:
                 print(f"reloaded: strategy {status['state']['controller']['strategy']}")
                 return
-        time.sleep(0.05)
     raise NotAvailable(f"the controller has not come back within {RELOAD_S:g} s; its log shows why")

@@ -25,7 +25,7 @@ from ri2n_sdn.cli.doctor_machine import (
     memory,
     versions,
 )
-from ri2n_sdn.cli.examined import DEFAULT_WEB, Examined, Row, http_get, number_in, user_name
+from ri2n_sdn.cli.examined import Examined, Row, http_get, number_in, user_name
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.cli.machine import Process, last_option, listening
 from ri2n_sdn.client import jobs_socket_of, web_socket_of
@@ -251,10 +251,8 @@ def _web(seen: Examined) -> Iterator[Row]:
         return
     if web.uid == 0:
         yield "warning", f"process {web.pid} runs as root", "docs/security.md: give it a user"
-    listen = last_option(web.argv, "--listen") or DEFAULT_WEB
-    secure = last_option(web.argv, "--tls-cert") is not None
     try:
-        status, _ = http_get(listen, "/api/v1/", secure, 1 << 16)
+        listen, status, _ = http_get(web.argv, "/api/v1/", 1 << 16)
     except NotAvailable as error:
         advice = "systemctl restart ri2n-web (or the controller, whose child it may be)"
         yield "bad", f"process {web.pid} does not answer: {error}", advice
@@ -327,10 +325,7 @@ def _cgroup(seen: Examined, pid: int) -> tuple[int, int] | None:
 
 
 def _may_read(found: os.stat_result, running: Process) -> bool:
-    if running.uid == 0:
-        return True
+    needed = stat.S_IRGRP if found.st_gid in running.groups else stat.S_IROTH
     if found.st_uid == running.uid:
-        return bool(found.st_mode & stat.S_IRUSR)
-    if found.st_gid in running.groups:
-        return bool(found.st_mode & stat.S_IRGRP)
-    return bool(found.st_mode & stat.S_IROTH)
+        needed = stat.S_IRUSR
+    return running.uid == 0 or bool(found.st_mode & needed)

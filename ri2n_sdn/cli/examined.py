@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ri2n_sdn.cli.common import parse_listen
 from ri2n_sdn.cli.finding import Verdict
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.machine import Process, last_option, process, processes
 from ri2n_sdn.client import DEFAULT_SOCKET, Watch
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -103,17 +103,13 @@ class Examined:
 
     def web(self) -> Process | None:
         """The process of `ri2n web`: the controller's child, or a service of its own."""
-        for each in processes(self.proc):
-            words = [Path(word).name for word in each.argv[:4]]
-            is_web = "web" in words and ("ri2n" in words or "ri2n_sdn.cli.main" in words)
-            if (
-                is_web
-                and self._may_be_the_service(each)
-                and self._asks(each.argv)
-                and not self._is_elsewhere(each.pid)
-            ):
-                return each
-        return None
+        return next(filter(self._is_web, processes(self.proc)), None)
+
+    def _is_web(self, found: Process) -> bool:
+        words = [Path(word).name for word in found.argv[:4]]
+        named = "web" in words and ("ri2n" in words or "ri2n_sdn.cli.main" in words)
+        may_be = named and self._may_be_the_service(found)
+        return may_be and self._asks(found.argv) and not self._is_elsewhere(found.pid)
 
     def _may_be_the_service(self, found: Process) -> bool:
         """Whether a process may be what its command line says.
@@ -136,7 +132,7 @@ class Examined:
         if path is None and lab is None and self.socket == DEFAULT_SOCKET:
             return True
         try:
-            return controller_socket(None if path is None else Path(path), lab) == self.socket
+            return Where(None if path is None else Path(path), lab).path == self.socket
         except (BadInput, NotAvailable):
             return False
 
@@ -149,12 +145,13 @@ class Examined:
         return own != its
 
 
-def http_get(listen: str, path: str, secure: bool, max_bytes: int) -> tuple[int, str]:
-    """(status, content) of what this machine's web process answers on `listen`.
+def http_get(argv: tuple[str, ...], path: str, max_bytes: int) -> tuple[str, int, str]:
+    """(where it listens, status, content): what a web process answers that was started so.
 
     With TLS its certificate is not verified: it may be for another name, and it is another check.
     Raises NotAvailable when there is no answer, or one of more than `max_bytes`.
     """
+    listen = last_option(argv, "--listen") or DEFAULT_WEB
     try:
         host, port = parse_listen(listen)
     except BadInput as error:
@@ -164,7 +161,7 @@ def http_get(listen: str, path: str, secure: bool, max_bytes: int) -> tuple[int,
     try:
         with contextlib.closing(
             http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=context)
-            if secure
+            if last_option(argv, "--tls-cert") is not None
             else http.client.HTTPConnection(host, port, timeout=ANSWER_S)
         ) as connection:
             connection.request("GET", path)
@@ -174,7 +171,7 @@ def http_get(listen: str, path: str, secure: bool, max_bytes: int) -> tuple[int,
         raise NotAvailable(f"{listen}: {getattr(error, 'strerror', None) or error!r}") from None
     if len(data) > max_bytes:
         raise NotAvailable(f"{listen}: its answer is longer than {max_bytes} bytes")
-    return answer.status, data.decode(errors="replace")
+    return listen, answer.status, data.decode(errors="replace")
 
 
 def user_name(uid: int) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,16 +14,16 @@ import typer
 
 from ri2n_sdn.cli.common import (
     JsonOption,
-    LabOption,
-    SocketOption,
     console,
     note,
     number_option,
     print_answer,
     print_json,
     state_of,
+    tries,
 )
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Asked, Where
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, comma_list, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -31,18 +32,24 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 if TYPE_CHECKING:
     from ri2n_sdn.contract.answers import KnownHost
 
-__all__ = ["DryRun", "Force", "Yes", "app", "confirm", "host_named"]
+__all__ = ["Change", "DryRun", "Yes", "app", "confirm", "host_named"]
 
-app = typer.Typer(
-    help="The hosts that the controller knows, and their coming and going.", no_args_is_help=True
-)
+app = Group("The hosts that the controller knows, and their coming and going.")
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Force = Annotated[bool, typer.Option("--force", help="Also when jobs need it.")]
 
 RETIRE_S = 30.0
 _LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class Change(Where):
+    """Which controller is asked for a change of hosts, and how carefully."""
+
+    force: Annotated[bool, typer.Option("--force", help="Also when jobs need it.")] = False
+    dry_run: DryRun = False
+    yes: Yes = False
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -67,12 +74,10 @@ def host_named(hosts: list[KnownHost], name: str) -> KnownHost:
 
 
 @app.command("ls")
-def list_hosts(
-    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
-) -> None:
+def list_hosts(at: Asked) -> None:
     """List all hosts, those that are away first, with the jobs and reservations that need them."""
-    answer = call(controller_socket(socket, lab), ops.HOST_LIST)
-    if as_json:
+    answer = call(at.path, ops.HOST_LIST)
+    if at.as_json:
         print_json(answer)
         return
     columns = (
@@ -94,11 +99,7 @@ def list_hosts(
 @app.command("retire")
 def retire(
     name: Annotated[str, typer.Argument(help="The host, which must be off or have left.")],
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    at: Change,
     as_json: JsonOption = False,
 ) -> None:
     """Take a host out of the cluster for good: the controller forgets it, and so does its store.
@@ -106,8 +107,7 @@ def retire(
     It is refused while the host is connected, while cluster.yaml names it, and without `--force`
     while jobs or reservations need it. To do it twice is no error.
     """
-    path = controller_socket(socket, lab)
-    plan = call(path, ops.HOST_RETIRE, name=name, force=force, dry_run=True)
+    plan = call(at.path, ops.HOST_RETIRE, name=name, force=at.force, dry_run=True)
     needs = [*plan["jobs"], *plan["reservations"]]
     if not plan["known"]:
         said = f"{name}: the controller knows no such host; there is nothing to do"
@@ -116,11 +116,11 @@ def retire(
     text = f"{name} with its NICs {', '.join(plan['nics']) or '(none)'}"
     if needs:
         text += f", which {', '.join(needs)} will wait for"
-    if dry_run:
+    if at.dry_run:
         print_answer(plan, f"would be forgotten: {text}", as_json)
         return
-    confirm(f"Forget {text}?", yes)
-    answer = call(path, ops.HOST_RETIRE, timeout_s=RETIRE_S, name=name, force=force)
+    confirm(f"Forget {text}?", at.yes)
+    answer = call(at.path, ops.HOST_RETIRE, timeout_s=RETIRE_S, name=name, force=at.force)
     print_answer(answer, f"{name} is retired", as_json)
     if not answer["stored"]:
         note(
@@ -131,11 +131,7 @@ def retire(
 @app.command("replace")
 def replace(
     name: Annotated[str, typer.Argument(help="The host whose place another machine gets.")],
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    at: Change,
     wait: Annotated[float, number_option("Wait so long for the new machine.", 0)] = 600.0,
 ) -> None:
     """Give the place of a host to another machine: its name, jobs, reservations, switch ports.
@@ -143,12 +139,11 @@ def replace(
     It says what to write on the new machine, and waits until that machine has connected and is
     settled. It is refused while the host is connected and, without `--force`, while jobs need it.
     """
-    path = controller_socket(socket, lab)
-    host = host_named(call(path, ops.HOST_LIST)["hosts"], name)
+    host = host_named(call(at.path, ops.HOST_LIST)["hosts"], name)
     if host["connected"]:
         raise BadInput(f"{name}: is connected; run host-down on it first, or turn it off")
     needs = [*host["jobs"], *host["reservations"]]
-    if host["jobs"] and not force:
+    if host["jobs"] and not at.force:
         raise BadInput(
             f"{name}: {', '.join(host['jobs'])} use it; end them first, or give --force: they go "
             "on when the new machine is there"
@@ -163,10 +158,10 @@ def replace(
     for nic in host["nics"]:
         print(f"  nic {nic}")
     sys.stdout.flush()  # whoever does the rest may read it now
-    if dry_run:
+    if at.dry_run:
         return
-    confirm(f"Wait {wait:g} s for the new {name}?", yes)
-    new = _wait_for(path, name, host["dpid"], wait)
+    confirm(f"Wait {wait:g} s for the new {name}?", at.yes)
+    new = _wait_for(at.path, name, host["dpid"], wait)
     missing = [nic for nic in host["nics"] if nic not in new["nics"]]
     print(f"{name} is there, at {new['address']}")
     if missing:
@@ -182,21 +177,17 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> KnownH
     It asks again and again: where nothing else happens, a stream of changes says nothing for hours.
     Raises NotAvailable after `limit_s`.
     """
-    until_s = time.monotonic() + limit_s
-    while True:
+    for _ in tries(limit_s, _LOOK_S):
         with contextlib.suppress(NotAvailable):  # the controller may start anew meanwhile
             for host in call(path, ops.HOST_LIST)["hosts"]:
                 other = dpid is None or host["dpid"] != dpid or not host["nics"]
                 there = host["name"] == name and host["connected"] and other
                 if there and state_of(path)["controller"]["settled"]:
                     return host
-        left_s = until_s - time.monotonic()
-        if left_s <= 0:
-            raise NotAvailable(
-                f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
-                "ri2n status here, and host-doctor there"
-            )
-        time.sleep(min(_LOOK_S, left_s))
+    raise NotAvailable(
+        f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
+        "ri2n status here, and host-doctor there"
+    )
 
 
 def _state(host: KnownHost) -> str:

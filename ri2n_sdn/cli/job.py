@@ -6,21 +6,15 @@ from __future__ import annotations
 import os
 import pwd
 import time
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import (
-    JsonOption,
-    LabOption,
-    SocketOption,
-    console,
-    number_option,
-    print_answer,
-    print_json,
-)
-from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.cli.common import console, number_option, print_answer, print_json, tries
+from ri2n_sdn.cli.labs import Asked, Where
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, comma_list, or_dash, print_list, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -42,13 +36,9 @@ if TYPE_CHECKING:
 __all__ = [
     "POLICY",
     "RATES",
-    "MaxRateOption",
-    "MinRateOption",
     "NamedOption",
     "PathsOption",
-    "PolicyOption",
-    "ServiceOption",
-    "TableOption",
+    "PolicyOptions",
     "app",
     "policy_of",
     "policy_text",
@@ -56,7 +46,7 @@ __all__ = [
     "user_and_uid",
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Users' jobs and the paths that they have.")
+app = Group("Users' jobs and the paths that they have.")
 
 _POLL_S = 0.05
 
@@ -72,63 +62,56 @@ _ROUTES = (
     Column("alive", written=lambda alive: "yes" if alive else "no"),
 )
 
-PolicyOption = Annotated[
-    str, typer.Option("--policy", help=f"What the job may use: {', '.join(KINDS)}.")
-]
-OptionalPolicyOption = Annotated[
-    str | None,
-    typer.Option("--policy", metavar="KIND", help=f"What it may use: {', '.join(KINDS)}."),
+KindOption = Annotated[
+    str | None, typer.Option(metavar="KIND", help=f"What it may use: {', '.join(KINDS)}.")
 ]
 NamedOption = Annotated[
-    str | None,
-    typer.Option("--named", metavar="NAME", help="The policy of this name (`ri2n policy ls`)."),
+    str | None, typer.Option(metavar="NAME", help="The policy of this name (`ri2n policy ls`).")
 ]
 PathsOption = Annotated[
     str | None,
-    typer.Option(
-        "--paths", metavar="NAME,...", help="NETWORK, NETWORK/VLAN, vlan:VLAN, HOST:NIC or NIC."
-    ),
-]
-TableOption = Annotated[
-    list[str] | None,
-    typer.Option("--table", metavar="DSCP=NAME,...", help="Paths of packets with this DSCP."),
-]
-ServiceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--service", metavar="ADDR/PROTO/PORT", help="What an isolated job may reach; repeat it."
-    ),
-]
-MinRateOption = Annotated[
-    str | None, typer.Option("--min-rate", metavar="RATE", help="As 400M: what each host gets.")
-]
-MaxRateOption = Annotated[
-    str | None, typer.Option("--max-rate", metavar="RATE", help="As 800M: the most of each host.")
+    typer.Option(metavar="NAME,...", help="NETWORK, NETWORK/VLAN, vlan:VLAN, HOST:NIC or NIC."),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """What a policy gives, besides its kind."""
+
+    paths: PathsOption = None
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DSCP=NAME,...", help="Paths of packets with this DSCP."),
+    ] = None
+    service: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDR/PROTO/PORT", help="What an isolated job may reach; repeat it."),
+    ] = None
+    min_rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="As 400M: what each host gets.")
+    ] = None
+    max_rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="As 800M: the most of each host.")
+    ] = None
 
 
 @app.command()
 def begin(
     name: NameArgument,
     hosts: Annotated[str, typer.Option(metavar="A,B,...", help="The hosts of the job.")],
+    *,
     user: Annotated[
         str | None, typer.Option(help="Whose job it is: a name or a uid. Default: you.")
     ] = None,
     named: NamedOption = None,
-    policy: OptionalPolicyOption = None,
-    paths: PathsOption = None,
-    table: TableOption = None,
-    service: ServiceOption = None,
-    min_rate: MinRateOption = None,
-    max_rate: MaxRateOption = None,
+    policy: KindOption = None,
+    given: PolicyOptions,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="When it ends: +2h, or 2026-11-27T10:00.")
     ] = None,
     wait: Annotated[float, number_option("Wait until its paths are installed.", 0)] = 0.0,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
+    at: Asked,
 ) -> None:
     """Order a job: its hosts mark the user's packets from now on, until `ri2n job end`.
 
@@ -138,64 +121,53 @@ def begin(
     owner, uid = user_and_uid(user)
     job: dict[str, object] = {
         **{"id": name, "user": owner, "uid": uid, "hosts": list(parse_hosts(hosts))},
-        **policy_of(policy, paths, table, service, min_rate, max_rate, named=named),
+        **policy_of(policy, given, named),
     }
     if until is not None:
         job["end_s"] = parse_time(until, time.time(), "--until")
-    path = jobs_socket(socket, lab)
-    answer = call(path, ops.JOB_BEGIN, job=job)["job"]
+    answer = call(at.jobs, ops.JOB_BEGIN, job=job)["job"]
     if wait:
-        answer = _await(path, name, wait)
-    print_answer(answer, f"{name}: {_state(answer)}", as_json)
+        answer = _await(at.jobs, name, wait)
+    print_answer(answer, f"{name}: {_state(answer)}", at.as_json)
 
 
 @app.command()
-def end(name: NameArgument, socket: SocketOption = None, lab: LabOption = None) -> None:
+def end(name: NameArgument, at: Where) -> None:
     """End a job that the controller has ordered."""
-    call(jobs_socket(socket, lab), ops.JOB_END, id=name)
+    call(at.jobs, ops.JOB_END, id=name)
     print(f"{name}: ended")
 
 
 @app.command()
 def move(
     name: NameArgument,
+    *,
     named: NamedOption = None,
-    policy: OptionalPolicyOption = None,
-    paths: PathsOption = None,
-    table: TableOption = None,
-    service: ServiceOption = None,
-    min_rate: MinRateOption = None,
-    max_rate: MaxRateOption = None,
+    policy: KindOption = None,
+    given: PolicyOptions,
     back: Annotated[
         bool, typer.Option("--back", help="To the policy that the job's hosts declare.")
     ] = False,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
+    at: Asked,
 ) -> None:
     """Give a job other paths, or another policy, while it runs.
 
     Without --policy and --named, its policy is `paths`.
     """
     if back:
-        options = (named, policy, paths, table, service, min_rate, max_rate)
-        if any(value not in (None, []) for value in options):
+        if any(value not in (None, []) for value in (named, policy, *astuple(given))):
             raise BadInput("--back: says which policy it is: omit the other options")
-        answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, back=True)["job"]
+        answer = call(at.jobs, ops.JOB_MOVE, id=name, back=True)["job"]
     else:
-        wanted = policy_of(
-            policy, paths, table, service, min_rate, max_rate, named=named, default="paths"
-        )
-        answer = call(jobs_socket(socket, lab), ops.JOB_MOVE, id=name, job=wanted)["job"]
-    print_answer(answer, f"{name}: {_state(answer)}", as_json)
+        wanted = policy_of(policy, given, named, "paths")
+        answer = call(at.jobs, ops.JOB_MOVE, id=name, job=wanted)["job"]
+    print_answer(answer, f"{name}: {_state(answer)}", at.as_json)
 
 
 @app.command("ls")
-def list_jobs(
-    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
-) -> None:
+def list_jobs(at: Asked) -> None:
     """Show all jobs, those with a problem first."""
-    jobs = call(jobs_socket(socket, lab), ops.JOB_LIST)["jobs"]
+    jobs = call(at.jobs, ops.JOB_LIST)["jobs"]
     columns = (
         *(*_JOB, POLICY, RATES),
         Column("lanes", written=comma_list),
@@ -207,19 +179,14 @@ def list_jobs(
     def order(job: Job) -> tuple[int, float]:
         return worst.get(job["state"], 2), job["begin_s"]
 
-    print_list(jobs, columns, as_json, "no jobs", order)
+    print_list(jobs, columns, at.as_json, "no jobs", order)
 
 
 @app.command()
-def show(
-    name: NameArgument,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def show(name: NameArgument, at: Asked) -> None:
     """Show one job: its state, its class on each host, and its paths."""
-    job = call(jobs_socket(socket, lab), ops.JOB_SHOW, id=name)["job"]
-    if as_json:
+    job = call(at.jobs, ops.JOB_SHOW, id=name)["job"]
+    if at.as_json:
         print_json(job)
         return
     by = "ordered" if job["source"] == "order" else "begun by its hosts"
@@ -251,55 +218,51 @@ def show(
 
 @app.command()
 def history(
+    *,
     user: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
+    at: Asked,
 ) -> None:
     """Show jobs that have ended, the newest first, and why they ended."""
-    jobs = call(jobs_socket(socket, lab), ops.JOB_HISTORY, user=user, limit=limit)["jobs"]
+    jobs = call(at.jobs, ops.JOB_HISTORY, user=user, limit=limit)["jobs"]
     columns = (
         *(*_JOB, POLICY),
         Column("from", "begin_s", time_text),
         Column("to", "end_s", time_text),
         Column("why it ended", "why"),
     )
-    print_list(jobs, columns, as_json, "no job has ended yet")
+    print_list(jobs, columns, at.as_json, "no job has ended yet")
 
 
 def policy_of(
-    kind: str | None,
-    paths: str | None,
-    tables: list[str] | None = None,
-    services: list[str] | None = None,
-    min_rate: str | None = None,
-    max_rate: str | None = None,
-    *,
-    named: str | None = None,
-    default: str = "shared",
+    kind: str | None, given: PolicyOptions, named: str | None = None, default: str = "shared"
 ) -> dict[str, object]:
     """The keys of a request that say which policy: its name, or all of it with `default` as kind.
 
     Raises BadInput.
     """
-    if named is None:
-        by_dscp = (parse_dscp_table(text, "--table") for text in tables or ())
-        result = {
-            "policy": one_of(default if kind is None else kind, KINDS, "--policy"),
-            "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
-            "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
-            "services": [service_text(parse_service(each, "--service")) for each in services or ()],
-            "min_rate_bps": parse_rate(min_rate, "--min-rate") if min_rate is not None else None,
-            "max_rate_bps": parse_rate(max_rate, "--max-rate") if max_rate is not None else None,
-        }
-        return {key: value for key, value in result.items() if value not in (None, [])}
-    options = {"--policy": kind, "--paths": paths, "--table": tables, "--service": services}
-    options |= {"--min-rate": min_rate, "--max-rate": max_rate}
-    both = [option for option, value in options.items() if value not in (None, [])]
-    if both:
-        raise BadInput(f"--named: the named policy says what {', '.join(both)} would: omit one")
-    return {"named": policy_name(named, "--named")}
+    if named is not None:
+        options = {"policy": kind, **asdict(given)}
+        both = [
+            f"--{option.replace('_', '-')}"
+            for option, value in options.items()
+            if value not in (None, [])
+        ]
+        if both:
+            raise BadInput(f"--named: the named policy says what {', '.join(both)} would: omit one")
+        return {"named": policy_name(named, "--named")}
+    paths, least, most = given.paths, given.min_rate, given.max_rate
+    by_dscp = (parse_dscp_table(text, "--table") for text in given.table or ())
+    services = (parse_service(text, "--service") for text in given.service or ())
+    result = {
+        "policy": one_of(default if kind is None else kind, KINDS, "--policy"),
+        "paths": list(parse_paths(paths, "--paths")) if paths is not None else None,
+        "tables": [{"dscp": table.dscp, "paths": list(table.paths)} for table in by_dscp],
+        "services": [service_text(service) for service in services],
+        "min_rate_bps": parse_rate(least, "--min-rate") if least is not None else None,
+        "max_rate_bps": parse_rate(most, "--max-rate") if most is not None else None,
+    }
+    return {key: value for key, value in result.items() if value not in (None, [])}
 
 
 def user_and_uid(user: str | None) -> tuple[str, int]:
@@ -335,16 +298,13 @@ def rates_text(job: PolicyOf) -> str:
 
 def _await(path: Path, name: str, wait_s: float) -> Job:
     """The job once it is installed or refused. Raises NotAvailable when that takes too long."""
-    deadline_s = time.monotonic() + wait_s
-    while True:
+    for _ in tries(wait_s, _POLL_S):
         job = call(path, ops.JOB_SHOW, id=name)["job"]
         if job["state"] == "installed":
             return job
         if job["state"] == "refused":
             raise BadInput(f"{name}: refused: {job['why']}")
-        if time.monotonic() > deadline_s:
-            raise NotAvailable(f"{name}: not installed after {wait_s:g} s: {job['why']}")
-        time.sleep(_POLL_S)
+    raise NotAvailable(f"{name}: not installed after {wait_s:g} s: {job['why']}")
 
 
 def _state(job: Job) -> str:

@@ -8,14 +8,18 @@ the group `ri2n_sdn.labs`. That module has the functions of `Labs`.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
+import typer
+
+from ri2n_sdn.cli.common import JsonOption
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.client import DEFAULT_SOCKET, jobs_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["Labs", "controller_socket", "installed_labs", "jobs_socket", "labs"]
+__all__ = ["Asked", "Labs", "Where", "installed_labs", "labs"]
 
 
 class Labs(Protocol):
@@ -63,39 +67,59 @@ def labs(option: str) -> Labs:
     return installed
 
 
-def controller_socket(given: Path | None, lab: str | None) -> Path:
-    """The socket of the controller that a command asks.
+@dataclass(frozen=True)
+class Where:
+    """Which controller a command asks."""
 
-    It is the `given` one or that of the lab. Without both it is the default one, or that of the
-    only lab. Raises BadInput when a socket and a lab are given, and NotAvailable when no controller
-    runs.
-    """
-    if lab is not None:
-        if given is not None:
-            raise BadInput("give --socket or --lab, not both")
-        return labs("--lab").lab_socket(lab)
-    if given is not None:
-        return given
-    if DEFAULT_SOCKET.exists():
-        return DEFAULT_SOCKET
-    installed = installed_labs()
-    socket = None if installed is None else installed.only_socket()
-    if socket is None:
-        raise NotAvailable(
-            f"no controller is running ({DEFAULT_SOCKET}, no lab); start one with `ri2n controller`"
-        )
-    return socket
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="RI2N_SOCKET",
+            help="The controller's unix socket; default /run/ri2n-controller/controller.sock or "
+            "the one running lab's.",
+        ),
+    ] = None
+    lab: Annotated[str | None, typer.Option(help="The controller of this lab.")] = None
+
+    @property
+    def path(self) -> Path:
+        """The controller's socket: the given one, the lab's, the default one or the only lab's.
+
+        Raises BadInput when a socket and a lab are given, and NotAvailable when no controller runs.
+        """
+        if self.lab is not None:
+            if self.socket is not None:
+                raise BadInput("give --socket or --lab, not both")
+            return labs("--lab").lab_socket(self.lab)
+        if self.socket is not None:
+            return self.socket
+        if DEFAULT_SOCKET.exists():
+            return DEFAULT_SOCKET
+        installed = installed_labs()
+        found = None if installed is None else installed.only_socket()
+        if found is None:
+            raise NotAvailable(
+                f"no controller is running ({DEFAULT_SOCKET}, no lab); start one with `ri2n "
+                "controller`"
+            )
+        return found
+
+    @property
+    def jobs(self) -> Path:
+        """The socket to ask about jobs: the controller's own one, or for users that for all.
+
+        Raises as `path`.
+        """
+        own = self.path
+        usable = os.geteuid() == 0 or os.access(own, os.R_OK | os.W_OK)
+        return own if usable else jobs_socket_of(own)
 
 
-def jobs_socket(given: Path | None, lab: str | None) -> Path:
-    """The socket to ask about jobs: the controller's own one, or for users that for all.
+@dataclass(frozen=True)
+class Asked(Where):
+    """Which controller a command asks, and how it prints the answer."""
 
-    Raises as `controller_socket`.
-    """
-    socket = controller_socket(given, lab)
-    if os.geteuid() == 0 or os.access(socket, os.R_OK | os.W_OK):
-        return socket
-    return jobs_socket_of(socket)
+    as_json: JsonOption = False
 
 
 def installed_labs() -> Labs | None:

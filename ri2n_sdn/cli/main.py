@@ -13,6 +13,7 @@ import typer
 
 from ri2n_sdn import __version__
 from ri2n_sdn.cli.common import note, run_guarded
+from ri2n_sdn.cli.options import Group
 
 __all__ = ["main", "tree"]
 
@@ -55,12 +56,11 @@ def tree(word: str = "") -> Any:
     To import the modules of all commands takes longer than most commands take. Only the help, and
     the answer to a wrong command, need all of them.
     """
-    root = typer.Typer(
+    root = Group(
+        "The sum of several cheap NICs on several cheap switches, as one IP address.",
         name="ri2n",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        help="The sum of several cheap NICs on several cheap switches, as one IP address.",
     )
     root.callback()(_root)
     if word in _OWN:

@@ -73,9 +73,8 @@ def redact_text(text: str, macs: Collection[str] = ()) -> str:
     if "-----END " in text:
         text = _without_end_of_key(text)
     text = "\n".join(_without_blocks(text.split("\n")))
-    text = _SET.sub(rf"\g<1>{TAKEN_OUT}", text)
-    text = _COOKIE.sub(rf"\g<1>{TAKEN_OUT}", text)
-    text = _URL.sub(rf"\g<1>{TAKEN_OUT}", text)
+    for named in (_SET, _COOKIE, _URL):
+        text = named.sub(rf"\g<1>{TAKEN_OUT}", text)
     text = _SAID.sub(rf"\g<1>\g<2>{TAKEN_OUT}", text)
     for secret in (_HEX, _RANDOM, _BODY):
         text = secret.sub(TAKEN_OUT, text)

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, print_answer
-from ri2n_sdn.cli.job import NamedOption, PathsOption, policy_of, user_and_uid
-from ri2n_sdn.cli.labs import jobs_socket
+from ri2n_sdn.cli.common import print_answer
+from ri2n_sdn.cli.job import NamedOption, PathsOption, PolicyOptions, policy_of, user_and_uid
+from ri2n_sdn.cli.labs import Asked, Where
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -28,8 +29,8 @@ from ri2n_sdn.jobs.text import parse_hosts
 
 __all__ = ["reservations", "rights"]
 
-reservations = typer.Typer(no_args_is_help=True, help="Paths that users have reserved.")
-rights = typer.Typer(no_args_is_help=True, help="What users may ask for.")
+reservations = Group("Paths that users have reserved.")
+rights = Group("What users may ask for.")
 
 _RESERVATIONS = (
     Column("reservation", "id"),
@@ -52,6 +53,7 @@ _RIGHTS = (
 def add(
     name: Annotated[str, typer.Argument(metavar="ID", help="A name for the reservation.")],
     hosts: Annotated[str, typer.Option(metavar="A,B,...", help="Between which hosts.")],
+    *,
     begin: Annotated[
         str, typer.Option(metavar="TIME", help="now, +2h, or 2026-11-27T10:00 (UTC).")
     ] = "now",
@@ -65,9 +67,7 @@ def add(
     user: Annotated[str | None, typer.Option(help="For whom. Default: you.")] = None,
     named: NamedOption = None,
     paths: PathsOption = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
+    at: Asked,
 ) -> None:
     """Reserve paths between hosts for a time. A refusal says what is in the way, and until when.
 
@@ -84,70 +84,62 @@ def add(
     wanted: dict[str, object] = {
         **{"id": name, "user": user_and_uid(user)[0], "hosts": list(parse_hosts(hosts))},
         **{"begin_s": begin_s, "end_s": end_s},
-        **policy_of(None, paths, named=named, default="exclusive"),
+        **policy_of(None, PolicyOptions(paths), named, "exclusive"),
     }
     if rate is not None:
         wanted["rate_bps"] = parse_rate(rate, "--rate")
-    answer = call(jobs_socket(socket, lab), ops.RESERVE_ADD, reservation=wanted)["reservation"]
+    answer = call(at.jobs, ops.RESERVE_ADD, reservation=wanted)["reservation"]
     said = f"{name}: reserved from {time_text(begin_s)} to {time_text(end_s)}"
-    print_answer(answer, said, as_json)
+    print_answer(answer, said, at.as_json)
 
 
 @reservations.command("ls")
-def list_reservations(
-    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
-) -> None:
+def list_reservations(at: Asked) -> None:
     """Show all reservations in the order of their beginnings."""
-    kept = call(jobs_socket(socket, lab), ops.RESERVE_LIST)["reservations"]
-    print_list(kept, _RESERVATIONS, as_json, "no reservations")
+    kept = call(at.jobs, ops.RESERVE_LIST)["reservations"]
+    print_list(kept, _RESERVATIONS, at.as_json, "no reservations")
 
 
 @reservations.command()
 def rm(
-    name: Annotated[str, typer.Argument(metavar="ID", help="The reservation's name.")],
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    name: Annotated[str, typer.Argument(metavar="ID", help="The reservation's name.")], at: Where
 ) -> None:
     """Remove a reservation. A job that uses it goes on by the common paths."""
-    call(jobs_socket(socket, lab), ops.RESERVE_REMOVE, id=name)
+    call(at.jobs, ops.RESERVE_REMOVE, id=name)
     print(f"{name}: removed")
 
 
 @rights.command("set")
 def set_right(
     user: Annotated[str, typer.Argument(help="The name of a user.")],
+    *,
     policies: Annotated[
         str, typer.Option(metavar="KIND,...", help=f"Some of {', '.join(KINDS)}.")
     ] = "shared",
     max_rate: Annotated[str | None, typer.Option(metavar="RATE", help="As 400M.")] = None,
     max_hosts: Annotated[int | None, typer.Option(min=1, help="Hosts of one job.")] = None,
     reserve: Annotated[bool, typer.Option("--reserve", help="May make reservations.")] = False,
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
 ) -> None:
     """Say what a user may ask for. Only root may do so."""
     kinds = parse_policies(policies)
     right = {"user": user, "policies": kinds, "max_hosts": max_hosts, "reserve": reserve}
     right["max_rate_bps"] = parse_rate(max_rate, "--max-rate") if max_rate is not None else None
-    call(jobs_socket(socket, lab), ops.RIGHTS_SET, right=right)
+    call(at.jobs, ops.RIGHTS_SET, right=right)
     print(f"{user}: {', '.join(kinds)}")
 
 
 @rights.command("ls")
-def list_rights(
-    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
-) -> None:
+def list_rights(at: Asked) -> None:
     """Show what users may ask for."""
-    kept = call(jobs_socket(socket, lab), ops.RIGHTS_LIST)["rights"]
-    print_list(kept, _RIGHTS, as_json, "no entries")
+    kept = call(at.jobs, ops.RIGHTS_LIST)["rights"]
+    print_list(kept, _RIGHTS, at.as_json, "no entries")
 
 
 @rights.command("rm")
 def remove_right(
-    user: Annotated[str, typer.Argument(help="The name of a user.")],
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    user: Annotated[str, typer.Argument(help="The name of a user.")], at: Where
 ) -> None:
     """Remove a user's entry."""
-    call(jobs_socket(socket, lab), ops.RIGHTS_REMOVE, user=user)
+    call(at.jobs, ops.RIGHTS_REMOVE, user=user)
     print(f"{user}: removed")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import shlex
@@ -16,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, number_option, state_of
-from ri2n_sdn.cli.host import DryRun, Force, Yes, app, confirm, host_named
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import number_option, state_of, tries
+from ri2n_sdn.cli.host import Change, app, confirm, host_named
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -41,6 +41,7 @@ def rollout(
             help="What to run here for each host; {host} and {address} stand for it.",
         ),
     ],
+    *,
     only: Annotated[str, typer.Option(metavar="HOST,...", help="These hosts alone.")] = "",
     skip: Annotated[str, typer.Option(metavar="HOST,...", help="Not these hosts.")] = "",
     batch: Annotated[
@@ -49,11 +50,7 @@ def rollout(
     settle: Annotated[float, number_option("A host must be well again after this.", 1)] = 300.0,
     calm: Annotated[float, number_option("And must stay well for this.", 0)] = 5.0,
     limit: Annotated[float, number_option("The command may take so long.", 1)] = 600.0,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    at: Change,
 ) -> None:
     """Run a command for each host, a few at a time, and wait until these are well again.
 
@@ -62,7 +59,7 @@ def rollout(
 
     ri2n host rollout -- ssh root@{address} 'apt-get install -y ri2n-host'
     """
-    path = controller_socket(socket, lab)
+    path = at.path
     hosts = call(path, ops.HOST_LIST)["hosts"]
     chosen = _chosen(hosts, only, skip)
     groups = batches([host["name"] for host in chosen], batch)
@@ -70,20 +67,20 @@ def rollout(
     for number, group in enumerate(groups, 1):
         print(f"batch {number} of {len(groups)}: {', '.join(group)}")
     print(f"each: {shlex.join(command)}")
-    if busy and not force:
+    if busy and not at.force:
         host = busy[0]
         raise BadInput(
             f"{host['name']}: {', '.join(host['jobs'])} use it; wait for them, or give "
             f"--skip {','.join(each['name'] for each in busy)} or --force"
         )
-    if dry_run:
+    if at.dry_run:
         return
-    confirm(f"Run it for {len(chosen)} hosts?", yes)
+    confirm(f"Run it for {len(chosen)} hosts?", at.yes)
     before, _ = _well(path)
     done: list[str] = []
     for group in groups:
         try:
-            _run_for(path, group, command, limit, force)
+            _run_for(path, group, command, limit, at.force)
             _await_well(path, group, before, settle, calm)
         except (BadInput, NotAvailable) as error:
             skipped = [*done, *(name for name in skip.split(",") if name)]
@@ -205,10 +202,9 @@ def _await_well(
     path: Path, group: Sequence[str], before: set[tuple[str, str]], settle_s: float, calm_s: float
 ) -> None:
     """Wait until all that worked `before` works again on these hosts, for `calm_s` on end."""
-    until_s = time.monotonic() + settle_s
-    well_since_s: float | None = None
+    well_since_s = math.inf
     new: list[str] = []
-    while True:
+    for _ in tries(settle_s, _LOOK_S):
         try:
             works, settled = _well(path)
             lost = sorted(each for each in before - works if each[0] in group)
@@ -219,15 +215,10 @@ def _await_well(
         except NotAvailable as error:  # the controller may be what is rolled out
             new = [str(error)]
         now_s = time.monotonic()
-        if new:
-            well_since_s = None
-        elif well_since_s is None:
-            well_since_s = now_s
-        if well_since_s is not None and now_s - well_since_s >= calm_s:
+        well_since_s = math.inf if new else min(well_since_s, now_s)
+        if now_s - well_since_s >= calm_s:
             return
-        if now_s > until_s:
-            raise NotAvailable(
-                f"{', '.join(group)}: not well within {settle_s:g} s: "
-                f"{'; '.join(new[:5]) or 'it changes again and again'}"
-            )
-        time.sleep(_LOOK_S)
+    raise NotAvailable(
+        f"{', '.join(group)}: not well within {settle_s:g} s: "
+        f"{'; '.join(new[:5]) or 'it changes again and again'}"
+    )

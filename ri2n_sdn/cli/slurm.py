@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import LabOption, SocketOption, note, os_errors_of, state_of
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import note, os_errors_of, state_of
+from ri2n_sdn.cli.labs import Where
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.slurm_topology import SlurmTree, slurm_tree, write_conf, write_yaml
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "topology"]
 
-app = typer.Typer(no_args_is_help=True, help="What Slurm wants to know of the network.")
+app = Group("What Slurm wants to know of the network.")
 
 
 class Format(str, Enum):
@@ -38,21 +39,21 @@ def _group() -> None:
 
 @app.command()
 def topology(
+    *,
     format: Annotated[
         Format, typer.Option(help="topology.conf, or topology.yaml of Slurm 25.05 and newer.")
     ] = Format.conf,
     output: Annotated[
         Path | None, typer.Option(help="Write this file, all of it or nothing; default: stdout.")
     ] = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
 ) -> None:
     """Write the learned networks as a tree of switches, for Slurm's topology/tree.
 
     Hosts that are plugged into the same switches are one leaf. The names of the controller's hosts
     must be Slurm's node names.
     """
-    tree = _tree_of(state_of(controller_socket(socket, lab)))
+    tree = _tree_of(state_of(at.path))
     for line in tree.notes:
         note(f"ri2n: warning: {line}")
     text = write_conf(tree) if format is Format.conf else write_yaml(tree)

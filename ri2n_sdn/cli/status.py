@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, console, print_json
-from ri2n_sdn.cli.labs import controller_socket, installed_labs
+from ri2n_sdn.cli.common import console, print_json
+from ri2n_sdn.cli.labs import Asked, installed_labs
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -21,14 +21,14 @@ from ri2n_sdn.pipeline.dphash import PROTOCOLS
 __all__ = ["explain", "status"]
 
 
-def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> int:
+def status(at: Asked) -> int:
     """Show what is wrong, then hosts, NICs, networks and the active pairs with their shares.
 
     Exit code, for monitoring: 0 when nothing is wrong, 1 for warnings, 2 when something is bad or
     no controller answers.
     """
-    answer = call(controller_socket(socket, lab), ops.STATUS)
-    if as_json:
+    answer = call(at.path, ops.STATUS)
+    if at.as_json:
         print_json(answer)
     else:
         try:
@@ -46,6 +46,7 @@ def status(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOpti
 def explain(
     src: Annotated[str, typer.Argument(help="Sending host, by name.")],
     dst: Annotated[str, typer.Argument(help="Receiving host, by name.")],
+    *,
     proto: Annotated[
         str | None,
         typer.Option(help=f"{', '.join(PROTOCOLS)} or a number: then the flow's NIC is named too."),
@@ -78,9 +79,7 @@ def explain(
     dscp: Annotated[
         int | None, typer.Option(min=0, max=MAX_DSCP, help="With --job: the packets' DSCP.")
     ] = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
+    at: Asked,
 ) -> None:
     """Say which paths a pair of hosts has and, for a flow, which NIC it takes and why."""
     one_of(hash_build, HASH_BUILDS, "--hash")
@@ -89,7 +88,7 @@ def explain(
     protocol = _protocol(proto)
     if protocol is None and (sport or dport or src_ip or dst_ip):
         raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")
-    path = controller_socket(socket, lab)
+    path = at.path
     flow: dict[str, object] | None = None
     if protocol is not None:
         # The controller knows its hosts by their addresses in the control network. A lab knows the
@@ -103,17 +102,15 @@ def explain(
     if dscp is not None and job is None:
         raise BadInput("--dscp: only with --job, whose path tables it chooses among")
     answer = call(path, ops.EXPLAIN, src=src, dst=dst, flow=flow, job=job, dscp=dscp)
-    if as_json:
+    if at.as_json:
         print_json(answer)
         return
     out = console()
     for line in answer["why"]:
         out.print(line, highlight=False)
     if answer["kind"] == "managed":
-        out.print(path_table(answer["paths"]))
-        helpers = helper_table([answer])
-        if helpers is not None:
-            out.print(helpers)
+        for shown in (path_table(answer["paths"]), *helper_table([answer])):
+            out.print(shown)
 
 
 def _protocol(text: str | None) -> int | None:

@@ -22,14 +22,13 @@ import typer
 from ri2n_sdn.cli.common import JsonOption, os_errors_of, print_answer
 from ri2n_sdn.cli.examined import STATE_DIR
 from ri2n_sdn.cli.host import DryRun, Yes, confirm
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.errors import BadInput, NotAvailable
-from ri2n_sdn.store.files import check_file, prepare_file
+from ri2n_sdn.store.files import check_file, prepare_file, sync
 
 __all__ = ["app", "contents", "take_name"]
 
-app = typer.Typer(
-    help="The controller's memory: take it with you, and look into it.", no_args_is_help=True
-)
+app = Group("The controller's memory: take it with you, and look into it.")
 
 StateDir = Annotated[
     Path,
@@ -223,8 +222,7 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
 
     A name is taken in one step: who is killed leaves the whole file there, or nothing.
     """
-    with copy.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(copy)
     if replace:
         copy.replace(target)
     else:
@@ -233,11 +231,7 @@ def _into_place(copy: Path, target: Path, *, replace: bool) -> None:
                 take_name(copy, target)
             except FileExistsError:
                 raise BadInput(f"{target}: is there already") from None
-    handle = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(target)
 
 
 def take_name(copy: Path, target: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, LabOption, SocketOption, note, print_json
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import note, print_json
+from ri2n_sdn.cli.labs import Asked, Where
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, or_dash, print_list
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
@@ -30,7 +31,7 @@ _COLUMNS = (
     Column("ends", "expires_s", lambda end_s: "never" if end_s is None else time_text(end_s)),
 )
 
-app = typer.Typer(no_args_is_help=True, help="Tokens for REST and the GUI (`ri2n web`).")
+app = Group("Tokens for REST and the GUI (`ri2n web`).")
 
 
 @app.command()
@@ -43,13 +44,12 @@ def add(
             "all."
         ),
     ],
+    *,
     user: Annotated[str | None, typer.Option(help="Whose jobs; needed with the role user.")] = None,
     days: Annotated[
         int | None, typer.Option(min=1, help="Good for so long. Default: until it is removed.")
     ] = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
-    as_json: JsonOption = False,
+    at: Asked,
 ) -> None:
     """Make a token and print it. It is shown this once: the controller keeps only its hash."""
     one_of(role, ROLES, "--role")
@@ -60,14 +60,14 @@ def add(
         more["days"] = days
     token = secrets.token_urlsafe(TOKEN_BYTES)
     answer = call(
-        controller_socket(socket, lab),
+        at.path,
         ops.TOKEN_ADD,
         name=name,
         role=role,
         hash=hashlib.sha256(token.encode()).hexdigest(),
         **more,
     )["token"]
-    if as_json:
+    if at.as_json:
         print_json({**answer, "token": token})
         return
     print(token)
@@ -75,20 +75,16 @@ def add(
 
 
 @app.command("ls")
-def list_tokens(
-    socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False
-) -> None:
+def list_tokens(at: Asked) -> None:
     """Show all tokens: their names and roles, never their text."""
-    tokens = call(controller_socket(socket, lab), ops.TOKEN_LIST)["tokens"]
-    print_list(tokens, _COLUMNS, as_json, "no tokens")
+    tokens = call(at.path, ops.TOKEN_LIST)["tokens"]
+    print_list(tokens, _COLUMNS, at.as_json, "no tokens")
 
 
 @app.command()
 def rm(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")], at: Where
 ) -> None:
     """Remove a token. Whoever has it can do nothing with it from now on."""
-    call(controller_socket(socket, lab), ops.TOKEN_REMOVE, name=name)
+    call(at.path, ops.TOKEN_REMOVE, name=name)
     print(f"{name}: removed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import sys
@@ -20,15 +21,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
-from ri2n_sdn.cli.common import (
-    JsonOption,
-    LabOption,
-    SocketOption,
-    console,
-    number_option,
-    print_json,
-)
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import JsonOption, console, number_option, print_json
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.top_view import TABLES, Looks, View, check_view, document, press, screen
 from ri2n_sdn.client import Watch, call
 from ri2n_sdn.contract import operations as ops
@@ -44,19 +38,21 @@ MAX_PAIRS = 500
 
 _MAX_PAUSE_S = 2.0
 _PAIRS_S = 2.0
-_ESCAPES = {
+_NAMES = {
     **{"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page up", "\x1b[6~": "page down"},
-    **{"\x1bOA": "up", "\x1bOB": "down"},
+    **{"\x1bOA": "up", "\x1bOB": "down", "\x1b": "escape"},
+    **{"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"},
 }
-_CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
+# A key, or a sequence up to its letter. Of those that mean something, some end without one.
+_KEY = re.compile(r"\x1b\[[56]~|\x1b.[\W\d_]*[^\W\d_]?|.", re.DOTALL)
 
 
 def top(
     table: Annotated[
         str, typer.Argument(metavar="[TABLE]", help=f"What to show: {', '.join(TABLES)}.")
     ] = "hosts",
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    *,
+    at: Where,
     sort: Annotated[
         str, typer.Option(metavar="COLUMN", help="Default: what is worst first, then the busiest.")
     ] = "",
@@ -79,8 +75,7 @@ def top(
     """
     view = View(table, sort, reverse, wanted)
     check_view(view)
-    path = controller_socket(socket, lab)
-    feed = Feed(path, watches=not (once or as_json))
+    feed = Feed(at.path, watches=not (once or as_json))
     if table == "pairs":
         feed.ask_pairs()
     if as_json:
@@ -143,25 +138,8 @@ def _keys() -> Iterator[int]:
 
 def keys_of(text: str) -> list[str]:
     """The keys that a terminal has sent, as `press` takes them. Unknown sequences are no key."""
-    keys = []
-    while text:
-        escape = next((each for each in _ESCAPES if text.startswith(each)), None)
-        if escape is not None:
-            keys.append(_ESCAPES[escape])
-            text = text[len(escape) :]
-        elif text == "\x1b":
-            keys.append("escape")
-            text = ""
-        elif text[0] == "\x1b":
-            # The rest of a sequence that means nothing here.
-            end = next((at for at, each in enumerate(text[2:], 3) if each.isalpha()), len(text))
-            text = text[end:]
-        else:
-            key = _CONTROLS.get(text[0], text[0])
-            if len(key) > 1 or key.isprintable():
-                keys.append(key)
-            text = text[1:]
-    return keys
+    keys = (_NAMES.get(each, each) for each in _KEY.findall(text))
+    return [key for key in keys if key.isprintable()]
 
 
 class Feed:

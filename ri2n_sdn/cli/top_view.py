@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -130,10 +131,7 @@ def document(looks: Looks, view: View) -> _Row:
     """What `--json` prints: the controller, the problems, and the rows under the table's name."""
     return {
         "controller": dict(looks.state.get("controller", {})),
-        "problems": [
-            {"severity": each.severity, "text": each.text, "advice": each.advice}
-            for each in problems_of(looks.state)
-        ],
+        "problems": [each._asdict() for each in problems_of(looks.state)],
         view.table: [
             {key: value for key, value in row.items() if key != "rank"}
             for row in _chosen(looks, view)
@@ -176,7 +174,7 @@ def screen(looks: Looks, view: View, width: int, height: int | None) -> Renderab
 def _hosts(looks: Looks) -> list[_Row]:
     rows = []
     rates = looks.state.get("rates", {})
-    jobs = _jobs_by_host(looks.state)
+    jobs = Counter(host for job in looks.state.get("jobs", {}).values() for host in job["hosts"])
     for name, host in looks.state.get("hosts", {}).items():
         nics = host["nics"].values()
         usable = sum(bool(nic["up"] and nic["alive"]) for nic in nics)
@@ -199,7 +197,7 @@ def _hosts(looks: Looks) -> list[_Row]:
                 **{"usable": usable if connected else None, "nics": len(nics)},
                 "sending": None if known is None else sum(each[0] for each in known.values()),
                 "receiving": None if known is None else sum(each[1] for each in known.values()),
-                **{"helper": helping, "jobs": jobs.get(name, 0), "address": host["address"]},
+                **{"helper": helping, "jobs": jobs[name], "address": host["address"]},
             }
         )
     return rows
@@ -267,14 +265,6 @@ def _jobs(looks: Looks) -> list[_Row]:
             }
         )
     return rows
-
-
-def _jobs_by_host(state: Documents) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for job in state.get("jobs", {}).values():
-        for host in job["hosts"]:
-            counts[host] = counts.get(host, 0) + 1
-    return counts
 
 
 _ROWS: dict[str, Callable[[Looks], list[_Row]]] = {

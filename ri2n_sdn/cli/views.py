@@ -33,17 +33,14 @@ def status_view(status: Status) -> RenderableType:
     """
     state = status["state"]
     problems = worst_first(map(Line.of, state["problems"].values()))
+    striped = (pair for pair in status["pairs"] if pair["active"] and pair.get("striped"))
     parts: list[RenderableType] = [
         *(Text(str(problem), style=STYLES[problem.severity]) for problem in problems),
         _headline(status),
         _host_table(state),
         _pair_table(status["pairs"]),
+        *helper_table(striped),
     ]
-    helpers = helper_table(
-        pair for pair in status["pairs"] if pair["active"] and pair.get("striped")
-    )
-    if helpers is not None:
-        parts.append(helpers)
     return Group(*parts)
 
 
@@ -58,10 +55,11 @@ def path_table(paths: list[Path]) -> Table:
     return table(columns, paths)
 
 
-def helper_table(pairs: Iterable[Pair | Explained]) -> Table | None:
-    """A table of the helper links that helpers report; None when they report none."""
+def helper_table(pairs: Iterable[Pair | Explained]) -> Iterator[Table]:
+    """A table of the helper links that helpers report, if they report any."""
     rows = [{**path, **path["helper"]} for path in _paths(pairs) if path.get("helper")]
-    return table(_HELPERS, rows, once=1, title="striped", title_justify="left") if rows else None
+    if rows:
+        yield table(_HELPERS, rows, once=1, title="striped", title_justify="left")
 
 
 def _headline(status: Status) -> Text:

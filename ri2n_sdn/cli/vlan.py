@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.vlan_assign import assign
 from ri2n_sdn.cli.vlan_config import switch_config
@@ -32,9 +34,7 @@ SLOW_S = 2.0
 # The table for people names so many roots.
 MAX_NAMES = 8
 
-app = typer.Typer(
-    no_args_is_help=True, help="Networks of many cheap switches: a spanning tree for each VLAN ID."
-)
+app = Group("Networks of many cheap switches: a spanning tree for each VLAN ID.")
 
 for command in (assign, use, release, record, check):
     app.command()(command)
@@ -49,22 +49,16 @@ def plan(
         str, typer.Argument(help="A file, or the name of a shipped one (vbft_4_4, ft-4096).")
     ],
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", min=1, max=MAX_VLAN, help="VLAN IDs that the switches can take."),
+        int | None, typer.Option(min=1, max=MAX_VLAN, help="VLAN IDs that the switches can take.")
     ] = None,
     mac_table: Annotated[
         int | None,
-        typer.Option(
-            "--mac-table", min=1, help="(address, VLAN) entries that each switch can remember."
-        ),
+        typer.Option(min=1, help="(address, VLAN) entries that each switch can remember."),
     ] = None,
     per_pair: Annotated[
-        int | None,
-        typer.Option("--per-pair", min=1, max=64, help="VLANs that a pair of hosts may use."),
+        int | None, typer.Option(min=1, max=64, help="VLANs that a pair of hosts may use.")
     ] = None,
-    table: Annotated[
-        TableName | None, typer.Option("--table", help="Which VLANs a pair uses.")
-    ] = None,
+    table: Annotated[TableName | None, typer.Option(help="Which VLANs a pair uses.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a network's trees, their VLAN IDs, and what they demand of cables and switches.
@@ -96,7 +90,7 @@ def plan(
     finally:
         slow.cancel()
     if as_json:
-        print_json(made.to_json())
+        print_json(asdict(made))
     else:
         _show(made)
 

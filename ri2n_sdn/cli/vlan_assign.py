@@ -32,13 +32,10 @@ def assign(
     pairs: Annotated[
         Path,
         typer.Option(
-            "--pairs",
-            help="Lines `sender receiver [rate_bps]`, or a matrix with `sender,receiver,bytes`.",
+            help="Lines `sender receiver [rate_bps]`, or a matrix with `sender,receiver,bytes`."
         ),
     ],
-    table: Annotated[
-        str, typer.Option("--table", help="adaptive, or the paper's cyclic.")
-    ] = "adaptive",
+    table: Annotated[str, typer.Option(help="adaptive, or the paper's cyclic.")] = "adaptive",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write `sender,receiver,vlan` to this file."),
@@ -140,7 +137,6 @@ def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
 
     from ri2n_sdn.rates.one_path import fair_rates
     from ri2n_sdn.vlan.tables import candidates as table_candidates
-    from ri2n_sdn.vlan.tables import cyclic
 
     graph = topology.graph
     nics: dict[str, dict[str, tuple[int, int]]] = {host: {} for host in topology.hosts}
@@ -161,7 +157,7 @@ def _paths_of(topology: Topology, trees: Trees, wanted: PairList) -> _PairPaths:
         ends.append((leaf, far, sending, receiving + 1))
     leaf_a, leaf_b, nic_a, nic_b = np.array(ends, dtype=np.int64).reshape(-1, 4).T
     a, b = np.array([[number[host] for host in pair] for pair in wanted.pairs]).reshape(-1, 2).T
-    rule = cyclic(trees, a, b, leaf_a, leaf_b).astype(np.int64)
+    rule = table_candidates(trees, a, b, leaf_a, leaf_b, "cyclic")[:, 0].astype(np.int64)
     trees_of = table_candidates(
         trees, a, b, leaf_a, leaf_b, "adaptive", topology.vlans.per_pair
     ).astype(np.int64)

@@ -7,26 +7,14 @@ import csv
 import subprocess
 import time
 from pathlib import Path
-from socket import AF_UNIX
-from socket import socket as Socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import (
-    JsonOption,
-    LabOption,
-    SocketOption,
-    note,
-    number_option,
-    os_errors_of,
-    print_json,
-)
-from ri2n_sdn.cli.labs import controller_socket
-from ri2n_sdn.client import call
+from ri2n_sdn.cli.common import note, number_option, os_errors_of, print_json
+from ri2n_sdn.cli.labs import Asked, Where
+from ri2n_sdn.client import answered, call
 from ri2n_sdn.contract import operations as ops
-from ri2n_sdn.contract.protocol import answer_in, request_line
-from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 if TYPE_CHECKING:
@@ -40,18 +28,16 @@ CHECK_S = 600.0
 # Open vSwitch updates its counters every 0.25 to 0.5 s.
 COUNTED_S = 1.0
 
-Owner = Annotated[
-    str, typer.Option("--owner", help="Whose table it is, for example a job's number.")
-]
+Owner = Annotated[str, typer.Option(help="Whose table it is, for example a job's number.")]
 
 
-def check(socket: SocketOption = None, lab: LabOption = None, as_json: JsonOption = False) -> None:
+def check(at: Asked) -> None:
     """Send probes through every VLAN and say which ports, cables and switches are not as declared.
 
     Exit code: 0 when all is as declared, else 1.
     """
-    answer = call(controller_socket(socket, lab), ops.VLAN_CHECK, timeout_s=CHECK_S)
-    if as_json:
+    answer = call(at.path, ops.VLAN_CHECK, timeout_s=CHECK_S)
+    if at.as_json:
         print_json(answer)
     else:
         for text in answer["findings"]:
@@ -71,13 +57,13 @@ def use(
         list[str] | None,
         typer.Argument(help="A command; the table is in force while it runs, and no longer."),
     ] = None,
+    *,
     owner: Owner = "operator",
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
 ) -> None:
     """Give pairs of hosts the VLANs of a table, until `ri2n vlan release` or a command's end."""
     rows = _read(table)
-    path = controller_socket(socket, lab)
+    path = at.path
     if not command:
         call(path, ops.VLAN_TABLE, owner=owner, pairs=rows)
         note(
@@ -85,15 +71,15 @@ def use(
             "ends this"
         )
         return
-    with Socket(AF_UNIX) as connection:
-        _lease(connection, path, owner, rows)
+    # The controller ends the table with the connection.
+    with answered(path, ops.VLAN_TABLE, owner=owner, pairs=rows, lease=True):
         code = _run(command)
     raise typer.Exit(code)
 
 
-def release(owner: Owner = "operator", socket: SocketOption = None, lab: LabOption = None) -> None:
+def release(*, owner: Owner = "operator", at: Where) -> None:
     """End a table: its pairs get back the VLANs that they had before."""
-    call(controller_socket(socket, lab), ops.VLAN_TABLE, owner=owner, pairs=[])
+    call(at.path, ops.VLAN_TABLE, owner=owner, pairs=[])
 
 
 def record(
@@ -103,9 +89,9 @@ def record(
     command: Annotated[
         list[str] | None, typer.Argument(help="A command; what is sent while it runs is recorded.")
     ] = None,
+    *,
     seconds: Annotated[float | None, number_option("How long, without a command.", 1, None)] = None,
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
 ) -> None:
     """Record what every pair of hosts sends, for the table `profile` or for ri2n vlan assign."""
     if bool(command) == (seconds is not None):
@@ -114,7 +100,7 @@ def record(
 
     from ri2n_sdn.vlan.matrix import TrafficMatrix, write_matrix
 
-    path = controller_socket(socket, lab)
+    path = at.path
     before, began_s = call(path, ops.TRAFFIC), time.monotonic()
     code = 0
     if command:
@@ -167,22 +153,3 @@ def _read(path: Path) -> list[Row]:
     if not rows:
         raise BadInput(f"{path}: has no pairs")
     return rows
-
-
-def _lease(connection: Socket, path: Path, owner: str, rows: list[Row]) -> None:
-    """Set a table over a connection that stays open: the controller ends the table with it.
-
-    Raises NotAvailable when no controller answers, and the controller's own error when it refuses.
-    """
-    wanted = {"owner": owner, "pairs": rows, "lease": True}
-    with os_errors_of(path, NotAvailable):
-        connection.settimeout(10.0)
-        connection.connect(str(path))
-        connection.sendall(request_line(ops.VLAN_TABLE.name, wanted, None))
-        with connection.makefile("rb") as answers:
-            line = answers.readline(1 << 22)
-    try:
-        answer_in(line)
-    except NotAvailable as error:
-        stranger = error.code == "answer_wrong"
-        raise (refusal("controller_stranger", path=str(path)) if stranger else error) from None

@@ -10,15 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ri2n_sdn.cli.common import (
-    LabOption,
-    SocketOption,
-    check_choice,
-    note,
-    number_option,
-    parse_listen,
-)
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.common import check_choice, note, number_option, parse_listen
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.client import DEFAULT_SOCKET
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS, log_lines
@@ -32,8 +25,7 @@ LogFormatOption = Annotated[str, typer.Option(help="text, or json: each line is 
 
 
 def web(
-    socket: SocketOption = None,
-    lab: LabOption = None,
+    at: Where,
     listen: Annotated[
         str,
         typer.Option(
@@ -82,18 +74,13 @@ def web(
     served only with TLS and tokens (`ri2n token add`).
     """
     host, port = parse_listen(listen, any_port=True)
+    from ri2n_sdn.web.server import serve
+    from ri2n_sdn.web.settings import WebSettings
+
     try:
-        from ri2n_sdn.web.server import serve
-        from ri2n_sdn.web.settings import WebSettings
-    except ImportError as error:
-        raise NotAvailable(
-            f"{error.name or error} is not installed: apt install ri2n-web, or "
-            "pip install 'ri2n-sdn[web]'"
-        ) from None
-    try:
-        path = controller_socket(socket, lab)
+        path = at.path
     except NotAvailable:
-        if lab is not None:
+        if at.lab is not None:
             raise
         path = DEFAULT_SOCKET
     check_choice(log_level, LOG_LEVELS, "--log-level")

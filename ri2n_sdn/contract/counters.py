@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["COUNTERS", "FORMER", "HANDLER", "LOOP", "WEB", "listed", "with_former"]
+__all__ = ["COUNTERS", "FORMER", "HANDLER", "LOOP", "WEB", "with_former"]
 
 HANDLER, LOOP = "handler_errors_", "loop_errors_"
 """What names begin with that end with a handler or with a loop of the controller."""
@@ -115,11 +115,6 @@ FORMER: Mapping[str, str] = {
     "closed_the_connection_is_gone": "closed_send_failed",
 }
 """Names of the version before this one, each with its name now. This version serves both."""
-
-
-def listed(name: str) -> bool:
-    """Whether a counter of the controller may have this name."""
-    return name in COUNTERS or name.startswith((HANDLER, LOOP))
 
 
 def with_former(counts: Mapping[str, int]) -> dict[str, int]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+
+from typing_extensions import TypeVar
 
 from ri2n_sdn.contract.choices import Role
 
 if TYPE_CHECKING:
     from ri2n_sdn.contract import answers, documents
 
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", default=dict[str, Any])
 _Asked = ParamSpec("_Asked")
 
 

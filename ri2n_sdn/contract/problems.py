@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
@@ -39,24 +40,18 @@ LOSSY_PLACES: Mapping[str, str] = {
 }
 """The places that lose packets, by the code of the problem of such a place."""
 
-
-def _bad(text: str, advice: str = "", *apart: str) -> Kind:
-    return Kind("bad", text, advice, apart)
-
-
-def _warning(text: str, advice: str = "", *apart: str) -> Kind:
-    return Kind("warning", text, advice, apart)
+_warning, _bad = partial(Kind, "warning"), partial(Kind, "bad")
 
 
 def _rival(text: str) -> Kind:
     """Another controller of the hosts, without a common store."""
     who = "another controller, {controller}, is connected to the same hosts"
-    return _bad(who + text, _TWO_CONTROLLERS, "run")
+    return _bad(who + text, _TWO_CONTROLLERS, apart=("run",))
 
 
 def _refused(text: str) -> Kind:
     """A host that is refused: the text says what to do."""
-    return _bad("{host} at {address} refused: " + text, "", "address")
+    return _bad("{host} at {address} refused: " + text, apart=("address",))
 
 
 def _fault(text: str) -> Kind:
@@ -65,7 +60,7 @@ def _fault(text: str) -> Kind:
 
 
 def _lossy(place: str, *apart: str) -> Kind:
-    return _bad("{part:.0%} of packets are lost in " + place, _CHECK_CABLES, *apart)
+    return _bad("{part:.0%} of packets are lost in " + place, _CHECK_CABLES, apart)
 
 
 PROBLEMS: Mapping[str, Kind] = {
@@ -99,7 +94,7 @@ PROBLEMS: Mapping[str, Kind] = {
     "host_certificate_foreign": _refused("its certificate is for {names}"),
     "host_name_invalid": _bad(
         "{address}: refused, its name {name!a} is not valid: choose another with host-up --name",
-        *("", "address"),
+        apart=("address",),
     ),
     "more_hosts_refused": _bad("{count} more hosts were refused", "see the log"),
     # Hosts
@@ -136,7 +131,8 @@ PROBLEMS: Mapping[str, Kind] = {
     ),
     "mac_shared": _bad(
         "{owners:and} have one MAC address, {mac}",
-        *("give all but one of them another address and run host-up there", "mac"),
+        "give all but one of them another address and run host-up there",
+        apart=("mac",),
     ),
     "rows_not_taken_over": _fault("{host}: its rows cannot be taken over"),
     "rows_not_planned": _fault("{host}: its rows cannot be planned, so it keeps those it has"),
@@ -156,12 +152,13 @@ PROBLEMS: Mapping[str, Kind] = {
     ),
     **{code: _lossy(place) for code, place in LOSSY_PLACES.items()},
     "one_of_links_loses": _lossy("one of: {places}", "link"),
-    "pair_apart": _bad("{host} and {other} have no common network", _ONE_SWITCH, "other"),
+    "pair_apart": _bad("{host} and {other} have no common network", _ONE_SWITCH, ("other",)),
     "more_pairs_apart": _bad("{count} more pairs of hosts have no common network", _ONE_SWITCH),
     "network_of_one": _warning("network {network} has a single NIC, {host}:{nic}", _CHECK_CABLE),
     "nics_on_other_network": _bad(
         "{nics}: declared on {network}, but found on {found} with NICs of {others}",
-        *("plug the cable in where cluster.yaml says, or correct cluster.yaml", "found"),
+        "plug the cable in where cluster.yaml says, or correct cluster.yaml",
+        apart=("found",),
     ),
     "nics_cut_off": _bad("{nics}: cut off from the rest of {network}", _CHECK_CABLE),
     "nic_flooded": _warning(
@@ -204,7 +201,7 @@ PROBLEMS: Mapping[str, Kind] = {
     "job_refused": _warning("refused: {why}", _JOBS),
     "job_refused_at_host": _warning("{host}: job {job}: {why}", _JOBS),
     "job_order_not_done": _warning("{host}: cannot carry out the order of job {job}: {why}", _JOBS),
-    "job_undeclared": _warning("{host}: {why}", _JOBS, "number"),
+    "job_undeclared": _warning("{host}: {why}", _JOBS, ("number",)),
     "more_problems_of_jobs": _warning("{count} more problems of jobs", "see the log"),
     "job_lanes_wrong": _warning("{why}", "its lanes were chosen anew; see `ri2n job show`"),
     "jobs_change_too_often": _warning(

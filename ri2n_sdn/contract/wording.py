@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Args", "Subject", "fill", "vlan_text"]
+__all__ = ["Args", "Subject", "fill", "runs", "vlan_text"]
 
 Args = Mapping[str, Any]
 """What a template needs, by name: JSON values, so that programs read them without the sentence."""
@@ -40,13 +40,20 @@ def fill(template: str, args: Args) -> str:
 
 def vlan_text(vlans: Iterable[int]) -> str:
     """VLAN IDs for people: `VLAN 101`, `VLANs 101, 103`, or `VLANs 101 to 104, 107`."""
-    runs: list[list[int]] = []
-    for vlan in sorted(vlans):
-        if runs and vlan == runs[-1][-1] + 1:
-            runs[-1].append(vlan)
+    found = runs(vlans)
+    parts: list[str] = []
+    for first, last in found:
+        parts += [f"{first} to {last}"] if last > first + 1 else map(str, range(first, last + 1))
+    only_one = found[0][0] == found[-1][1]
+    return f"VLAN{'' if only_one else 's'} {', '.join(parts)}"
+
+
+def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of the IDs of each row without a gap, rising."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(ids):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
         else:
-            runs.append([vlan])
-    parts = []
-    for run in runs:
-        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else list(map(str, run))
-    return f"VLAN{'s' if len(runs) > 1 or len(runs[0]) > 1 else ''} {', '.join(parts)}"
+            found.append((number, number))
+    return found

@@ -92,22 +92,18 @@ class EdgeInquiry(Inquiry):
         proved = self.proof.look(asked_s, now_s, self.sender[0], self.receiver[0], answered_s)
         if not proved or self.bursts_left or now_s < self.start_s + settings.verdict_s + lag_s:
             return None
-        mute = sender_state.tx_s < self.start_s
-        deaf = receiver_state.rx_s < self.start_s
+        dead: list[tuple[NicId, Direction]] = []
+        if sender_state.tx_s < self.start_s:
+            dead.append((self.sender, "tx"))
+        if receiver_state.rx_s < self.start_s:
+            dead.append((self.receiver, "rx"))
         # A host that fell silent after the inquiry began was heard on its other NICs before that.
         # So only what was heard in the second half of the time shows that these probes should have
         # been heard too.
         since_s = self.start_s + settings.verdict_s / 2
-        if now_s < self.start_s + settings.patience_s + lag_s and (
-            (mute and _others_silent(healthy, self.sender, "tx", since_s))
-            or (deaf and _others_silent(healthy, self.receiver, "rx", since_s))
-        ):
+        patient = now_s < self.start_s + settings.patience_s + lag_s
+        if patient and any(_others_silent(healthy, *end, since_s) for end in dead):
             return None
-        dead: list[tuple[NicId, Direction]] = []
-        if mute:
-            dead.append((self.sender, "tx"))
-        if deaf:
-            dead.append((self.receiver, "rx"))
         return dead
 
 

@@ -215,9 +215,8 @@ class TreeLiveness:
             # reported until all of them are known; otherwise a dead switch would be reported as
             # many dead cables.
             first_s, last_s = self._unreported
-            quiet = not self._inquiries and now_s >= last_s + max(
-                settings.recover_s, self.interval_s / 4
-            )
+            quiet_s = last_s + max(settings.recover_s, self.interval_s / 4)
+            quiet = not self._inquiries and now_s >= quiet_s
             if quiet or now_s > first_s + max(settings.patience_s, 2 * self.interval_s):
                 self._report()
         return probes
@@ -252,9 +251,8 @@ class TreeLiveness:
     def _probe(self, tree: int, a: int, b: int, turn: int) -> TreeProbe:
         """A probe from a NIC of leaf a to one of leaf b, other ones each `turn`."""
         senders, receivers = self.state.ends(tree, a, "tx"), self.state.ends(tree, b, "rx")
-        return TreeProbe(
-            senders[turn % len(senders)], receivers[(turn + (a == b)) % len(receivers)], tree
-        )
+        target = receivers[(turn + (a == b)) % len(receivers)]
+        return TreeProbe(senders[turn % len(senders)], target, tree)
 
     def _cover(self, tree: int) -> list[tuple[int, int]]:
         """Pairs of leaves whose live paths cross every link that any live path crosses.
@@ -266,9 +264,8 @@ class TreeLiveness:
         paths, dead = self.state.paths(tree), self.state.dead_in(tree)
         sources, sinks = self.state.leaves(tree, "tx"), self.state.leaves(tree, "rx")
         ring = paths.ring(sources & sinks)
-        alone = {leaf for leaf in sources & sinks if paths.joined(leaf, leaf)} - {
-            a for a, _ in ring
-        }
+        in_tree = {leaf for leaf in sources & sinks if paths.joined(leaf, leaf)}
+        alone = in_tree.difference(a for a, _ in ring)
         pairs = [(leaf, leaf) for leaf in sorted(alone) if len(self.state.nics_at[leaf]) > 1]
         if not dead and sources == sinks:
             return ring + pairs

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TypeAlias
 
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.discovery.fault_causes import find_causes, problem_of
 from ri2n_sdn.discovery.nic_state import Direction
-from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
@@ -69,7 +68,7 @@ class TreeState:
         self.leaf_of: dict[NicId, int] = {}
         self.usable: frozenset[NicId] = frozenset()
         self.nics_at: dict[int, list[NicId]] = {}
-        self.paths: Callable[[int], TreePaths] = cache(partial(TreePaths, trees))
+        self.paths = trees.paths
         self._dead: dict[int, set[int]] = {}
         self._dead_ports: set[Port] = set()
         self._alive: dict[tuple[int, int, int], bool] = {}
@@ -97,16 +96,13 @@ class TreeState:
 
     def path_alive(self, tree: int, a: int, b: int) -> bool:
         """Whether there is a path from leaf a to leaf b, and no link of it is dead."""
-        dead = self.dead_in(tree)
+        dead, paths = self.dead_in(tree), self.paths(tree)
         if not dead:
-            return self.paths(tree).joined(a, b)
-        alive = self._alive.get((tree, a, b))
-        if alive is None:
-            paths = self.paths(tree)
-            alive = self._alive[tree, a, b] = paths.joined(a, b) and dead.isdisjoint(
-                paths.path(a, b)
-            )
-        return alive
+            return paths.joined(a, b)
+        if (tree, a, b) not in self._alive:
+            joined = paths.joined(a, b)
+            self._alive[tree, a, b] = joined and dead.isdisjoint(paths.path(a, b))
+        return self._alive[tree, a, b]
 
     def port_alive(self, nic: NicId, tree: int) -> tuple[bool, bool]:
         """(Whether the NIC's frames in that tree pass its leaf, whether frames to it do)."""

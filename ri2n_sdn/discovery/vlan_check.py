@@ -16,14 +16,13 @@ planned path crosses; what is left of the paths of the others is named. So:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ri2n_sdn.contract.wording import vlan_text
 from ri2n_sdn.discovery.fault_causes import Cause, find_causes
-from ri2n_sdn.discovery.tree_liveness import TreeProbe
-from ri2n_sdn.discovery.tree_paths import TreePaths
+from ri2n_sdn.discovery.tree_state import End, TreeProbe
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.vlan.trees import Trees
 
@@ -66,9 +65,9 @@ def sweep(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[TreeProbe]:
     nics_at = _by_leaf(leaf_of)
     probes: dict[TreeProbe, None] = {}
     for tree in range(trees.count):
-        paths = TreePaths(trees, tree)
+        paths = trees.paths(tree)
         rings: dict[int, list[int]] = {}
-        for leaf in sorted(nics_at):
+        for leaf in nics_at:
             if paths.joined(leaf, leaf):
                 first = next((other for other in rings if paths.joined(other, leaf)), leaf)
                 rings.setdefault(first, []).append(leaf)
@@ -104,48 +103,40 @@ def findings(
     """
     sent = list(sent)
     heard = frozenset(heard).intersection(sent)
-    paths = {tree: TreePaths(trees, tree) for tree in {probe.tree for probe in sent}}
 
     def path(probe: TreeProbe) -> tuple[int, ...]:
-        return paths[probe.tree].path(leaf_of[probe.sender], leaf_of[probe.target])
+        return trees.paths(probe.tree).path(leaf_of[probe.sender], leaf_of[probe.target])
 
     good_links = {(probe.tree, link) for probe in heard for link in path(probe)}
-    good_tx = {(probe.sender, probe.tree) for probe in heard}
-    good_rx = {(probe.target, probe.tree) for probe in heard}
-    sends, receives = {nic for nic, _ in good_tx}, {nic for nic, _ in good_rx}
+    good_ends = {(end, probe.tree) for probe in heard for end in probe.ends}
+    working_ends = {end for end, _ in good_ends}
+    sends = {nic for nic, direction in working_ends if direction == "tx"}
+    receives = {nic for nic, direction in working_ends if direction == "rx"}
     dead: set[tuple[int, int]] = set()
-    dead_tx: dict[NicId, set[int]] = {}
-    dead_rx: dict[NicId, set[int]] = {}
+    dead_ends: dict[End, set[int]] = defaultdict(set)
     # A probe of a NIC that is heard in no VLAN accuses nothing else.
-    lost = [
-        probe
-        for probe in sent
-        if probe not in heard and probe.sender in sends and probe.target in receives
-    ]
+    lost = [probe for probe in sent if probe not in heard and working_ends.issuperset(probe.ends)]
     for probe in lost:
         dead |= {(probe.tree, link) for link in path(probe)} - good_links
     for probe in lost:
         if not any((probe.tree, link) in dead for link in path(probe)):
-            if (probe.sender, probe.tree) not in good_tx:
-                dead_tx.setdefault(probe.sender, set()).add(probe.tree)
-            if (probe.target, probe.tree) not in good_rx:
-                dead_rx.setdefault(probe.target, set()).add(probe.tree)
-    spanned: dict[int, set[int]] = {}
+            for end in probe.ends:
+                if (end, probe.tree) not in good_ends:
+                    dead_ends[end].add(probe.tree)
+    spanned: dict[int, set[int]] = defaultdict(set)
     for probe in sent:
-        spanned.setdefault(probe.tree, set()).update(link // 2 for link in path(probe))
-    silent = sorted(
-        {nic for probe in sent for nic in (probe.sender, probe.target)} - (sends & receives)
-    )
+        spanned[probe.tree].update(link // 2 for link in path(probe))
+    silent = {nic for probe in sent for nic, _ in probe.ends} - (sends & receives)
     working = {leaf for nic, leaf in leaf_of.items() if nic in sends | receives}
     texts = []
-    for nic in silent:
+    for nic in sorted(silent):
         what = "nothing it sends arrives" if nic in receives else "nothing works"
         what = "nothing arrives" if nic in sends else what
         texts.append(
             f"{label(nic)}: {what}, in any VLAN: not plugged in there, or its host's fault"
         )
-    for nic in sorted(dead_tx.keys() | dead_rx.keys()):
-        tx_trees, rx_trees = dead_tx.get(nic, set()), dead_rx.get(nic, set())
+    for nic in sorted({nic for nic, _ in dead_ends}):
+        tx_trees, rx_trees = dead_ends[nic, "tx"], dead_ends[nic, "rx"]
         for in_trees, what in (
             (tx_trees & rx_trees, "missing"),
             (tx_trees - rx_trees, "not taken from the host"),
@@ -154,9 +145,7 @@ def findings(
             if in_trees:
                 vlans = vlan_text(trees.vlans[tree] for tree in in_trees)
                 texts.append(f"{label(nic)}: {vlans} {'are' if len(in_trees) > 1 else 'is'} {what}")
-    return texts + _cable_texts(
-        trees, find_causes(trees, dead, lambda tree: spanned.get(tree, set()), working)
-    )
+    return texts + _cable_texts(trees, find_causes(trees, dead, spanned.__getitem__, working))
 
 
 def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningTest]:
@@ -170,11 +159,10 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
     two ports. A switch that is in one tree only needs no test: it can do no harm.
     """
     nics_at = _by_leaf(leaf_of)
-    paths = [TreePaths(trees, tree) for tree in range(trees.count)]
     tests = []
     for switch, name in enumerate(trees.graph.names):
         mac = f"06:52:49:32:{switch >> 8 & 255:02x}:{switch & 255:02x}"
-        reached = [tree for tree in range(trees.count) if paths[tree].joined(switch, switch)]
+        reached = [tree for tree in range(trees.count) if trees.paths(tree).joined(switch, switch)]
         if len(reached) < 2:
             continue
         nics = nics_at.get(switch, [])
@@ -182,7 +170,7 @@ def learning_tests(trees: Trees, leaf_of: Mapping[NicId, int]) -> list[LearningT
             a, b, c = nics[0], nics[1], nics[2] if len(nics) > 2 else nics[1]
             tests.append(LearningTest(name, (), _steps(a, b, c, reached[0], reached[1], mac)))
         elif not nics:
-            test = _far_test(trees, paths, nics_at, switch, reached, mac)
+            test = _far_test(trees, nics_at, switch, reached, mac)
             if test is not None:
                 tests.append(test)
     return tests
@@ -226,7 +214,6 @@ def _steps(a: NicId, b: NicId, c: NicId, x: int, y: int, mac: str) -> tuple[Lear
 
 def _far_test(
     trees: Trees,
-    paths: list[TreePaths],
     nics_at: Mapping[int, list[NicId]],
     switch: int,
     reached: list[int],
@@ -234,12 +221,8 @@ def _far_test(
 ) -> LearningTest | None:
     """A test of a switch without NICs, from leaves behind different ports of it."""
     behind = [
-        {
-            leaf: paths[tree].path(switch, leaf)
-            for leaf in nics_at
-            if paths[tree].joined(switch, leaf)
-        }
-        for tree in reached
+        {leaf: paths.path(switch, leaf) for leaf in nics_at if paths.joined(switch, leaf)}
+        for paths in map(trees.paths, reached)
     ]
     for x, to_x in zip(reached, behind, strict=True):
         a = next(iter(to_x), None)
@@ -250,10 +233,8 @@ def _far_test(
             b = next((leaf for leaf in to_y if to_y[leaf][0] != to_x[a][0]), None)
             if y != x and b is not None:
                 ends = trees.graph.ends
-                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]} - {
-                    switch
-                }
-                others = tuple(trees.graph.names[other] for other in sorted(crossed))
+                crossed = {int(end) for link in (*to_x[a], *to_x[c]) for end in ends[link // 2]}
+                others = tuple(trees.graph.names[other] for other in sorted(crossed - {switch}))
                 nics = nics_at[a][0], nics_at[b][0], nics_at[c][-1]
                 return LearningTest(trees.graph.names[switch], others, _steps(*nics, x, y, mac))
     return None
@@ -269,20 +250,16 @@ def _cable_texts(trees: Trees, causes: list[Cause]) -> list[str]:
         name = cause.name(trees)
         vlans = vlan_text(trees.vlans[tree] for tree in cause.trees)
         if cause.cable is None:
-            what = (
-                "is dead"
-                if cause.certain
-                else "its cables are cut, or lead to other ports than they should"
-            )
+            what = "is dead"
+            if not cause.certain:
+                what = "its cables are cut, or lead to other ports than they should"
             texts.append(f"{name}: nothing gets through it: {what}")
         elif _is_cut(cause):
             near = [end for end in trees.graph.ends[cause.cable].tolist() if dead_at[end] > 1]
-            swapped = (
-                f", or swapped with the other one of {trees.graph.names[near[0]]}" if near else ""
-            )
-            texts.append(
-                f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable{swapped}"
-            )
+            text = f"{name.replace(' to ', ' seems not to lead to ', 1)}: cut, or wrong cable"
+            if near:
+                text += f", or swapped with the other one of {trees.graph.names[near[0]]}"
+            texts.append(text)
         elif cause.both:
             texts.append(f"{name}: {vlans} missing")
         elif cause.whole:

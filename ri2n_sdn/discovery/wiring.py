@@ -527,11 +527,8 @@ class Wiring:
                 healthy.setdefault(nic[0], {})[nic] = state
         for edge, inquiry in list(self._inquiries.items()):
             tx, rx = self._nics[inquiry.sender], self._nics[inquiry.receiver]
-            if (
-                self._edges.get(edge, -1e9) >= inquiry.start_s
-                or tx.network != rx.network
-                or tx.network is None
-            ):
+            heard = self._edges.get(edge, -1e9) >= inquiry.start_s
+            if heard or tx.network is None or tx.network != rx.network:
                 del self._inquiries[edge]
                 continue
             if inquiry.due(now_s):

@@ -176,6 +176,7 @@ class Routing(Protocol):
 
 
 _ONE_SWITCH = (Route(),)
+_PathsOfPairs: TypeAlias = "dict[PairKey, tuple[Path, ...]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +239,10 @@ class Fabric:
     routing: Routing | None = None
     placement: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     reserved: Reserved | None = None
-
-    @cached_property
-    def _paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
-        """The paths of the pairs asked for so far. Every round asks for all pairs several times."""
-        return {}
+    # The paths and the common paths of the pairs asked for so far. Every round asks for all pairs
+    # several times.
+    _paths: _PathsOfPairs = field(default_factory=dict, init=False, repr=False, compare=False)
+    _common: _PathsOfPairs = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def networks(self) -> dict[str, tuple[Nic, ...]]:
@@ -279,23 +279,17 @@ class Fabric:
         """
         if self.reserved is None:
             return self.paths(sender, receiver)
-        paths = self._common_paths.get((sender, receiver))
+        paths = self._common.get((sender, receiver))
         if paths is None:
             paths = self.reserved.common(sender, receiver, self.paths(sender, receiver))
-            self._common_paths[sender, receiver] = paths
+            self._common[sender, receiver] = paths
         return paths
-
-    @cached_property
-    def _common_paths(self) -> dict[tuple[str, str], tuple[Path, ...]]:
-        """The common paths of the pairs asked for so far."""
-        return {}
 
     def helper_links(self, sender: str, receiver: str) -> dict[int, Path]:
         """The helper links of a pair by number, in order of numbers, dead ones too."""
         swapped = sender > receiver
-        numbers = self.helper_link_numbers.get(
-            (receiver, sender) if swapped else (sender, receiver), {}
-        )
+        low, high = sorted((sender, receiver))
+        numbers = self.helper_link_numbers.get((low, high), {})
         links = {}
         for path in self.paths(sender, receiver) if numbers else ():
             own_port, peer_port, vlan = path.key
@@ -332,9 +326,7 @@ class Fabric:
             if nic.network is not None:
                 nics.setdefault(nic.network, []).append(nic)
         return {
-            name: tuple(
-                sorted(members, key=lambda nic: (not (nic.sends and nic.receives), nic.port))
-            )
+            name: tuple(sorted(members, key=lambda nic: not (nic.sends and nic.receives)))
             for name, members in nics.items()
         }
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, count, islice
+from typing import NamedTuple
 
 from ri2n_sdn.contract.names import is_host_name, natural
 
@@ -43,8 +44,7 @@ class SlurmTree:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(NamedTuple):
     """Some switches of the tree that are joined, by their topmost one."""
 
     top: SlurmSwitch
@@ -90,7 +90,11 @@ def slurm_tree(
     while True:
         groups, new = _joined(groups, level, taken)
         made += new
-        grown = [_Group(group.top, _grow(group.reach, neighbours)) for group in groups]
+        # Each group also reaches what is one cable further away.
+        grown = [
+            _Group(top, reach.union(*(neighbours.get(place, ()) for place in reach)))
+            for top, reach in groups
+        ]
         if [group.reach for group in grown] == [group.reach for group in groups]:
             return SlurmTree(tuple(made), tuple(notes))
         groups, level = grown, level + 1
@@ -154,11 +158,6 @@ def _neighbours(cables: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     return found
 
 
-def _grow(reach: frozenset[str], neighbours: Mapping[str, set[str]]) -> frozenset[str]:
-    """The places of `reach` and all that are one cable away."""
-    return reach.union(*(neighbours.get(place, ()) for place in reach))
-
-
 def _joined(
     groups: Sequence[_Group], level: int, taken: Collection[str]
 ) -> tuple[list[_Group], list[SlurmSwitch]]:
@@ -178,22 +177,15 @@ def _joined(
 
 def _classes(sets: Sequence[Iterable[str]]) -> list[list[int]]:
     """The numbers of the sets that overlap, directly or by way of others, in order."""
-    parent = list(range(len(sets)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = index = parent[parent[index]]
-        return index
-
-    first: dict[str, int] = {}
-    for index, members in enumerate(sets):
-        for member in members:
-            one, other = root(first.setdefault(member, index)), root(index)
-            parent[max(one, other)] = min(one, other)
-    found: dict[int, list[int]] = {}
-    for index in range(len(sets)):
-        found.setdefault(root(index), []).append(index)
-    return list(found.values())
+    found: list[tuple[set[str], list[int]]] = []
+    for index, each in enumerate(sets):
+        members, numbers = set(each), [index]
+        for other in [other for other in found if not members.isdisjoint(other[0])]:
+            found.remove(other)
+            members |= other[0]
+            numbers += other[1]
+        found.append((members, sorted(numbers)))
+    return sorted(numbers for _, numbers in found)
 
 
 def _strangers(

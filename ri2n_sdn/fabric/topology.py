@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, count, filterfalse
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -117,17 +117,11 @@ class Topology(StrictModel):
         for _, nic in plugged:
             if nic.port is not None:
                 taken[nic.switch].add(nic.port)
-        next_port = dict.fromkeys(self.switches, 1)
-        places = {}
-        for host, nic in plugged:
-            port = nic.port
-            if port is None:
-                port = next_port[nic.switch]
-                while port in taken[nic.switch]:
-                    port += 1
-                next_port[nic.switch] = port + 1
-            places[host, nic.name] = (nic.switch, port)
-        return places
+        free = {name: filterfalse(ports.__contains__, count(1)) for name, ports in taken.items()}
+        return {
+            (host, nic.name): (nic.switch, next(free[nic.switch]) if nic.port is None else nic.port)
+            for host, nic in plugged
+        }
 
     def number(self, host: str) -> int:
         """The host's number, counted from 1 in the order of the file.
@@ -170,26 +164,21 @@ class Topology(StrictModel):
         These are networks with fewer than two NICs, and pairs of hosts that share no network.
         """
         warnings = []
-        on_network: dict[str, list[tuple[str, NicSpec]]] = {
-            network: [] for network in self.network_of.values()
-        }
+        on_network: dict[str, list[str]] = {network: [] for network in self.network_of.values()}
+        networks: dict[str, set[str]] = {host: set() for host in self.hosts}
         for host, spec in self.hosts.items():
             for nic in spec.nics:
-                on_network[self.network_of[nic.switch]].append((host, nic))
+                network = self.network_of[nic.switch]
+                on_network[network].append(f"{host}:{nic.name}")
+                networks[host].add(network)
         for switch, plugged in on_network.items():
             if not plugged:
                 warnings.append(f"switches.{switch}: no NIC is plugged into it")
             elif len(plugged) == 1:
-                host, nic = plugged[0]
                 warnings.append(
-                    f"switches.{switch}: {host}:{nic.name} is its only NIC, so it reaches nobody "
-                    "there"
+                    f"switches.{switch}: {plugged[0]} is its only NIC, so it reaches nobody there"
                 )
-        networks = {
-            host: {self.network_of[nic.switch] for nic in spec.nics}
-            for host, spec in self.hosts.items()
-        }
-        if len(set(self.network_of.values())) == 1:
+        if len(on_network) == 1:
             return warnings
         for one, other in combinations(self.hosts, 2):
             if not networks[one] & networks[other]:

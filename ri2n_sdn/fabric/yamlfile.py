@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ri2n_sdn.errors import BadInput
 
-__all__ = ["StrictModel", "key_path", "load_model", "parse_model"]
+__all__ = ["StrictModel", "key_path", "load_model", "parse_model", "read_text"]
 
 
 class StrictModel(BaseModel):
@@ -36,12 +36,16 @@ def load_model(path: Path, model: type[ModelT]) -> ModelT:
     Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file cannot be read, is
     not YAML, holds a key twice, or does not fit the model.
     """
+    return parse_model(read_text(path), model, source=str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises BadInput (`FILE: what is wrong`) when it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise BadInput(f"{path}: {reason}") from None
-    return parse_model(text, model, source=str(path))
 
 
 def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:

@@ -126,11 +126,11 @@ class _Plan:
     def _assigned(
         self, time_s: float, before: Assignment | None, wanted: Job | Reservation | None = None
     ) -> Assignment:
-        jobs = [*self.running, *([wanted] if isinstance(wanted, Job) else [])]
-        reservations = [
-            *self.reservations,
-            *([wanted] if isinstance(wanted, Reservation) else []),
-        ]
+        jobs, reservations = list(self.running), list(self.reservations)
+        if isinstance(wanted, Job):
+            jobs.append(wanted)
+        elif wanted is not None:
+            reservations.append(wanted)
         there = [
             job
             for job in jobs

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -59,17 +59,11 @@ class Assignment:
         these: a job's share is no reason to cut others off. So the result has a live path when
         `paths` has one, and it is never empty when `paths` is not.
         """
-        taken = {**self.taken.get(sender, {}), **self.taken.get(receiver, {})}
+        taken = self._taken_by(sender, receiver)
         allowed = tuple(path for path in paths if self.lane_map.of(path) not in taken)
-        if self._links:
-            apart = tuple(path for path in allowed if self._links.isdisjoint(path.route.links))
-            if any(path.alive for path in apart):
-                return apart
-        if any(path.alive for path in allowed):
-            return allowed
-        if any(path.alive for path in paths):
-            return tuple(paths)
-        return allowed or tuple(paths)
+        apart = tuple(path for path in allowed if self._links.isdisjoint(path.route.links))
+        whole = tuple(paths)
+        return _first_alive((apart, allowed, whole)) or allowed or whole
 
     def holder(self, job_id: str) -> str:
         """The job whose paths a job uses: its reservation's, or its own."""
@@ -91,6 +85,10 @@ class Assignment:
             for host in self.jobs[name].hosts:
                 result.setdefault(host, {}).update(dict.fromkeys(lanes, name))
         return result
+
+    def _taken_by(self, sender: str, receiver: str) -> Mapping[Lane, str]:
+        """The job that has each lane at one of two hosts."""
+        return {**self.taken.get(sender, {}), **self.taken.get(receiver, {})}
 
     @cached_property
     def _links(self) -> frozenset[str]:
@@ -124,7 +122,7 @@ class Assignment:
             own = tuple(path for path in paths if self.lane_map.of(path) in lanes)
             choices = [chosen(own, names), own]
         else:
-            taken = {**self.taken.get(sender, {}), **self.taken.get(receiver, {})}
+            taken = self._taken_by(sender, receiver)
             own = tuple(
                 path
                 for path in paths
@@ -137,13 +135,11 @@ class Assignment:
                 choices = [own]
             else:
                 return common, None
-        for choice in choices:
-            if any(path.alive for path in choice):
-                return choice, None
-        loss = self._loss(holder, paths, own)
-        if any(path.alive for path in common):
-            return common, loss
-        return next((choice for choice in choices if choice), common), loss
+        living = _first_alive(choices)
+        if living is not None:
+            return living, None
+        alike = _first_alive([common]) or next(filter(None, choices), common)
+        return alike, self._loss(holder, paths, own)
 
     def _loss(self, job: Job, paths: Sequence[Path], own: Sequence[Path]) -> str:
         sender, receiver = paths[0].own.host, paths[0].peer.host
@@ -207,6 +203,11 @@ def assign(
     )
     result.__dict__["lane_map"] = lane_map  # so that what it knows is not asked for again
     return result
+
+
+def _first_alive(choices: Iterable[tuple[Path, ...]]) -> tuple[Path, ...] | None:
+    """The first of these choices of paths with a live path; None when there is none."""
+    return next((some for some in choices if any(path.alive for path in some)), None)
 
 
 def _between(fabric: Fabric, job: Job) -> Sequence[Path]:

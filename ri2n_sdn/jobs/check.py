@@ -6,17 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ri2n_sdn.contract import limits
 from ri2n_sdn.contract.choices import KINDS, SOURCES, one_of
-from ri2n_sdn.contract.limits import (
-    MAX_DSCP,
-    MAX_HOSTS,
-    MAX_NAMES,
-    MAX_RATE_BPS,
-    MAX_SERVICES,
-    MAX_TABLES,
-    MAX_TIME_S,
-    MAX_UID,
-)
 from ri2n_sdn.contract.names import host_name, job_id, path_name, user_name
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
@@ -31,8 +22,8 @@ def check_job(job: Job) -> None:
     """Raise BadInput, with one line that begins with the key, when a job cannot be right."""
     job_id(job.id)
     user_name(job.user)
-    if not 0 <= job.uid <= MAX_UID:
-        raise refusal("value_out_of_range", "uid", value=shown(job.uid), low=0, high=MAX_UID)
+    if not 0 <= job.uid <= limits.MAX_UID:
+        raise refusal("value_out_of_range", "uid", value=shown(job.uid), low=0, high=limits.MAX_UID)
     _check_hosts(job.hosts)
     _check_times(job.begin_s, job.end_s)
     one_of(job.source, SOURCES, "source")
@@ -57,19 +48,19 @@ def check_reservation(reservation: Reservation) -> None:
 def check_policy(policy: Policy) -> None:
     """Raise BadInput, with one line that begins with the key, when a policy cannot be right."""
     one_of(policy.kind, KINDS, "policy")
-    if len(policy.tables) > MAX_TABLES:
-        raise refusal("too_many", "tables", most=MAX_TABLES)
+    if len(policy.tables) > limits.MAX_TABLES:
+        raise refusal("too_many", "tables", most=limits.MAX_TABLES)
     seen: set[int | None] = set()
     for table in policy.tables:
         key = "paths" if table.dscp is None else "tables"
-        if table.dscp is not None and not 0 <= table.dscp <= MAX_DSCP:
-            raise refusal("dscp_form", "tables", high=MAX_DSCP, value=shown(table.dscp))
+        if table.dscp is not None and not 0 <= table.dscp <= limits.MAX_DSCP:
+            raise refusal("dscp_form", "tables", high=limits.MAX_DSCP, value=shown(table.dscp))
         if table.dscp in seen:
             what = "the default table" if table.dscp is None else f"DSCP {table.dscp}"
             raise refusal("twice", key, what=what)
         seen.add(table.dscp)
-        if len(table.paths) > MAX_NAMES:
-            raise refusal("too_many_names", key, most=MAX_NAMES)
+        if len(table.paths) > limits.MAX_NAMES:
+            raise refusal("too_many_names", key, most=limits.MAX_NAMES)
         if table.dscp is not None and not table.paths:
             raise refusal("table_empty", "tables", dscp=table.dscp)
         for name in table.paths:
@@ -80,8 +71,8 @@ def check_policy(policy: Policy) -> None:
         raise refusal("paths_needs_paths", "paths")
     if policy.services and policy.kind != "isolated":
         raise refusal("services_need_isolated", "services", policy=policy.kind)
-    if len(policy.services) > MAX_SERVICES:
-        raise refusal("too_many", "services", most=MAX_SERVICES)
+    if len(policy.services) > limits.MAX_SERVICES:
+        raise refusal("too_many", "services", most=limits.MAX_SERVICES)
     for service in policy.services:
         parse_service(service_text(service), "services")
     _check_rate("min_rate_bps", policy.min_rate_bps)
@@ -94,8 +85,8 @@ def check_policy(policy: Policy) -> None:
 def _check_hosts(hosts: Sequence[str]) -> None:
     if not hosts:
         raise refusal("none_there", "hosts")
-    if len(hosts) > MAX_HOSTS:
-        raise refusal("too_many", "hosts", most=MAX_HOSTS)
+    if len(hosts) > limits.MAX_HOSTS:
+        raise refusal("too_many", "hosts", most=limits.MAX_HOSTS)
     for name in hosts:
         host_name(name)
     if len(set(hosts)) < len(hosts):
@@ -105,12 +96,12 @@ def _check_hosts(hosts: Sequence[str]) -> None:
 
 def _check_times(begin_s: float, end_s: float | None) -> None:
     for key, time_s in (("begin_s", begin_s), ("end_s", end_s)):
-        if time_s is not None and not (math.isfinite(time_s) and 0 <= time_s <= MAX_TIME_S):
+        if time_s is not None and not (math.isfinite(time_s) and 0 <= time_s <= limits.MAX_TIME_S):
             raise refusal("time_out_of_range", key, value=shown(time_s))
     if end_s is not None and end_s <= begin_s:
         raise refusal("end_not_later", "end_s", end=time_text(end_s), begin=time_text(begin_s))
 
 
 def _check_rate(key: str, rate_bps: int | None) -> None:
-    if rate_bps is not None and not 0 < rate_bps <= MAX_RATE_BPS:
-        raise refusal("rate_out_of_range", key, value=shown(rate_bps), high=MAX_RATE_BPS)
+    if rate_bps is not None and not 0 < rate_bps <= limits.MAX_RATE_BPS:
+        raise refusal("rate_out_of_range", key, value=shown(rate_bps), high=limits.MAX_RATE_BPS)

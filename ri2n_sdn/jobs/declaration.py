@@ -22,7 +22,7 @@ from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.yamlfile import StrictModel, key_path
 from ri2n_sdn.jobs.check import check_job
 from ri2n_sdn.jobs.model import Job, PathTable, Policy
-from ri2n_sdn.jobs.text import parse_service, service_text
+from ri2n_sdn.jobs.text import parse_service, policy_document
 
 __all__ = [
     "MAX_FAILURE",
@@ -182,23 +182,13 @@ def write_answer(answer: Answer) -> bytes:
 
 def _document(job: Job) -> dict[str, object]:
     """The JSON of a job; keys without a value are left out."""
-    policy = job.policy.canonical()
     document: dict[str, object] = {
         "v": 1,
         "id": job.id,
         "user": job.user,
         "uid": job.uid,
         "hosts": list(job.hosts),
-        "policy": policy.kind,
-        "paths": [name for table in policy.tables if table.dscp is None for name in table.paths],
-        "tables": [
-            {"dscp": table.dscp, "paths": list(table.paths)}
-            for table in policy.tables
-            if table.dscp is not None
-        ],
-        "services": [service_text(service) for service in policy.services],
-        "min_rate_bps": policy.min_rate_bps,
-        "max_rate_bps": policy.max_rate_bps,
+        **policy_document(job.policy.canonical()),
         "begin_s": _plain(job.begin_s),
         "end_s": None if job.end_s is None else _plain(job.end_s),
         "source": job.source,

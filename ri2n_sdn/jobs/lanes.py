@@ -62,10 +62,9 @@ class LaneMap:
 
     def of_pair(self, pair: tuple[str, str], *, living: bool) -> frozenset[Lane | None]:
         """The lanes of the paths of a pair that count (`counted`)."""
-        found = self._pairs.get((pair, living))
-        if found is None:
-            found = self._pairs[pair, living] = self.of_all(self.counted(pair, living=living))
-        return found
+        if (pair, living) not in self._pairs:
+            self._pairs[pair, living] = self.of_all(self.counted(pair, living=living))
+        return self._pairs[pair, living]
 
     def counted(self, pair: tuple[str, str], *, living: bool) -> Sequence[Path]:
         """The paths of a pair that count: all, or with `living` the live ones, if one is alive.
@@ -76,17 +75,13 @@ class LaneMap:
         paths = self.fabric.paths(*pair)
         return ([path for path in paths if path.alive] if living else paths) or paths
 
-    def is_base(self, lane: Lane) -> bool:
-        """Whether a lane is the untagged one of a network with several VLANs."""
-        return lane.vlan == UNTAGGED and lane.network in self._fat
-
     def is_vlan(self, lane: Lane) -> bool:
         """Whether a lane shares its NICs with other lanes: it is a VLAN of several."""
         return lane.network in self._fat
 
     def text(self, lane: Lane) -> str:
         """A lane as a name of paths: `net1`, or `net1/12` and `net1/0` in a network with VLANs."""
-        plain = lane.vlan == UNTAGGED and lane.network not in self._fat
+        plain = lane.vlan == UNTAGGED and not self.is_vlan(lane)
         return lane.network if plain else f"{lane.network}/{lane.vlan}"
 
     def texts(self, lanes: Iterable[Lane]) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ri2n_sdn.fabric.model import Path
 from ri2n_sdn.jobs.held import Held
 from ri2n_sdn.jobs.lanes import Lane, chosen
 from ri2n_sdn.jobs.model import Job
@@ -105,7 +104,12 @@ def link_needs(held: Held, job: Job, *, living: bool) -> tuple[LinkNeed, ...]:
     for pair in held.pairs(job):
         counted = held.map.counted(pair, living=living)
         for names in tables:
-            kind = _kind(held, chosen(counted, names) if names else counted)
+            # What matters of each path in a lane: the lane, its links and its rate.
+            kind = tuple(
+                (lane, path.route.links, path.rate_bps)
+                for path in (chosen(counted, names) if names else counted)
+                if (lane := held.map.of(path)) is not None
+            )
             senders, receivers = kinds.setdefault(kind, (set(), set()))
             senders.add(pair[0])
             receivers.add(pair[1])
@@ -128,15 +132,6 @@ def link_needs(held: Held, job: Job, *, living: bool) -> tuple[LinkNeed, ...]:
     lanes = frozenset(lane for kind in kinds for lane, _, _ in kind)
     return tuple(
         sorted(needs, key=lambda need: (-need.load_bps(lanes, 1) / need.rate_bps, need[0]))
-    )
-
-
-def _kind(held: Held, paths: Iterable[Path]) -> tuple[tuple[Lane, tuple[str, ...], int], ...]:
-    """What matters of a pair's paths: for each one in a lane, the lane, its links and its rate."""
-    return tuple(
-        (lane, path.route.links, path.rate_bps)
-        for path in paths
-        if (lane := held.map.of(path)) is not None
     )
 
 

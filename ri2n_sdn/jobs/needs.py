@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ri2n_sdn.fabric.model import Nic, NicId
+from ri2n_sdn.fabric.model import UNTAGGED, Nic, NicId
 from ri2n_sdn.jobs.choose import LinkRates, Need
 from ri2n_sdn.jobs.held import Held, Pair, real
 from ri2n_sdn.jobs.lanes import Lane, chosen
@@ -62,7 +62,7 @@ def need_of(
         kept,
         _named_soon(held, job, soon) & candidates,
         {lane: len(set().union(*links.values())) for lane, links in shared.items()},
-        frozenset(lane for lane in candidates if held.map.is_base(lane)),
+        frozenset(c for c in candidates if c.vlan == UNTAGGED and held.map.is_vlan(c)),
         link_needs(held, job, living=living),
     )
 

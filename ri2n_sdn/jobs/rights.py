@@ -55,16 +55,12 @@ def allowed(rights: Iterable[Right], wanted: Job | Reservation) -> str | None:
         return f"{title}: user {wanted.user} may not use policy {policy.kind} (may use: {may})"
     rate_bps = policy.min_rate_bps or 0
     if right.max_rate_bps is not None and rate_bps > right.max_rate_bps:
-        return (
-            f"{title}: user {wanted.user} may have min_rate {exact_rate(right.max_rate_bps)}, not "
-            f"{exact_rate(rate_bps)}"
-        )
+        may = f"min_rate {exact_rate(right.max_rate_bps)}, not {exact_rate(rate_bps)}"
+        return f"{title}: user {wanted.user} may have {may}"
     most = right.max_hosts if policy.asks_for_more else None
     if most is not None and len(wanted.hosts) > most:
-        return (
-            f"{title}: user {wanted.user} may have policy {policy.kind} on {most} "
-            f"hosts, not {len(wanted.hosts)}"
-        )
+        may = f"policy {policy.kind} on {most} hosts, not {len(wanted.hosts)}"
+        return f"{title}: user {wanted.user} may have {may}"
     return None
 
 
@@ -88,11 +84,9 @@ def check_right(right: Right) -> None:
         user_name(right.user)
     for kind in sorted(right.policies):
         one_of(kind, KINDS, "policies")
-    if right.max_rate_bps is not None and not 0 <= right.max_rate_bps <= MAX_RATE_BPS:
-        raise refusal(
-            "value_out_of_range", "max_rate_bps", value=right.max_rate_bps, low=0, high=MAX_RATE_BPS
-        )
-    if right.max_hosts is not None and not 0 <= right.max_hosts <= MAX_HOSTS:
-        raise refusal(
-            "value_out_of_range", "max_hosts", value=right.max_hosts, low=0, high=MAX_HOSTS
-        )
+    for key, value, high in (
+        ("max_rate_bps", right.max_rate_bps, MAX_RATE_BPS),
+        ("max_hosts", right.max_hosts, MAX_HOSTS),
+    ):
+        if value is not None and not 0 <= value <= high:
+            raise refusal("value_out_of_range", key, value=value, low=0, high=high)

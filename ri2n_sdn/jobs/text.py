@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How people write services, path tables and lists of names, and how they are shown."""
+"""How people write services, path tables and lists of names, and how policies are shown."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from ri2n_sdn.contract.documents import PolicyOf
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.names import host_name, path_name
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.jobs.model import PathTable, Service
+from ri2n_sdn.jobs.model import PathTable, Policy, Service
 
 __all__ = [
     "parse_dscp_table",
     "parse_hosts",
     "parse_paths",
     "parse_service",
+    "policy_document",
     "service_text",
 ]
 
@@ -73,6 +75,22 @@ def service_text(service: Service) -> str:
     """A service as `parse_service` reads it."""
     address = f"[{service.address}]" if ":" in service.address else service.address
     return f"{address}/{service.proto}/{service.port}"
+
+
+def policy_document(policy: Policy) -> PolicyOf:
+    """A policy for an answer, an order or a declaration."""
+    return {
+        "policy": policy.kind,
+        "paths": list(policy.names(None)),
+        "tables": [
+            {"dscp": table.dscp, "paths": list(table.paths)}
+            for table in policy.tables
+            if table.dscp is not None
+        ],
+        "services": [service_text(service) for service in policy.services],
+        "min_rate_bps": policy.min_rate_bps,
+        "max_rate_bps": policy.max_rate_bps,
+    }
 
 
 def _once(names: Iterable[str], where: str) -> tuple[str, ...]:

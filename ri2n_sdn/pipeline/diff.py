@@ -178,15 +178,12 @@ def part(change: Change, phase: Phase) -> Change:
         return Change(change.add_groups, [flow for flow in change.add_flows if not _sends(flow)])
     # A path or a helper may have died. Its rows are deleted at once, before all hosts have
     # answered.
-    urgent = {
-        cookie: table for cookie, table in change.delete_cookies.items() if table == Table.SEND
-    }
+    deleted = change.delete_cookies
+    urgent = {cookie: table for cookie, table in deleted.items() if table == Table.SEND}
     if phase is Phase.SEND:
         flows = [flow for flow in change.add_flows if _sends(flow)]
         return Change(add_flows=flows, modify_groups=change.modify_groups, delete_cookies=urgent)
-    rest = {
-        cookie: table for cookie, table in change.delete_cookies.items() if cookie not in urgent
-    }
+    rest = {cookie: table for cookie, table in deleted.items() if table != Table.SEND}
     return Change(
         late_flows=change.late_flows, delete_cookies=rest, delete_groups=change.delete_groups
     )
@@ -210,21 +207,14 @@ def apply(change: Change, installed: Installed) -> Installed:
 
     Senders keep their books with it, and tests use it as a model.
     """
-    groups = {
-        **installed.groups,
-        **{group.group_id: group for group in (*change.add_groups, *change.modify_groups)},
-    }
-    gone = set(change.delete_groups)
-    cookies = {
-        cookie: table
-        for cookie, table in installed.cookies.items()
-        if cookie not in change.delete_cookies
-    }
-    return Installed(
-        cookies=cookies
-        | {flow.cookie: flow.table for flow in (*change.add_flows, *change.late_flows)},
-        groups={number: group for number, group in groups.items() if number not in gone},
-    )
+    cookies, groups = dict(installed.cookies), dict(installed.groups)
+    for cookie in change.delete_cookies:
+        cookies.pop(cookie, None)
+    cookies |= {flow.cookie: flow.table for flow in (*change.add_flows, *change.late_flows)}
+    groups |= {group.group_id: group for group in (*change.add_groups, *change.modify_groups)}
+    for number in change.delete_groups:
+        groups.pop(number, None)
+    return Installed(cookies, groups)
 
 
 def is_full(wanted: Wanted) -> bool:

@@ -23,12 +23,13 @@ instructions.
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 
 from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.pipeline.crc32c import with_bytes
 
-__all__ = ["PROTOCOLS", "dp_hash", "five_tuple_hash", "slot_of"]
+__all__ = ["PROTOCOLS", "Flow", "dp_hash", "five_tuple_hash", "slot_of"]
 
 
 # IP protocol numbers by the names that users type. Only for these protocols does Open vSwitch hash
@@ -39,51 +40,49 @@ _MASK32 = 0xFFFFFFFF
 _FINISH_FIVE_TUPLE = 42
 
 
-def slot_of(
-    src_ip: str,
-    dst_ip: str,
-    protocol: int,
-    src_port: int = 0,
-    dst_port: int = 0,
-    *,
-    slots: int,
-    basis: int = 0,
-    build: HashBuild = "portable",
-) -> int:
+@dataclass(frozen=True)
+class Flow:
+    """The fields that all packets of a flow share. For ICMP the ports are type and code."""
+
+    protocol: int
+    src_ip: str
+    sport: int
+    dst_ip: str
+    dport: int
+
+    def __str__(self) -> str:
+        names = {number: name for name, number in PROTOCOLS.items()}
+        name = names.get(self.protocol, str(self.protocol))
+        return f"{name} {self.src_ip}:{self.sport} -> {self.dst_ip}:{self.dport}"
+
+
+def slot_of(flow: Flow, *, slots: int, basis: int = 0, build: HashBuild = "portable") -> int:
     """The slot (0..slots-1) that a flow takes in a group of `slots` buckets.
 
-    All buckets have the same weight and are live. For ICMP, `src_port` is the type and `dst_port`
-    the code. Raises BadInput for an address, port, protocol or number of slots that is not valid.
+    All buckets have the same weight and are live. Raises BadInput for an address, port, protocol or
+    number of slots that is not valid.
     """
     if slots < 16 or slots > 256 or slots & (slots - 1):
         raise BadInput(f"slots: must be a power of two from 16 to 256, is {slots}")
-    rss = five_tuple_hash(src_ip, dst_ip, protocol, src_port, dst_port, build=build)
+    rss = five_tuple_hash(flow, build=build)
     return dp_hash(rss, basis, build=build) & (slots - 1)
 
 
-def five_tuple_hash(
-    src_ip: str,
-    dst_ip: str,
-    protocol: int,
-    src_port: int = 0,
-    dst_port: int = 0,
-    *,
-    build: HashBuild = "portable",
-) -> int:
+def five_tuple_hash(flow: Flow, *, build: HashBuild = "portable") -> int:
     """The 32-bit software "RSS" hash of a packet.
 
     It is what `flow_hash_5tuple(flow, 0)` of Open vSwitch returns on a little-endian CPU. Raises
     BadInput for an address, port or protocol that is not valid.
     """
     try:
-        src, dst = ipaddress.ip_address(src_ip), ipaddress.ip_address(dst_ip)
+        src, dst = ipaddress.ip_address(flow.src_ip), ipaddress.ip_address(flow.dst_ip)
     except ValueError as error:
         raise BadInput(str(error)) from None
     if src.version != dst.version:
-        raise BadInput(f"{src_ip} and {dst_ip}: one is IPv4, the other IPv6")
-    if not 0 <= protocol <= 255:
-        raise BadInput(f"protocol: must be 0..255, is {protocol}")
-    for port in (src_port, dst_port):
+        raise BadInput(f"{flow.src_ip} and {flow.dst_ip}: one is IPv4, the other IPv6")
+    if not 0 <= flow.protocol <= 255:
+        raise BadInput(f"protocol: must be 0..255, is {flow.protocol}")
+    for port in (flow.sport, flow.dport):
         if not 0 <= port <= 65535:
             raise BadInput(f"port: must be 0..65535, is {port}")
     value = 0
@@ -95,9 +94,9 @@ def five_tuple_hash(
     else:
         value = _add(value, int.from_bytes(src.packed, "little"), build)
         value = _add(value, int.from_bytes(dst.packed, "little"), build)
-    value = _add(value, protocol, build)
-    if protocol in PROTOCOLS.values():
-        ports = src_port.to_bytes(2, "big") + dst_port.to_bytes(2, "big")
+    value = _add(value, flow.protocol, build)
+    if flow.protocol in PROTOCOLS.values():
+        ports = flow.sport.to_bytes(2, "big") + flow.dport.to_bytes(2, "big")
         value = _add(value, int.from_bytes(ports, "little"), build)
     return _finish(value, _FINISH_FIVE_TUPLE, build)
 

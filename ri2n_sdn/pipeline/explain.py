@@ -10,7 +10,7 @@ from typing import Literal
 
 from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.fabric.model import Fabric, Path, PathKey
-from ri2n_sdn.pipeline.dphash import PROTOCOLS, slot_of
+from ri2n_sdn.pipeline.dphash import PROTOCOLS, Flow, slot_of
 from ri2n_sdn.pipeline.placement import server_of
 
 __all__ = [
@@ -25,24 +25,6 @@ __all__ = [
     "keeps_one_link",
     "pair_verdict",
 ]
-
-
-@dataclass(frozen=True)
-class Flow:
-    """The fields that all packets of a flow share. For ICMP the ports are type and code."""
-
-    protocol: int
-    src_ip: str
-    sport: int
-    dst_ip: str
-    dport: int
-
-    def __str__(self) -> str:
-        name = next(
-            (name for name, number in PROTOCOLS.items() if number == self.protocol),
-            str(self.protocol),
-        )
-        return f"{name} {self.src_ip}:{self.sport} -> {self.dst_ip}:{self.dport}"
 
 
 @dataclass(frozen=True)
@@ -128,10 +110,8 @@ def decider(
     fabric: Fabric, source: str, target: str, protocol: int, sport: int, dport: int
 ) -> Decider:
     """The thing that decides for a flow between two managed hosts."""
-    if (
-        protocol == PROTOCOLS["tcp"]
-        and server_of(fabric.placement, source, sport, target, dport) is not None
-    ):
+    server = server_of(fabric.placement, source, sport, target, dport)
+    if protocol == PROTOCOLS["tcp"] and server is not None:
         return Decider.ROW
     if fabric.striped(source, target) and not keeps_one_link(fabric, protocol, sport, dport):
         return Decider.HELPERS
@@ -198,10 +178,8 @@ def explain(
     live = {key for key, path in paths.items() if path.alive}
     if not live:
         return Verdict("managed", reason, tuple(why))
-    if not pair.jobs.own_paths and (
-        decider(pair.fabric, pair.source, pair.target, flow.protocol, flow.sport, flow.dport)
-        is Decider.ROW
-    ):
+    by = decider(pair.fabric, pair.source, pair.target, flow.protocol, flow.sport, flow.dport)
+    if by is Decider.ROW and not pair.jobs.own_paths:
         why.append(f"{flow}: {_row_text(pair, row, paths)}")
         if row is not None and row.path in live:
             path = paths[row.path]
@@ -214,9 +192,7 @@ def explain(
         )
         return Verdict("managed", reason, tuple(why))
     count = len(pair.slots)
-    slot = slot_of(
-        flow.src_ip, flow.dst_ip, flow.protocol, flow.sport, flow.dport, slots=count, build=build
-    )
+    slot = slot_of(flow, slots=count, build=build)
     slot_path = paths[pair.slots[slot]]
     why.append(
         f"{flow}: hash slot {slot} of {count}, which belongs to {slot_path.own.name} -> "

@@ -214,9 +214,8 @@ def this_host(generation: int, mac: str, mode: Mode, nics: Sequence[HelperNic]) 
     """
     if len({nic.port for nic in nics}) < len(nics):
         raise ValueError(f"{mac}: two NICs have the same port in {nics}")
-    return _control(
-        _THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), [nic.encode() for nic in nics]
-    )
+    entries = [nic.encode() for nic in nics]
+    return _control(_THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), entries)
 
 
 def peer(generation: int, mac: str, stripe: bool, links: Sequence[HelperLink]) -> bytes:
@@ -261,16 +260,11 @@ def channels(
     parts = [(0, MAX_CHANNEL, first)]
     if rest:
         parts = [(0, first[-1], first), (first[-1] + 1, MAX_CHANNEL, rest)]
-    return tuple(
-        _control(
-            _CHANNELS,
-            generation,
-            mac,
-            bytes([low, high, 0, 0]),
-            [entries[number] for number in part],
-        )
-        for low, high, part in parts
-    )
+    frames = []
+    for low, high, part in parts:
+        of_part = [entries[number] for number in part]
+        frames.append(_control(_CHANNELS, generation, mac, bytes([low, high, 0, 0]), of_part))
+    return tuple(frames)
 
 
 def decode_report(frame: bytes) -> Report:

@@ -67,10 +67,8 @@ def links_to(
         for path in links.values()
     }
     weights = {
-        path.key: max(
-            0.0, share.get(path.key, 0.0) if share and path.key in common else rates[path.key]
-        )
-        for path in links.values()
+        key: max(0.0, share.get(key, 0.0) if share and key in common else rate)
+        for key, rate in rates.items()
     }
     total = sum(weights.values())
 

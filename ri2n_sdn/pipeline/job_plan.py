@@ -113,29 +113,20 @@ def plan_jobs(
                 enclosures[host] = Enclosure(key, secret, members, job.policy.services)
             if host not in numbers:
                 continue
-            own = tables_of(fabric, assignment, key, job, host)
-            tables.setdefault(host, []).extend(
-                ClassTable(
-                    numbers[host],
-                    dscp,
-                    paths,
-                    {
-                        receiver: of_pair[key].number
-                        for receiver in paths
-                        if key in (of_pair := (channels or {}).get((host, receiver), {}))
-                    }
-                    if dscp is None
-                    else {},
-                )
-                for dscp, paths in own.items()
-            )
+            for dscp, paths in tables_of(fabric, assignment, key, job, host).items():
+                channel_numbers = {
+                    receiver: of_pair[key].number
+                    for receiver in (paths if dscp is None else ())
+                    if key in (of_pair := (channels or {}).get((host, receiver), {}))
+                }
+                table = ClassTable(numbers[host], dscp, paths, channel_numbers)
+                tables.setdefault(host, []).append(table)
     return {
         host: HostJobs(
             tuple(sorted(tables.get(host, ()), key=lambda table: (table.number, str(table.dscp)))),
             enclosures.get(host),
         )
         for host in sorted({*tables, *enclosures})
-        if tables.get(host) or host in enclosures
     }
 
 

@@ -18,12 +18,10 @@ from ri2n_sdn.jobs.model import Service
 from ri2n_sdn.pipeline.dphash import PROTOCOLS
 from ri2n_sdn.pipeline.layout import (
     CLASS_MACS,
-    ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
     ETH_STRIPED,
     LOCAL,
-    ND_TYPES,
     PLAIN_PORT,
     VLAN_PRESENT,
     WIRE_PORT,
@@ -32,12 +30,13 @@ from ri2n_sdn.pipeline.layout import (
     job_mac,
 )
 from ri2n_sdn.pipeline.messages import (
+    FINDING_ADDRESSES,
+    ICMP_V6,
     Action,
     Bucket,
     Flow,
     Goto,
-    Group,
-    MatchValue,
+    Match,
     Note,
     Output,
     PopVlan,
@@ -46,6 +45,8 @@ from ri2n_sdn.pipeline.messages import (
     SetField,
     TakeClass,
     ToGroup,
+    first_live,
+    otherwise,
     row,
 )
 from ri2n_sdn.pipeline.priorities import ORDER, Classify, Enclosed, Place, Receive, Send
@@ -61,18 +62,32 @@ __all__ = [
     "class_slots",
     "enclosure_flows",
     "host_flows",
-    "job_group_id",
     "message_rows",
     "wire_mac",
 ]
 
 _JOB, _CHANNEL_FIRST = 8, 9
 _PASSED = 1  # the value of reg7 that means "this frame was let through"
-_TCP, _UDP, _ICMP, _ICMPV6 = 6, 17, 1, 58
+_TCP = 6
 _TCP_ACK = (0x10, 0x10)
-# IPv6 needs reports of group membership, so that switches deliver neighbour discovery.
-_MLD_REPORTS = (131, 132, 143)
-_TOO_BIG_V6, _UNREACHABLE, _TOO_BIG_CODE = 2, 3, 4
+_UDP_V4: Match = {"eth_type": ETH_IPV4, "ip_proto": 17}
+_UDP_V6: Match = {"eth_type": ETH_IPV6, "ip_proto": 17}
+_ICMP_V4: Match = {"eth_type": ETH_IPV4, "ip_proto": 1}
+_NEEDED_TO_SEND: tuple[Match, ...] = (
+    # Requests for a lease of an address (DHCP).
+    {**_UDP_V4, "udp_src": 68, "udp_dst": 67},
+    {**_UDP_V6, "udp_src": 546, "udp_dst": 547},
+    # IPv6 needs reports of group membership, so that switches deliver neighbour discovery.
+    *({**ICMP_V6, "icmpv6_type": report} for report in (131, 132, 143)),
+)
+_NEEDED_TO_RECEIVE: tuple[Match, ...] = (
+    # Leases of addresses (DHCP).
+    {**_UDP_V4, "udp_src": 67, "udp_dst": 68},
+    {**_UDP_V6, "udp_src": 547, "udp_dst": 546},
+    # Routers' reports that a packet is too big.
+    {**ICMP_V6, "icmpv6_type": 2},
+    {**_ICMP_V4, "icmpv4_type": 3, "icmpv4_code": 4},
+)
 
 
 @dataclass(frozen=True)
@@ -123,11 +138,6 @@ class HostJobs:
 NO_JOBS = HostJobs()
 
 
-def job_group_id(slots: SlotTable) -> int:
-    """The id of the group of a job's slot table. Classes with the same table share the group."""
-    return group_id(_JOB, slots)
-
-
 def wire_mac(nic: Nic, peer: str, enclosure: Enclosure | None) -> str:
     """The address that a NIC has in frames to and from `peer` on the wire."""
     if enclosure is not None and peer in enclosure.members:
@@ -141,12 +151,8 @@ def host_flows(host: Host, jobs: HostJobs) -> Iterator[Flow]:
     The class of a frame goes into reg6, also when no job has it: then no row asks for it, and the
     frame goes as everybody's. Frames from elsewhere with the address of a class are dropped.
     """
-    restore = SetField("eth_src", host.mac)
-    yield row(
-        Classify.OF_CLASS,
-        {"in_port": LOCAL, "eth_src": CLASS_MACS},
-        [TakeClass(), restore, Goto(Table.CLASSIFY)],
-    )
+    take = (TakeClass(), SetField("eth_src", host.mac), Goto(Table.CLASSIFY))
+    yield row(Classify.OF_CLASS, {"in_port": LOCAL, "eth_src": CLASS_MACS}, take)
     yield row(Receive.OWN_SOURCE, {"eth_src": CLASS_MACS}, [])
     yield from message_rows(jobs.notes)
 
@@ -158,7 +164,7 @@ def message_rows(notes: Mapping[int, bytes]) -> Iterator[Flow]:
     delete that one row: it deletes the answer to an earlier job of its class.
     """
     for priority, text in notes.items():
-        match: dict[str, MatchValue] = {"in_port": LOCAL, "reg6": priority}
+        match: Match = {"in_port": LOCAL, "reg6": priority}
         if priority >= ORDER:
             match |= {"reg6": 0, "reg7": priority - ORDER}
         yield row(Place(Table.JOB_ANSWERS, priority), match, [Note(text)])
@@ -180,19 +186,17 @@ def class_flows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: in
             if name not in peers or not paths:
                 continue
             own = class_slots(paths, slots)
-            match: dict[str, MatchValue] = {
-                "reg6": table.number,
-                "eth_src": host.mac,
-                "eth_dst": peers[name].mac,
-            }
-            group = slot_group(job_group_id(own), own, host.hash_algorithm)
+            ends: Match = {"eth_src": host.mac, "eth_dst": peers[name].mac}
+            of_class: Match = {"reg6": table.number, **ends}
+            # Classes with the same slot table share a group.
+            group = slot_group(group_id(_JOB, own), own, host.hash_algorithm)
             yield group
             to_group = [ToGroup(group.group_id)]
             if table.dscp is None:
-                yield row(Send.OF_CLASS, match, to_group)
+                yield row(Send.OF_CLASS, of_class, to_group)
                 continue
             for family in (ETH_IPV4, ETH_IPV6):
-                marked = {**match, "eth_type": family, "ip_dscp": table.dscp}
+                marked = {**of_class, "eth_type": family, "ip_dscp": table.dscp}
                 yield row(Send.OF_CLASS_DSCP, marked, to_group)
 
 
@@ -204,33 +208,20 @@ def channel_rows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: i
     """
     if host.helper:
         # A tag below 64 on the wire port may be a helper link's or a channel's.
-        helpers: dict[str, MatchValue] = {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED}
-        yield row(Classify.NO_LINK, helpers, [])
+        yield row(Classify.NO_LINK, {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED}, [])
     for table in jobs.tables:
         for name, channel in table.channels.items():
             if name not in peers or not table.paths.get(name):
                 continue
-            own = job_group_id(class_slots(table.paths[name], slots))
-            tagged = SetField("vlan_vid", VLAN_PRESENT | channel)
-            buckets = (
-                Bucket(PLAIN_PORT, (PushVlan(), tagged, Output(PLAIN_PORT))),
-                Bucket(None, (ToGroup(own),), watch_group=own),
-            )
+            own = group_id(_JOB, class_slots(table.paths[name], slots))
+            tag = VLAN_PRESENT | channel
+            tagged = (PushVlan(), SetField("vlan_vid", tag), Output(PLAIN_PORT))
             number = group_id(_CHANNEL_FIRST, (own, channel))
-            match: dict[str, MatchValue] = {"eth_src": host.mac, "eth_dst": peers[name].mac}
-            of_class: dict[str, MatchValue] = {
-                **match,
-                "in_port": LOCAL,
-                "reg6": table.number,
-                "vlan_vid": 0,
-            }
-            yield Group(number, Group.FAST_FAILOVER, buckets)
+            yield first_live(number, Bucket(PLAIN_PORT, tagged), otherwise(own))
+            ends: Match = {"eth_src": host.mac, "eth_dst": peers[name].mac}
+            of_class: Match = {"in_port": LOCAL, "reg6": table.number, "vlan_vid": 0, **ends}
             yield row(Send.OF_CHANNEL, of_class, [ToGroup(number)])
-            back: dict[str, MatchValue] = {
-                **match,
-                "in_port": WIRE_PORT,
-                "vlan_vid": VLAN_PRESENT | channel,
-            }
+            back: Match = {"in_port": WIRE_PORT, "vlan_vid": tag, **ends}
             take: list[Action] = [PopVlan(), SetField("reg6", table.number), Goto(Table.SEND)]
             yield row(Classify.OF_CHANNEL, back, take)
 
@@ -248,30 +239,28 @@ def enclosure_flows(
     sends: list[Action] = [SetField("reg7", _PASSED), Goto(Table.CLASSIFY)]
     for mac in (host.mac, *(guest.mac for guest in host.guests), *(peer.mac for peer in members)):
         yield row(Enclosed.SEND_OF_JOB, {"eth_dst": mac}, sends)
-    for match in (*_everybodys(), *_needed_to_send(), *_of_services(enclosure.services)):
+    # Without what finds addresses, services could not be reached.
+    services = (*FINDING_ADDRESSES, *_of_services(enclosure.services))
+    for match in (*services, *_NEEDED_TO_SEND):
         yield row(Enclosed.SEND, match, sends)
     yield row(Receive.ENCLOSED, {"reg7": 0}, [Goto(Table.ENCLOSED_RECEIVES)])
     receives: list[Action] = [SetField("reg7", _PASSED), Goto(Table.RECEIVE)]
+    restore = SetField("eth_dst", host.mac)
     for nic in host.nics:
         # Only the job's hosts know this address, so it shows that the frame is the job's.
         own = job_mac(enclosure.key, nic.mac)
-        at_nic: dict[str, MatchValue] = {"in_port": nic.port, "eth_dst": own}
+        at_nic: Match = {"in_port": nic.port, "eth_dst": own}
         yield row(Enclosed.RECEIVE_OF_JOB, at_nic, receives)
-        yield row(
-            Receive.TO_NIC, at_nic, [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)]
-        )
+        yield row(Receive.TO_NIC, at_nic, [restore, Goto(Table.RECEIVE_COUNT)])
         if host.helper:
-            yield row(
-                Receive.STRIPED,
-                {**at_nic, "eth_type": ETH_STRIPED, "vlan_vid": 0},
-                [SetField("eth_dst", host.mac), Goto(Table.STRIPED)],
-            )
+            striped: Match = {**at_nic, "eth_type": ETH_STRIPED, "vlan_vid": 0}
+            yield row(Receive.STRIPED, striped, [restore, Goto(Table.STRIPED)])
         yield row(Receive.OWN_SOURCE, {"eth_src": own}, [])
-    for match in (*_everybodys(), *_needed_to_receive(), *_of_services(enclosure.services)):
+    for match in (*services, *_NEEDED_TO_RECEIVE):
         yield row(Enclosed.RECEIVE, match, receives)
     if host.control_port is not None:
         for family in (ETH_IPV4, ETH_IPV6):
-            tcp: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP}
+            tcp: Match = {"eth_type": family, "ip_proto": _TCP}
             to = {**tcp, "tcp_dst": host.control_port}
             back = {**tcp, "tcp_src": host.control_port}
             yield row(Enclosed.SEND, to, sends)
@@ -282,35 +271,7 @@ def enclosure_flows(
             yield row(Enclosed.RECEIVE, answer, receives)
 
 
-def _everybodys() -> Iterator[dict[str, MatchValue]]:
-    """What finds addresses: without it, services could not be reached."""
-    yield {"eth_type": ETH_ARP}
-    for kind in ND_TYPES:
-        yield {"eth_type": ETH_IPV6, "ip_proto": _ICMPV6, "icmpv6_type": kind}
-
-
-def _needed_to_send() -> Iterator[dict[str, MatchValue]]:
-    """Requests for a lease of an address (DHCP), and reports of group membership."""
-    yield {"eth_type": ETH_IPV4, "ip_proto": _UDP, "udp_src": 68, "udp_dst": 67}
-    yield {"eth_type": ETH_IPV6, "ip_proto": _UDP, "udp_src": 546, "udp_dst": 547}
-    for kind in _MLD_REPORTS:
-        yield {"eth_type": ETH_IPV6, "ip_proto": _ICMPV6, "icmpv6_type": kind}
-
-
-def _needed_to_receive() -> Iterator[dict[str, MatchValue]]:
-    """Leases of addresses (DHCP), and routers' reports that a packet is too big."""
-    yield {"eth_type": ETH_IPV4, "ip_proto": _UDP, "udp_src": 67, "udp_dst": 68}
-    yield {"eth_type": ETH_IPV6, "ip_proto": _UDP, "udp_src": 547, "udp_dst": 546}
-    yield {"eth_type": ETH_IPV6, "ip_proto": _ICMPV6, "icmpv6_type": _TOO_BIG_V6}
-    yield {
-        "eth_type": ETH_IPV4,
-        "ip_proto": _ICMP,
-        "icmpv4_type": _UNREACHABLE,
-        "icmpv4_code": _TOO_BIG_CODE,
-    }
-
-
-def _of_services(services: Sequence[Service]) -> Iterator[dict[str, MatchValue]]:
+def _of_services(services: Sequence[Service]) -> Iterator[Match]:
     """What goes to a service, and what comes from it, each once."""
     for service in dict.fromkeys(services):
         version = ip_address(service.address).version

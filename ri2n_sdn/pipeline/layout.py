@@ -34,7 +34,6 @@ __all__ = [
     "JOBS_CHANGED_TO",
     "LOCAL",
     "MAX_CLASS",
-    "ND_TYPES",
     "PLAIN_PORT",
     "STARTUP_RECEIVE",
     "TABLE_ORDER",
@@ -111,9 +110,6 @@ The last byte is the class. The bridge takes the class into reg6 and restores th
 JOBS_CHANGED_TO = "03:00:00:52:49:4a"
 JOBS_CHANGED = b"JOBS"
 """A frame of ETH_RI2N to JOBS_CHANGED_TO that begins so says that a host's jobs have changed."""
-
-ND_TYPES = (133, 134, 135, 136, 137)
-"""The ICMPv6 types of neighbour discovery, from router solicitation to redirect."""
 
 ALL_MULTICAST = ("01:00:00:00:00:00", "01:00:00:00:00:00")
 

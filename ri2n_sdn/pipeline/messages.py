@@ -13,6 +13,8 @@ from ri2n_sdn.pipeline import layout
 from ri2n_sdn.pipeline.priorities import Place
 
 __all__ = [
+    "FINDING_ADDRESSES",
+    "ICMP_V6",
     "Action",
     "Bucket",
     "CopyField",
@@ -23,6 +25,7 @@ __all__ = [
     "Group",
     "Learn",
     "LookBack",
+    "Match",
     "MatchValue",
     "Note",
     "Output",
@@ -35,11 +38,24 @@ __all__ = [
     "ToController",
     "ToGroup",
     "Wanted",
+    "first_live",
+    "otherwise",
     "row",
 ]
 
 MatchValue = int | str | tuple[str, str] | tuple[int, int]
 """An exact value, or (value, mask) for MAC addresses and TCP flags."""
+
+Match = dict[str, MatchValue]
+"""The fields that a frame must have, by name."""
+
+ICMP_V6: Match = {"eth_type": layout.ETH_IPV6, "ip_proto": 58}
+
+FINDING_ADDRESSES: tuple[Match, ...] = (
+    {"eth_type": layout.ETH_ARP},
+    *({**ICMP_V6, "icmpv6_type": kind} for kind in range(133, 138)),
+)
+"""ARP, and neighbour discovery from router solicitation to redirect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +272,16 @@ class Group:
 
     SELECT = "select"
     FAST_FAILOVER = "ff"
+
+
+def first_live(number: int, *buckets: Bucket) -> Group:
+    """A fast-failover group: the first of the buckets that is live takes a frame."""
+    return Group(number, Group.FAST_FAILOVER, buckets)
+
+
+def otherwise(group_id: int) -> Bucket:
+    """A bucket that hands frames to another group, and is live while that group has a live one."""
+    return Bucket(None, (ToGroup(group_id),), watch_group=group_id)
 
 
 Rows = Iterator[Flow | Group]

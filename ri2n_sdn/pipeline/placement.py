@@ -39,11 +39,13 @@ from ri2n_sdn.pipeline.messages import (
     Goto,
     Group,
     LookBack,
-    MatchValue,
+    Match,
     Rows,
     SetField,
     ToController,
     ToGroup,
+    first_live,
+    otherwise,
     row,
 )
 from ri2n_sdn.pipeline.priorities import Classify, Follows, Send
@@ -124,7 +126,7 @@ class Connection:
     target_mac: str
 
     @property
-    def match(self) -> dict[str, MatchValue]:
+    def match(self) -> Match:
         """The match of the row that places the connection."""
         prefix, family = ("ipv6", ETH_IPV6) if ":" in self.source else ("ipv4", ETH_IPV4)
         return {
@@ -227,11 +229,8 @@ def read_syn_ack(frame: bytes) -> tuple[Connection, str] | None:
         return None
     target_mac, source_mac, ether_type = _ETHER.unpack_from(frame)
     if ether_type == ETH_IPV4:
-        start, protocol, addresses = (
-            14 + (frame[14] & 15) * 4,
-            frame[23],
-            (frame[26:30], frame[30:34]),
-        )
+        start, protocol = 14 + (frame[14] & 15) * 4, frame[23]
+        addresses = frame[26:30], frame[30:34]
         later_fragment = bool(int.from_bytes(frame[20:22], "big") & 0x1FFF)
     elif ether_type == ETH_IPV6:
         start, protocol, addresses = 54, frame[20], (frame[22:38], frame[38:54])
@@ -260,15 +259,11 @@ def host_flows(host: Host, fabric: Fabric) -> Iterator[Flow]:
     for the controller.
     """
     if host.name in fabric.placement:
-        ends: dict[str, MatchValue] = {"in_port": LOCAL, "eth_src": host.mac}
+        ask = (ToController(), SetField("reg3", _BY_FLOWS), Goto(Table.SEND))
         for _, match in _services(fabric.placement[host.name], "src"):
-            ask: dict[str, MatchValue] = {**ends, **match, "tcp_flags": _SYN_ACK}
-            yield row(
-                Classify.HANDSHAKE,
-                ask,
-                [ToController(), SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
-            )
-            yield row(Classify.PLACED, {**ends, **match}, _LOOK_UP)
+            match |= {"in_port": LOCAL, "eth_src": host.mac}
+            yield row(Classify.HANDSHAKE, {**match, "tcp_flags": _SYN_ACK}, ask)
+            yield row(Classify.PLACED, match, _LOOK_UP)
     for name, ports in fabric.placement.items():
         if name != host.name and name in fabric.hosts:
             for family, match in _services(ports, "dst"):
@@ -288,13 +283,9 @@ def by_path(host: Host, peer: Host, out: Sequence[Path], slots: Group) -> Rows:
             continue
         number = group_id(_BY_PATH, (path.own.port, slots.group_id))
         send = Bucket(path.own.port, (Goto(Table.SEND_COUNT),))
-        fallback = Bucket(None, (ToGroup(slots.group_id),), watch_group=slots.group_id)
-        yield Group(number, Group.FAST_FAILOVER, (send, fallback))
-        match: dict[str, MatchValue] = {
-            "eth_src": host.mac,
-            "eth_dst": peer.mac,
-            "reg1": path_register(*path.key),
-        }
+        yield first_live(number, send, otherwise(slots.group_id))
+        register = path_register(*path.key)
+        match: Match = {"eth_src": host.mac, "eth_dst": peer.mac, "reg1": register}
         yield row(Send.BY_PATH, match, [ToGroup(number)])
 
 
@@ -310,7 +301,7 @@ def follow_flows(server: Host, ports: Sequence[int]) -> Iterator[Flow]:
         yield row(Follows.LEARN, {"eth_src": server.mac, **match}, [follow])
         # This row has the higher priority. Nobody answers a RST, so a row learned from it would
         # stay.
-        reset: dict[str, MatchValue] = {"eth_src": server.mac, **match, "tcp_flags": _RST}
+        reset: Match = {"eth_src": server.mac, **match, "tcp_flags": _RST}
         yield row(Follows.RESET, reset, [LookBack(Table.PLACED, family)])
 
 
@@ -320,7 +311,7 @@ def ended_by_client(host: Host, ports: Sequence[int]) -> Iterator[Flow]:
     The server answers no RST, so no packet of its own would end that row.
     """
     for family, match in _services(ports, "dst"):
-        reset: dict[str, MatchValue] = {"eth_dst": host.mac, **match, "tcp_flags": _RST}
+        reset: Match = {"eth_dst": host.mac, **match, "tcp_flags": _RST}
         yield row(Follows.RESET, reset, [LookBack(Table.PLACED, family)])
 
 
@@ -352,7 +343,7 @@ def path_back(path: Path, out: Iterable[Path]) -> PathKey | None:
     return between[0].key if between else None
 
 
-def _end(family: int, match: Mapping[str, MatchValue]) -> Iterator[Flow]:
+def _end(family: int, match: Match) -> Iterator[Flow]:
     """Rows that look up packets which end a client's connection (FIN, RST), one by one.
 
     The learned row ends only if it sees such a packet. But what a datapath cached before the row
@@ -361,17 +352,17 @@ def _end(family: int, match: Mapping[str, MatchValue]) -> Iterator[Flow]:
     of them holds for one connection only.
     """
     for flag in (_FIN, _RST):
-        packets: dict[str, MatchValue] = {**match, "tcp_flags": flag}
+        packets: Match = {**match, "tcp_flags": flag}
         yield row(Classify.HANDSHAKE, packets, [Distinguish(family), *_LOOK_UP])
 
 
-def _services(ports: Sequence[int], end: str) -> Iterator[tuple[int, dict[str, MatchValue]]]:
+def _services(ports: Sequence[int], end: str) -> Iterator[tuple[int, Match]]:
     """(address family, match) of TCP from (`src`) or to (`dst`) these ports, or all ports.
 
     Frames with a VLAN tag of the host's own do not match.
     """
     for family in (ETH_IPV4, ETH_IPV6):
-        match: dict[str, MatchValue] = {"eth_type": family, "ip_proto": _TCP, "vlan_vid": _NO_TAG}
+        match: Match = {"eth_type": family, "ip_proto": _TCP, "vlan_vid": _NO_TAG}
         if not ports:
             yield family, match
         for port in ports:

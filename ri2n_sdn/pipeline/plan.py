@@ -7,6 +7,7 @@ They are computed from the fabric and from the slot tables of the host's pairs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from ri2n_sdn.fabric.model import UNTAGGED, Fabric, Host, Nic, Path, PathKey, Routing
 from ri2n_sdn.pipeline import guests, jobs, placement, striping
@@ -14,25 +15,24 @@ from ri2n_sdn.pipeline.layout import (
     ALL_MULTICAST,
     ANNOUNCED_TO,
     COOKIE_LEARNED,
-    ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
     ETH_RI2N,
     LOCAL,
-    ND_TYPES,
     VLAN_PRESENT,
     Table,
     group_id,
     path_register,
 )
 from ri2n_sdn.pipeline.messages import (
+    FINDING_ADDRESSES,
     Action,
     Bucket,
     Flow,
     Goto,
     Group,
     Learn,
-    MatchValue,
+    Match,
     Output,
     OutputRegister,
     PopVlan,
@@ -42,6 +42,7 @@ from ri2n_sdn.pipeline.messages import (
     ToController,
     ToGroup,
     Wanted,
+    first_live,
     row,
 )
 from ri2n_sdn.pipeline.priorities import (
@@ -79,7 +80,7 @@ def plan_probes_only(host: Host) -> Wanted:
 
     Probes reach the controller. All other frames go by the start-up rows of `host-up`.
     """
-    return _Plan(_probe_flows()).wanted()
+    return _wanted(_probe_flows())
 
 
 def plan_host(
@@ -99,35 +100,36 @@ def plan_host(
     """
     host = fabric.hosts[name]
     attachments = fabric.attachments(name)
-    plan = _Plan(_probe_flows())
     floods: dict[str, Sequence[int]] = dict.fromkeys(attachments, (UNTAGGED,))
     if fabric.routing is not None:
         floods = {
             network: fabric.routing.flood_vlans(network, fabric.networks[network])
             for network in attachments
         }
-    for network, members in attachments.items():
-        plan.add(_network_group(members, vlan) for vlan in {UNTAGGED, *floods[network]})
-    plan.add(_receive_flows(host, attachments))
+    network_groups = (
+        _network_group(members, vlan)
+        for network, members in attachments.items()
+        for vlan in {UNTAGGED, *floods[network]}
+    )
+    parts: list[Iterable[Flow | Group]] = [_probe_flows(), network_groups]
+    parts.append(_receive_flows(host, attachments))
     if fabric.routing is not None:
-        plan.add(_untag_flows(host, fabric.routing))
-    plan.add(_unmanaged_flows(host, attachments, floods))
-    plan.add(guests.guest_flows(host))
+        parts.append(_untag_flows(host, fabric.routing))
+    parts.append(_unmanaged_flows(host, attachments, floods))
+    parts.append(guests.guest_flows(host))
     if host.helper:
-        plan.add(striping.host_flows(host, fabric.by_flows))
-    plan.add(placement.host_flows(host, fabric))
-    plan.add(jobs.host_flows(host, of_jobs))
-    plan.add(_job_rows(fabric, host, of_jobs, slots))
+        parts.append(striping.host_flows(host, fabric.by_flows))
+    parts.append(placement.host_flows(host, fabric))
+    parts.append(jobs.host_flows(host, of_jobs))
+    parts.append(_job_rows(fabric, host, of_jobs, slots))
     if name in fabric.placement:
-        plan.add(placement.ended_by_client(host, fabric.placement[name]))
-    for peer_name in sorted(fabric.hosts):
+        parts.append(placement.ended_by_client(host, fabric.placement[name]))
+    enclosure = of_jobs.enclosure
+    for peer_name, peer in sorted(fabric.hosts.items()):
         if peer_name != name:
-            own_slots = pair_slots.get(peer_name)
-            peer = fabric.hosts[peer_name]
-            plan.add(
-                _peer_rows(fabric, attachments, host, peer, own_slots, slots, of_jobs.enclosure)
-            )
-    return plan.wanted()
+            own = pair_slots.get(peer_name)
+            parts.append(_peer_rows(fabric, attachments, host, peer, own, slots, enclosure))
+    return _wanted(chain.from_iterable(parts))
 
 
 def pair_group_id(receiver: str) -> int:
@@ -141,45 +143,32 @@ def pair_cookie(sender_mac: str, receiver_mac: str, receiver: str) -> int:
 
 
 def _row_to_peer(sender_mac: str, receiver_mac: str, group_number: int) -> Flow:
-    match: dict[str, MatchValue] = {"eth_src": sender_mac, "eth_dst": receiver_mac}
+    match: Match = {"eth_src": sender_mac, "eth_dst": receiver_mac}
     return row(Send.TO_PEER, match, [ToGroup(group_number)])
 
 
-class _Plan:
-    """Collects rows and groups, and refuses two rows that want the same place.
+def _wanted(items: Iterable[Flow | Group]) -> Wanted:
+    """All of these rows and groups; the same group may be among them any number of times.
 
-    Open vSwitch would silently keep the last one of them. They are a bug, so ValueError is raised.
+    Open vSwitch would silently keep the last one of two rows with the same table, priority and
+    match. Such rows are a bug, and so are two different groups with the same id: ValueError.
     """
-
-    def __init__(self, items: Iterable[Flow | Group]) -> None:
-        self._flows: dict[int, Flow] = {}
-        self._places: set[tuple[int, int, tuple[tuple[str, MatchValue], ...]]] = set()
-        self._groups: dict[int, Group] = {}
-        self.add(items)
-
-    def add(self, items: Iterable[Flow | Group]) -> None:
-        """Add rows, and groups, the same group any number of times.
-
-        Raises ValueError for a row whose table, priority and match are taken, and for two different
-        groups with the same id.
-        """
-        for item in items:
-            if isinstance(item, Group):
-                if self._groups.setdefault(item.group_id, item) != item:
-                    raise ValueError(f"two groups want the id {item.group_id:#x}")
-                continue
-            place = (item.table, item.priority, item.match)
-            if place in self._places:
-                raise ValueError(
-                    f"two flows for table {item.table}, priority {item.priority}, match "
-                    f"{item.match}"
-                )
-            self._places.add(place)
-            self._flows[item.cookie] = item
-
-    def wanted(self) -> Wanted:
-        """All that was added."""
-        return Wanted(self._flows, self._groups)
+    flows: dict[int, Flow] = {}
+    places: set[tuple[object, ...]] = set()
+    groups: dict[int, Group] = {}
+    for item in items:
+        if isinstance(item, Group):
+            if groups.setdefault(item.group_id, item) != item:
+                raise ValueError(f"two groups want the id {item.group_id:#x}")
+            continue
+        place = (item.table, item.priority, item.match)
+        if place in places:
+            raise ValueError(
+                f"two flows for table {item.table}, priority {item.priority}, match {item.match}"
+            )
+        places.add(place)
+        flows[item.cookie] = item
+    return Wanted(flows, groups)
 
 
 def _job_rows(fabric: Fabric, host: Host, of_jobs: jobs.HostJobs, slots: int) -> Rows:
@@ -213,8 +202,9 @@ def _peer_rows(
 ) -> Rows:
     """The rows and groups for one peer.
 
-    `attachments` has the NICs of `host` by network. The slots are as in `_group_to_peer`.
-    `enclosure` is the isolated job that has the host for itself.
+    `attachments` has the NICs of `host` by network. `own_slots` is the pair's own slot table, or
+    None; `slots` is the number of slots of a shared one. `enclosure` is the isolated job that has
+    the host for itself.
     """
     into, out = fabric.paths(peer.name, host.name), fabric.paths(host.name, peer.name)
     follows, places = peer.name in fabric.placement, host.name in fabric.placement
@@ -240,7 +230,9 @@ def _peer_rows(
     if not out or not peer.accepts_wire:
         return
     common = fabric.common_paths(host.name, peer.name)
-    group = _group_to_peer(host, peer.name, common, own_slots, slots)
+    table = table_in_force(common, own_slots, slots)
+    number = group_id(_SHARED, table) if own_slots is None else pair_group_id(peer.name)
+    group = slot_group(number, table, host.hash_algorithm)
     yield group
     yield _row_to_peer(host.mac, peer.mac, group.group_id)
     if fabric.stripes(host.name, peer.name):
@@ -266,47 +258,29 @@ def _receive_flows(host: Host, attachments: Mapping[str, tuple[Nic, ...]]) -> Ro
     bridges.
     """
     yield row(Classify.FROM_PORT, {"in_port": LOCAL}, [Goto(Table.SEND)])
+    to_host = (SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT))
     for nic in host.nics:
         yield row(Classify.FROM_PORT, {"in_port": nic.port}, [Goto(Table.RECEIVE)])
-        yield row(
-            Receive.TO_NIC,
-            {"in_port": nic.port, "eth_dst": nic.mac},
-            [SetField("eth_dst", host.mac), Goto(Table.RECEIVE_COUNT)],
-        )
+        yield row(Receive.TO_NIC, {"in_port": nic.port, "eth_dst": nic.mac}, to_host)
         # A switch that forgot the address floods the frame. The copy at the right NIC is delivered,
         # and the copies at the other NICs are dropped.
         yield row(Receive.TO_OTHER_NIC, {"eth_dst": nic.mac}, [])
         yield row(Receive.OWN_SOURCE, {"eth_src": nic.mac}, [])
     yield row(Receive.OWN_SOURCE, {"eth_src": host.mac}, [])
     yield row(Receive.FOR_SWITCHES, {"eth_dst": ("01:80:c2:00:00:00", "ff:ff:ff:ff:ff:f0")}, [])
-    yield row(
-        Receive.NEIGHBOUR, {"eth_type": ETH_ARP, "eth_dst": ALL_MULTICAST}, [Goto(Table.NEIGHBOUR)]
-    )
-    for kind in ND_TYPES:
-        yield row(
-            Receive.NEIGHBOUR,
-            {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind, "eth_dst": ALL_MULTICAST},
-            [Goto(Table.NEIGHBOUR)],
-        )
+    for match in FINDING_ADDRESSES:
+        asking: Match = {**match, "eth_dst": ALL_MULTICAST}
+        yield row(Receive.NEIGHBOUR, asking, [Goto(Table.NEIGHBOUR)])
     yield row(Receive.UNMANAGED, {}, [Goto(Table.UNMANAGED)])
     yield row(Place(Table.NEIGHBOUR, LAST), {}, [Goto(Table.UNMANAGED)])
     for members in attachments.values():
-        yield row(Place(Table.UNMANAGED), {"in_port": members[0].port}, [Goto(Table.LEARN)])
-        for position in range(1, len(members)):
-            group = _standby_group(members[:position], members[position], Table.LEARN)
-            yield group
-            yield row(
-                Place(Table.UNMANAGED),
-                {"in_port": members[position].port},
-                [ToGroup(group.group_id)],
-            )
+        yield from _from_one_nic(members, Place(Table.UNMANAGED), {}, Table.LEARN)
     learn = Learn(Table.LEARNED, "reg2", _LEARNED_IDLE_S, COOKIE_LEARNED << 48)
     yield row(Place(Table.LEARN), {}, [learn, Goto(Table.DELIVER)])
     for mac in (host.mac, *host.extra_macs):
         yield row(Place(Table.DELIVER), {"eth_dst": mac}, [Output(LOCAL)])
-    yield row(
-        Place(Table.DELIVER), {"eth_dst": ALL_MULTICAST}, [Output(LOCAL), *guests.copies(host)]
-    )
+    everybody = (Output(LOCAL), *guests.copies(host))
+    yield row(Place(Table.DELIVER), {"eth_dst": ALL_MULTICAST}, everybody)
 
 
 def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
@@ -319,13 +293,9 @@ def _untag_flows(host: Host, routing: Routing) -> Iterator[Flow]:
     for nic in host.nics:
         for vlan in routing.vlans(nic):
             if vlan != UNTAGGED:
-                match: dict[str, MatchValue] = {
-                    "in_port": nic.port,
-                    "vlan_vid": VLAN_PRESENT | vlan,
-                }
-                yield row(
-                    Classify.TAGGED, match, [PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE)]
-                )
+                match: Match = {"in_port": nic.port, "vlan_vid": VLAN_PRESENT | vlan}
+                untag = (PopVlan(), SetField("reg4", vlan), Goto(Table.RECEIVE))
+                yield row(Classify.TAGGED, match, untag)
 
 
 def _receive_from_peer(
@@ -345,16 +315,12 @@ def _receive_from_peer(
     deliver: Action = Goto(Table.TO_HELPER) if host.helper else Output(LOCAL)
     source = SetField("eth_src", peer.mac)
     for path in into:
-        match: dict[str, MatchValue] = {
-            "in_port": path.peer.port,
-            "eth_src": jobs.wire_mac(path.own, peer.name, enclosure),
-        }
-        yield row(
-            ReceiveCount.PATH,
-            {**match, "reg4": path.route.vlan} if tagged else match,
-            [source, *incoming[path.key], deliver],
-            counts=(RECEIVED, peer.name, path.key),
-        )
+        wire_mac = jobs.wire_mac(path.own, peer.name, enclosure)
+        match: Match = {"in_port": path.peer.port, "eth_src": wire_mac}
+        if tagged:
+            match["reg4"] = path.route.vlan
+        actions = [source, *incoming[path.key], deliver]
+        yield row(ReceiveCount.PATH, match, actions, counts=(RECEIVED, peer.name, path.key))
     for nic in peer.nics:
         # The cables may differ from what the controller has learned. Frames are delivered all the
         # same.
@@ -409,17 +375,25 @@ def _broadcast_from_peer(
         for nic in attachments[network]
     ]
     order.sort(key=lambda nic: not (nic.receives and sends_into[nic.network or ""]))
-    for position, nic in enumerate(order):
-        action: Action = Goto(Table.DELIVER)
+    match: Match = {"eth_src": peer.mac, "eth_dst": ALL_MULTICAST}
+    yield from _from_one_nic(order, Receive.BROADCAST, match, Table.DELIVER)
+
+
+def _from_one_nic(nics: Sequence[Nic], place: Place, match: Match, table: int) -> Rows:
+    """Rows and groups that take frames from one NIC at a time, also without a controller.
+
+    The first NIC's go on in `table`. Those of each further NIC are dropped while any NIC before it
+    has carrier, else go on there too.
+    """
+    for position, nic in enumerate(nics):
+        action: Action = Goto(table)
         if position:
-            group = _standby_group(order[:position], nic, Table.DELIVER)
-            yield group
-            action = ToGroup(group.group_id)
-        yield row(
-            Receive.BROADCAST,
-            {"in_port": nic.port, "eth_src": peer.mac, "eth_dst": ALL_MULTICAST},
-            [action],
-        )
+            ports = tuple(sorted(other.port for other in nics[:position]))
+            drop = (Bucket(port, ()) for port in ports)
+            number = group_id(_STANDBY, (ports, nic.port, table))
+            yield first_live(number, *drop, Bucket(nic.port, (action,)))
+            action = ToGroup(number)
+        yield row(place, {"in_port": nic.port, **match}, [action])
 
 
 def _output_flows(
@@ -471,9 +445,7 @@ def _unmanaged_flows(
     yield row(Send.BROADCAST, {"eth_dst": ALL_MULTICAST}, [*here, *once])
     # Answers go into every network too. If an answer took one path, and that path's far end were
     # dead, the pair would be cut off.
-    yield row(Send.NEIGHBOUR, {"eth_type": ETH_ARP}, [*here, *flood])
-    for kind in ND_TYPES:
-        match: dict[str, MatchValue] = {"eth_type": ETH_IPV6, "ip_proto": 58, "icmpv6_type": kind}
+    for match in FINDING_ADDRESSES:
         yield row(Send.NEIGHBOUR, match, [*here, *flood])
     if host.control_port is not None:
         # The controller's connection repairs everything else, so it must not depend on one path.
@@ -482,11 +454,8 @@ def _unmanaged_flows(
         # move.
         for eth_type in (ETH_IPV4, ETH_IPV6):
             for end in ("src", "dst"):
-                yield row(
-                    Send.CONTROL,
-                    {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port},
-                    flood,
-                )
+                match = {"eth_type": eth_type, "ip_proto": 6, f"tcp_{end}": host.control_port}
+                yield row(Send.CONTROL, match, flood)
     yield row(Send.UNMANAGED, {}, [Goto(Table.LEARNED), Goto(Table.SEND_UNMANAGED)])
     yield row(Place(Table.LEARNED, LAST), {}, [SetField("reg2", 0)])
     yield row(SendUnmanaged.BY_NETWORK, {"reg2": 0}, untagged)
@@ -502,36 +471,5 @@ def _unmanaged_flows(
 def _network_group(members: Sequence[Nic], vlan: int = UNTAGGED) -> Group:
     """A group that sends by the first NIC of a network that has carrier, in one VLAN."""
     ports = tuple(nic.port for nic in members)
-    return Group(
-        group_id(_NETWORK, (ports, vlan) if vlan else ports),
-        Group.FAST_FAILOVER,
-        tuple(Bucket(port, (*_tag(vlan), Output(port))) for port in ports),
-    )
-
-
-def _standby_group(before: Sequence[Nic], nic: Nic, table: int) -> Group:
-    """A group that drops frames while any NIC of `before` has carrier, else goes on in `table`.
-
-    So frames are taken from one NIC at a time, also without a controller.
-    """
-    ports = tuple(sorted(other.port for other in before))
-    buckets = [Bucket(port, ()) for port in ports]
-    buckets.append(Bucket(nic.port, (Goto(table),)))
-    return Group(group_id(_STANDBY, (ports, nic.port, table)), Group.FAST_FAILOVER, tuple(buckets))
-
-
-def _group_to_peer(
-    host: Host,
-    peer_name: str,
-    out: Sequence[Path],
-    own_slots: tuple[PathKey, ...] | None,
-    slots: int,
-) -> Group:
-    """The select group for frames to a peer: the pair's own one, or a shared one.
-
-    `own_slots` is the pair's own slot table, or None. `slots` is the number of slots of a shared
-    one.
-    """
-    table = table_in_force(out, own_slots, slots)
-    number = group_id(_SHARED, table) if own_slots is None else pair_group_id(peer_name)
-    return slot_group(number, table, host.hash_algorithm)
+    number = group_id(_NETWORK, (ports, vlan) if vlan else ports)
+    return first_live(number, *(Bucket(port, (*_tag(vlan), Output(port))) for port in ports))

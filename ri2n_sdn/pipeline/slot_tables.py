@@ -67,12 +67,8 @@ def slot_group(number: int, slots: Iterable[PathKey], hash_algorithm: int = 0) -
     All buckets have the same weight. Each one watches the sender's NIC of its path, and is dead
     while that NIC has no carrier.
     """
-    return Group(
-        number,
-        Group.SELECT,
-        tuple(_slot_bucket(*path) for path in slots),
-        hash_algorithm,
-    )
+    buckets = tuple(_slot_bucket(*path) for path in slots)
+    return Group(number, Group.SELECT, buckets, hash_algorithm)
 
 
 @lru_cache(maxsize=4096)
@@ -116,6 +112,5 @@ def table_changes(
             moved += moved_of_pair if pair in before else 0
             tables[pair] = table
             receivers.setdefault(pair[0], []).append(pair[1])
-    return TableChanges(
-        tables, receivers, frozenset(sender for sender, _ in before.keys() - tables.keys()), moved
-    )
+    to_plan = frozenset(sender for sender, _ in before.keys() - tables.keys())
+    return TableChanges(tables, receivers, to_plan, moved)

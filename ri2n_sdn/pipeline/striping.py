@@ -37,7 +37,7 @@ from ri2n_sdn.pipeline.messages import (
     Flow,
     Goto,
     Group,
-    MatchValue,
+    Match,
     Output,
     PopVlan,
     PushVlan,
@@ -45,6 +45,8 @@ from ri2n_sdn.pipeline.messages import (
     SetField,
     ToController,
     ToGroup,
+    first_live,
+    otherwise,
     row,
 )
 from ri2n_sdn.pipeline.priorities import LAST, Classify, Place, Receive, Send, Striped
@@ -64,12 +66,9 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass]) -> Rows:
     the helper match only frames without the mark. Each NIC has a group: to the helper while it
     runs, else back to the NIC that sent the frame.
     """
+    mark = (SetField("reg3", _BY_FLOWS), Goto(Table.SEND))
     for match in (match for traffic in by_flows for match in _matches(traffic)):
-        yield row(
-            Classify.KEEPS_LINK,
-            {"in_port": LOCAL, **match},
-            [SetField("reg3", _BY_FLOWS), Goto(Table.SEND)],
-        )
+        yield row(Classify.KEEPS_LINK, {"in_port": LOCAL, **match}, mark)
     # Neither the host itself nor the other end of a striped connection can pretend to be a helper
     # or send a probe.
     yield row(Classify.FORGED, {"in_port": LOCAL, "eth_type": ETH_STRIPED}, [])
@@ -85,11 +84,7 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass]) -> Rows:
     )
     # A frame that the helper hands back goes by the slot table, since the row that leads to the
     # helper matches only frames from LOCAL.
-    untagged: dict[str, MatchValue] = {
-        "in_port": WIRE_PORT,
-        "eth_src": host.mac,
-        "vlan_vid": _NO_TAG,
-    }
+    untagged: Match = {"in_port": WIRE_PORT, "eth_src": host.mac, "vlan_vid": _NO_TAG}
     yield row(Classify.FROM_PORT, untagged, [Goto(Table.SEND)])
     yield row(Receive.STRIPED_ELSEWHERE, {"eth_type": ETH_STRIPED}, [])
     yield row(Striped.FORGED, {"eth_src": ALL_MULTICAST}, [])
@@ -105,12 +100,15 @@ def host_flows(host: Host, by_flows: Sequence[TrafficClass]) -> Rows:
             SetField("eth_src", returned_mac(nic.mac)),
             Output(IN_PORT),
         )
-        buckets = (Bucket(WIRE_PORT, (Goto(Table.RECEIVE_COUNT),)), Bucket(nic.port, back))
-        bounce = Group(group_id(_BOUNCE, nic.port), Group.FAST_FAILOVER, buckets)
+        bounce = first_live(
+            group_id(_BOUNCE, nic.port),
+            Bucket(WIRE_PORT, (Goto(Table.RECEIVE_COUNT),)),
+            Bucket(nic.port, back),
+        )
         yield bounce
         yield row(Striped.FROM_PEER, {"in_port": nic.port}, [ToGroup(bounce.group_id)])
         tag: list[Action] = [PushVlan(), SetField("vlan_vid", VLAN_PRESENT | nic.port)]
-        to_helper: dict[str, MatchValue] = {"in_port": nic.port, "eth_type": ETH_STRIPED}
+        to_helper: Match = {"in_port": nic.port, "eth_type": ETH_STRIPED}
         yield row(Place(Table.TO_HELPER), to_helper, [*tag, Output(WIRE_PORT)])
         sent_back = SetField("vlan_pcp", _SENT_BACK)
         yield row(
@@ -124,17 +122,11 @@ def peer_flows(peer: Host, links: Mapping[int, Path]) -> Iterator[Flow]:
     They send the helper's frames over `links` by their numbers, and take frames that the peer sent
     back.
     """
+    to_peer: Match = {"in_port": WIRE_PORT, "eth_type": ETH_STRIPED, "eth_dst": peer.mac}
     for number, path in links.items():
-        yield row(
-            Classify.TAGGED,
-            {
-                "in_port": WIRE_PORT,
-                "eth_type": ETH_STRIPED,
-                "vlan_vid": VLAN_PRESENT | (number + 1),
-                "eth_dst": peer.mac,
-            },
-            [PopVlan(), SetField("reg1", path_register(*path.key)), Goto(Table.SEND_COUNT)],
-        )
+        tagged: Match = {**to_peer, "vlan_vid": VLAN_PRESENT | (number + 1)}
+        by_path = SetField("reg1", path_register(*path.key))
+        yield row(Classify.TAGGED, tagged, [PopVlan(), by_path, Goto(Table.SEND_COUNT)])
     for nic in peer.nics:
         restore: list[Action] = [SetField("eth_src", peer.mac), Goto(Table.RETURNED)]
         yield row(Striped.RETURNED, {"eth_src": returned_mac(nic.mac)}, restore)
@@ -148,27 +140,20 @@ def to_helper_first(host: Host, peer: Host, slots: Group) -> Rows:
     of its own.
     """
     number = group_id(_STRIPED, slots.group_id)
-    buckets = (
-        Bucket(PLAIN_PORT, (Output(PLAIN_PORT),)),
-        Bucket(None, (ToGroup(slots.group_id),), watch_group=slots.group_id),
-    )
-    match: dict[str, MatchValue] = {
-        "in_port": LOCAL,
-        "eth_src": host.mac,
-        "eth_dst": peer.mac,
-        "vlan_vid": _NO_TAG,
-    }
-    yield Group(number, Group.FAST_FAILOVER, buckets)
-    yield row(Send.STRIPED, {**match, "reg3": 0}, [ToGroup(number)])
+    to_helper = Bucket(PLAIN_PORT, (Output(PLAIN_PORT),))
+    yield first_live(number, to_helper, otherwise(slots.group_id))
+    untagged: Match = {"in_port": LOCAL, "vlan_vid": _NO_TAG, "reg3": 0}
+    ends: Match = {"eth_src": host.mac, "eth_dst": peer.mac}
+    yield row(Send.STRIPED, {**untagged, **ends}, [ToGroup(number)])
 
 
-def _matches(traffic: TrafficClass) -> Iterator[dict[str, MatchValue]]:
+def _matches(traffic: TrafficClass) -> Iterator[Match]:
     """The OpenFlow matches of a class of traffic.
 
     There is one per address family, and for a port one as source and one as destination.
     """
     for family, icmp in ((ETH_IPV4, 1), (ETH_IPV6, 58)):
-        match: dict[str, MatchValue] = {"eth_type": family}
+        match: Match = {"eth_type": family}
         if traffic.dscp is not None:
             match["ip_dscp"] = traffic.dscp
         if traffic.proto is not None:

@@ -64,11 +64,6 @@ class Network:
         total = np.bincount(self.on_path, price[self.on_link], self.alive.size)
         return np.where(self.alive, total.reshape(self.alive.shape), np.inf)
 
-    def path_maximum(self, value: FloatArray) -> FloatArray:
-        """The largest `value` (E,) on the links of each path (P, K); 1 on paths without links."""
-        padded = np.append(value, 1.0)[self.path_links]
-        return np.asarray(padded.max(axis=2), dtype=np.float64)
-
     def load(self, rate: FloatArray) -> FloatArray:
         """The sum of path rates `rate` (P, K) on each link (E,)."""
         total = np.bincount(self.on_link, rate.reshape(-1)[self.on_path], self.links)
@@ -118,7 +113,9 @@ def max_min_rates(
         cut = np.concatenate([cut, [row for row, _ in new]])
         bound = np.concatenate([bound, [b for _, b in new]])
     crowded = np.maximum(network.load(split) / np.maximum(capacity, 1e-12), 1.0)
-    split = np.where(network.alive, split / network.path_maximum(crowded), 0.0)
+    # Each path gives up what its fullest link is above its capacity; padding finds the last 1.
+    fullest = np.append(crowded, 1.0)[network.path_links].max(axis=2)
+    split = np.where(network.alive, split / fullest, 0.0)
     return [np.minimum(r, split.sum(axis=1)) * scale for r in rates], split * scale
 
 

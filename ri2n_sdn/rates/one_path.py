@@ -56,10 +56,7 @@ def fair_rates(
             # A link is full with these shares when none of its pairs has a smaller share on another
             # link. The link with the smallest share is one of these.
             less = bound[:, None] < shares * (1.0 - NEAR)
-            loose = (
-                np.bincount(crossed.reshape(-1), weights=less.reshape(-1), minlength=links + 1)
-                > 0.0
-            )
+            loose = np.bincount(crossed.reshape(-1), less.reshape(-1), minlength=links + 1) > 0.0
             done = ~(loose | np.isinf(share))[crossed].all(axis=1)
         given = np.minimum(want[pairs], bound * weights[pairs])
         rate[pairs[done]] = given[done]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["SCHEMA", "check_file", "prepare_file", "schema_version"]
+__all__ = ["SCHEMA", "check_file", "prepare_file", "schema_version", "sync"]
 
 SCHEMA = Path(__file__).with_name("ri2n.ovsschema")
 
@@ -69,11 +69,8 @@ def check_file(path: Path) -> None:
     while offset < len(data):
         match = _HEADER.match(data, offset)
         body = data[match.end() : match.end() + int(match[1])] if match is not None else b""
-        if (
-            match is None
-            or len(body) < int(match[1])
-            or hashlib.sha1(body, usedforsecurity=False).hexdigest().encode() != match[2]
-        ):
+        digest = hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
+        if match is None or digest != match[2]:
             if offset and _is_unfinished(data[offset:]):
                 return
             raise BadInput(
@@ -94,9 +91,7 @@ def _is_unfinished(tail: bytes) -> bool:
     written = tail.rstrip(b"\0")
     match = _HEADER.match(written)
     if match is None:
-        return len(written) < 64 and (
-            b"OVSDB JSON ".startswith(written[:11]) or written.startswith(b"OVSDB JSON ")
-        )
+        return len(written) < 64 and b"OVSDB JSON ".startswith(written[:11])
     return len(written) - match.end() < int(match[1]) and not _is_json(written[match.end() :])
 
 
@@ -129,7 +124,7 @@ def _replacing(path: Path, target: Path | None = None) -> Iterator[Path]:
     new.unlink(missing_ok=True)
     try:
         yield new
-        _sync(new)
+        sync(new)
         new.rename(target)
     except OSError as error:
         raise NotAvailable(f"{target}: {error.strerror}") from None
@@ -138,7 +133,8 @@ def _replacing(path: Path, target: Path | None = None) -> Iterator[Path]:
         new.with_name(f".{new.name}.~lock~").unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have a file and its name on the disk. Raises OSError."""
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

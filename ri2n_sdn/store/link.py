@@ -236,8 +236,11 @@ class Link:
             return None
         in_history = [each["op"] for each in operations if each["table"] == "History"]
         new = in_history.count("insert") - in_history.count("delete")
-        fence = _wait([{"epoch": epoch}])
-        return self._send([fence, *operations, *self._make_room(new)])
+        # When new rows of history make them too many, the oldest ones are deleted.
+        history = self.state.history
+        old = history[: max(0, len(history) + new - MAX_HISTORY)] if new else ()
+        make_room = self._operations(Encoded(row, None) for row in old)
+        return self._send([_wait([{"epoch": epoch}]), *operations, *make_room])
 
     def begin_claim(self, cluster: ClusterRow) -> Any:
         """A transaction that writes the cluster's row, unless somebody else has just done so."""
@@ -268,12 +271,6 @@ class Link:
         if self._rows[table].get(uuid) == change.row:
             return None
         return _op("update", table, where=where, row=change.columns)
-
-    def _make_room(self, new: int) -> list[dict[str, Any]]:
-        """The deletion of the oldest rows of history, when `new` ones make them too many."""
-        history = self.state.history
-        old = history[: max(0, len(history) + new - MAX_HISTORY)] if new else ()
-        return self._operations(Encoded(row, None) for row in old)
 
 
 def encode(change: Change) -> Encoded:

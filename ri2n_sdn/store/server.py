@@ -152,11 +152,8 @@ class OwnServer:
                     # It has never run: the one who has called `start` hears of it.
                     self._stop.set()
                     return
-            pause_s = (
-                _FIRST_PAUSE_S
-                if time.monotonic() - started_s > _WELL_S
-                else min(2 * pause_s, _MAX_PAUSE_S)
-            )
+            ran_well = time.monotonic() - started_s > _WELL_S
+            pause_s = _FIRST_PAUSE_S if ran_well else min(2 * pause_s, _MAX_PAUSE_S)
             self._stop.wait(pause_s)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
@@ -185,10 +182,8 @@ class OwnServer:
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
         while not self._stop.is_set():
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(0.5)
-            except subprocess.TimeoutExpired:
-                continue
         try:
             return child.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -18,17 +18,8 @@ from ri2n_sdn.jobs.history import Record
 from ri2n_sdn.jobs.model import PathTable, Reservation, Service
 from ri2n_sdn.jobs.moves import Move
 from ri2n_sdn.jobs.rights import Right
-from ri2n_sdn.store.rows import (
-    ClusterRow,
-    HostRow,
-    JobRow,
-    LanesRow,
-    LinksRow,
-    NetworkRow,
-    PolicyRow,
-    Row,
-    TokenRow,
-)
+from ri2n_sdn.store import rows
+from ri2n_sdn.store.rows import Row
 
 __all__ = ["TABLES", "Table", "table_of", "to_columns"]
 
@@ -43,24 +34,12 @@ Columns = Mapping[str, Any]
 _Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _ordered(values: tuple[str, ...]) -> dict[int, str]:
     return dict(enumerate(values))
 
 
 def _in_order(values: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(values[place] for place in sorted(values))
-
-
-def _optional(value: Any) -> list[Any]:
-    return [] if value is None else [value]
-
-
-def _or_none(values: list[Any]) -> Any:
-    return values[0] if values else None
 
 
 def _tables_column(tables: tuple[PathTable, ...]) -> dict[int, str]:
@@ -85,6 +64,11 @@ def _services(column: Mapping[int, str]) -> tuple[Service, ...]:
     return tuple(Service(address, proto, int(port)) for address, proto, port in parts)
 
 
+_PLAIN: _Codec = (lambda value: value, lambda value: value)
+_OPTIONAL: _Codec = (
+    lambda value: [] if value is None else [value],
+    lambda values: values[0] if values else None,
+)
 _CODECS: Mapping[Any, _Codec] = {
     frozenset[str]: (sorted, frozenset),
     frozenset[Kind]: (sorted, frozenset),
@@ -105,7 +89,7 @@ def _fields(kind: Any) -> Mapping[str, Any]:
 def _codec(hint: Any) -> _Codec:
     if get_origin(hint) in (frozenset, tuple):
         return _CODECS[hint]
-    return (_optional, _or_none) if type(None) in get_args(hint) else (_same, _same)
+    return _OPTIONAL if type(None) in get_args(hint) else _PLAIN
 
 
 def _names(kind: Any) -> Iterator[str]:
@@ -167,18 +151,18 @@ class Table:
 
 
 TABLES: tuple[Table, ...] = (
-    Table("Cluster", ClusterRow),
-    Table("Host", HostRow, ("name",), "hosts"),
-    Table("Network", NetworkRow, ("name",), "networks"),
-    Table("Links", LinksRow, ("low", "high"), "links"),
-    Table("Job", JobRow, ("id",), "jobs"),
+    Table("Cluster", rows.ClusterRow),
+    Table("Host", rows.HostRow, ("name",), "hosts"),
+    Table("Network", rows.NetworkRow, ("name",), "networks"),
+    Table("Links", rows.LinksRow, ("low", "high"), "links"),
+    Table("Job", rows.JobRow, ("id",), "jobs"),
     Table("Move", Move, ("id",), "moves"),
-    Table("Lanes", LanesRow, ("id",), "lanes"),
+    Table("Lanes", rows.LanesRow, ("id",), "lanes"),
     Table("Reservation", Reservation, ("id",), "reservations"),
-    Table("Policy", PolicyRow, ("name",), "policies"),
+    Table("Policy", rows.PolicyRow, ("name",), "policies"),
     Table("Right", Right, ("user",), "rights"),
     Table("History", Record, ("id", "begin_s", "end_s")),
-    Table("Token", TokenRow, ("name",), "tokens"),
+    Table("Token", rows.TokenRow, ("name",), "tokens"),
 )
 """All tables of the schema that hold rows of `rows.py`."""
 

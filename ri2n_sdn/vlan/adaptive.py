@@ -13,9 +13,9 @@ state is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -178,15 +178,14 @@ class Adaptive:
             self._forget(now_s)
             return AdaptiveStep({}, (), 0.0, 0.0, None)
         names = list(capacity_bps)
-        capacity = np.fromiter(capacity_bps.values(), dtype=np.float64, count=len(names))
+        capacity = np.array(list(capacity_bps.values()), dtype=np.float64)
         vlans, links, alive = _arrays(pairs, {name: place for place, name in enumerate(names)})
         used, own = self._columns(pairs, vlans)
         demand = self._demands(pairs, vlans, links, used, capacity)
         candidates = np.where(alive, vlans, -1)
         held = self._held(pairs, candidates, own)
-        candidates[held >= 0] = np.where(
-            np.arange(vlans.shape[1]) == held[held >= 0, None], candidates[held >= 0], -1
-        )
+        kept = (held[:, None] < 0) | (np.arange(vlans.shape[1]) == held[:, None])
+        candidates = np.where(kept, candidates, -1)
         settings = self.settings
         answer = assign(
             demand,
@@ -247,13 +246,10 @@ class Adaptive:
 
         -1 where there is none.
         """
-        own_vlans = [
-            self._known[pair.key].vlan if pair.key in self._known else pair.vlan for pair in pairs
-        ]
-        used_vlans = [
-            self._shown.get(pair.key, vlan) for pair, vlan in zip(pairs, own_vlans, strict=True)
-        ]
-        return _column(vlans, used_vlans), _column(vlans, own_vlans)
+        own = {pair.key: pair.vlan for pair in pairs}
+        own |= {key: self._known[key].vlan for key in own if key in self._known}
+        used = {key: self._shown.get(key, vlan) for key, vlan in own.items()}
+        return _column(vlans, used.values()), _column(vlans, own.values())
 
     def _held(self, pairs: Sequence[PairPaths], candidates: IntArray, own: IntArray) -> IntArray:
         """(P,) the column at which a program's table holds the pair; -1 for none or a dead one.
@@ -285,7 +281,7 @@ class Adaptive:
 
         A demand that has changed little is taken to be the old one, so that noise moves no pair.
         """
-        rate = np.fromiter((pair.rate_bps for pair in pairs), dtype=np.float64, count=len(pairs))
+        rate = np.array([pair.rate_bps for pair in pairs], dtype=np.float64)
         rows = np.arange(len(pairs))
         path = np.where(used[:, None] >= 0, links[rows, np.maximum(used, 0)], -1)
         is_candidate = vlans >= 0
@@ -297,11 +293,7 @@ class Adaptive:
             ends[:, place] = np.where(in_all, link, -1)
         demand = estimate_demands(rate, path, ends, capacity)
         remembered = (self._known.get(pair.key) for pair in pairs)
-        old = np.fromiter(
-            (known.demand_bps if known else 0.0 for known in remembered),
-            dtype=np.float64,
-            count=len(pairs),
-        )
+        old = np.array([known.demand_bps if known else 0.0 for known in remembered])
         near = np.maximum(demand, old) <= (1.0 + self.settings.same_rate) * np.minimum(demand, old)
         return np.asarray(np.where(near, old, demand), dtype=np.float64)
 
@@ -309,11 +301,8 @@ class Adaptive:
         """Forget pairs that were not given for long, and the oldest when there are too many."""
         settings = self.settings
         for key in list(self._known):
-            known = self._known[key]
-            if (
-                len(self._known) <= settings.max_pairs
-                and now_s - known.seen_s <= settings.forget_after_s
-            ):
+            fresh = now_s - self._known[key].seen_s <= settings.forget_after_s
+            if fresh and len(self._known) <= settings.max_pairs:
                 break
             del self._known[key]
             self._shown.pop(key, None)
@@ -327,10 +316,10 @@ def _arrays(
     `index` gives the number of a link; -1 stands for a link that it does not have, and beyond the
     end.
     """
-    counts = np.fromiter((len(pair.candidates) for pair in pairs), dtype=np.int64, count=len(pairs))
+    counts = np.array([len(pair.candidates) for pair in pairs], dtype=np.int64)
     candidates = list(chain.from_iterable(pair.candidates for pair in pairs))
     paths = [links for _, links, _ in candidates]
-    lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
+    lengths = np.array([len(path) for path in paths], dtype=np.int64)
     width, length = max(1, int(counts.max(initial=0))), max(1, int(lengths.max(initial=0)))
     shape = (len(pairs), width)
     vlans, alive = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
@@ -339,15 +328,14 @@ def _arrays(
     vlans[is_candidate] = [vlan for vlan, _, _ in candidates]
     alive[is_candidate] = [lives for _, _, lives in candidates]
     flat = np.full((len(candidates), length), -1, dtype=np.int64)
-    link_numbers = map(index.get, chain.from_iterable(paths), repeat(-1))
-    flat[np.arange(length) < lengths[:, None]] = np.fromiter(
-        link_numbers, dtype=np.int64, count=int(lengths.sum())
-    )
+    flat[np.arange(length) < lengths[:, None]] = [
+        index.get(link, -1) for link in chain.from_iterable(paths)
+    ]
     numbers[is_candidate] = flat
     return vlans, numbers, alive
 
 
-def _column(vlans: IntArray, wanted: Sequence[int | None]) -> IntArray:
+def _column(vlans: IntArray, wanted: Iterable[int | None]) -> IntArray:
     """(P,) the column of `vlans` (P, K) with each pair's VLAN, -1 where there is none."""
     wanted_ids = np.array([-2 if vlan is None else vlan for vlan in wanted], dtype=np.int64)
     same = vlans == wanted_ids[:, None]

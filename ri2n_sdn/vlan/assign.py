@@ -237,11 +237,7 @@ class _State:
             waiting[pairs[~gaining]] = False
             order = np.flatnonzero(gaining)[np.lexsort((best[gaining], -own[pairs[gaining]]))]
             path = self.path[:, pairs[order]]
-            fullest = (
-                path[self.utilisation[path].argmax(axis=0), np.arange(len(order))]
-                if len(order)
-                else order
-            )
+            fullest = path[self.utilisation[path].argmax(axis=0), np.arange(len(order))]
             # Only the best pair of each link.
             order = order[np.sort(np.unique(fullest, return_index=True)[1])]
             since += self._move_apart(pairs[order], column[order])

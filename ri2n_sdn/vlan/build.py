@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.rates.arrays import BoolArray, IntArray
 from ri2n_sdn.vlan.disjoint import even_trees
 from ri2n_sdn.vlan.trees import Int32Array, Trees, trees_from_cables
 
@@ -20,7 +20,6 @@ __all__ = ["build_trees", "check_reach", "leaves_of", "switch_levels", "topology
 MAX_SAMPLES = 64
 # Trees x switches that are held at a time (1 GiB).
 MAX_NUMBERS = 1 << 28
-BoolArray = NDArray[np.bool_]
 
 
 def topology_trees(topology: Topology) -> Trees:
@@ -50,9 +49,8 @@ def check_reach(graph: SwitchGraph, hosts: Mapping[str, Collection[int]]) -> Non
     # By set of networks: the first host that has it, and one of its switches.
     first_hosts: dict[frozenset[int], tuple[str, int]] = {}
     for host, switches in hosts.items():
-        first_hosts.setdefault(
-            frozenset(graph.component[list(switches)].tolist()), (host, next(iter(switches)))
-        )
+        networks = frozenset(graph.component[list(switches)].tolist())
+        first_hosts.setdefault(networks, (host, next(iter(switches))))
     distinct = list(first_hosts.items())
     for place, (networks, (host, switch)) in enumerate(distinct):
         for others, (other, far) in distinct[:place]:
@@ -159,7 +157,7 @@ class _Stage:
 
     lower: Int32Array
     """(n,) the switches below, once each."""
-    starts: NDArray[np.int64]
+    starts: IntArray
     """(n,) where the cables of each switch below begin."""
     upper: Int32Array
     """(cables,) the switch above."""
@@ -168,7 +166,7 @@ class _Stage:
 
 
 def _levelled(
-    graph: SwitchGraph, level: Int32Array, leaves: NDArray[np.int64]
+    graph: SwitchGraph, level: Int32Array, leaves: IntArray
 ) -> tuple[Int32Array, Int32Array] | None:
     """All trees of a levelled network, as `_network` returns them.
 
@@ -211,17 +209,16 @@ def _levelled(
                 added.append(root)
                 trees.append((root, above))
         to_try = added
-    return np.stack([above for _, above in trees]), np.array(
-        [root for root, _ in trees], dtype=np.int32
-    )
+    tops = np.array([root for root, _ in trees], dtype=np.int32)
+    return np.stack([above for _, above in trees]), tops
 
 
 def _tree_below(
     graph: SwitchGraph,
     root: int,
     stages: list[_Stage],
-    uses: NDArray[np.int64],
-    leaves: NDArray[np.int64],
+    uses: IntArray,
+    leaves: IntArray,
 ) -> Int32Array | None:
     """(S,) the cable above each switch of the tree under `root`, -1 where there is none.
 
@@ -260,7 +257,7 @@ def _tree_below(
 
 
 def _paths_up(
-    graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: NDArray[np.int64]
+    graph: SwitchGraph, above: Int32Array, level: Int32Array, leaves: IntArray
 ) -> Int32Array:
     """(T, N) the cables of the paths from some leaves up to the root, in each of T trees.
 
@@ -299,7 +296,7 @@ def _differing(paths: Int32Array, count: int) -> list[int]:
 
 
 def _unlevelled(
-    graph: SwitchGraph, switches: NDArray[np.int64], leaf: BoolArray, max_trees: int
+    graph: SwitchGraph, switches: IntArray, leaf: BoolArray, max_trees: int
 ) -> tuple[Int32Array, Int32Array]:
     """Trees of any network, as `_network` returns them; at most `max_trees`.
 

@@ -82,7 +82,11 @@ class Chains:
         self._pair_by_link = pair[order]
         self._first = np.searchsorted(link[order], np.arange(len(inverse) + 1))
         self._members: dict[int, dict[int, None]] = {}
+        # Of the chain that is being sought: the exchanges that may still be looked at, the
+        # utilisation that no link may exceed, and whether settled pairs may move.
         self._effort = 0
+        self._limit = 0.0
+        self._with_settled = False
 
     def run(self, hysteresis: float, enough: float, effort: int) -> int:
         """Relieve links, the fullest first; returns the effort that is left.
@@ -92,12 +96,9 @@ class Chains:
         sorted from the fullest down, in lexicographic order, so the search cannot run in circles.
         """
         left, slice_ = effort, FIRST_TRY
+        least = max(enough, 0.0)
         while left > 0:
-            heap = [
-                (-level, link)
-                for link, level in enumerate(self.utilisation)
-                if level > enough and level > 0.0
-            ]
+            heap = [(-level, link) for link, level in enumerate(self.utilisation) if level > least]
             heapq.heapify(heap)
             patience = max(STARVED, int(STARVED_PART * len(heap)))
             starved, successes, cut_short = 0, 0, False
@@ -134,10 +135,11 @@ class Chains:
         level = self.utilisation[link]
         least = MIN_GAIN * level
         for with_settled in (False, True) if hysteresis > least else (True,):
-            limit = level - (max(hysteresis, least) if with_settled else least)
-            if limit <= 0.0:
+            self._with_settled = with_settled
+            self._limit = level - (max(hysteresis, least) if with_settled else least)
+            if self._limit <= 0.0:
                 continue
-            moves = self._shortest_chain(link, limit, with_settled)
+            moves = self._shortest_chain(link)
             if moves:
                 touched: set[int] = set()
                 for pair, column in moves:
@@ -147,11 +149,9 @@ class Chains:
                 return touched
         return None
 
-    def _shortest_chain(
-        self, link: int, limit: float, with_settled: bool
-    ) -> list[tuple[int, int]] | None:
+    def _shortest_chain(self, link: int) -> list[tuple[int, int]] | None:
         """The shortest of some chains, as (pair, new column); None when no chain was found."""
-        starts = self._starts(link, limit, with_settled)
+        starts = self._starts(link)
         best: list[tuple[int, int]] | None = None
         compared = 0
         for only_two in (True, False):
@@ -159,7 +159,7 @@ class Chains:
                 longest = MAX_FREE_EXCHANGES if best is None else len(best) - 1
                 if only_two and best is None:
                     longest = len(self.choice)
-                moves = self._chain(link, pair, column, limit, with_settled, only_two, longest)
+                moves = self._chain(link, pair, column, only_two, longest)
                 if moves is not None:
                     best = moves
                     compared += 1
@@ -171,36 +171,29 @@ class Chains:
                 return best
         return None
 
-    def _starts(self, link: int, limit: float, with_settled: bool) -> list[tuple[int, int]]:
+    def _starts(self, link: int) -> list[tuple[int, int]]:
         """(Pair, column) of moves off the link, those that overfill other links least first."""
         starts: list[tuple[float, float, float, int, int]] = []
-        excess = self.utilisation[link] - limit
-        members = [p for p in self._pairs_on(link) if with_settled or not self.settled[p]]
+        excess = self.utilisation[link] - self._limit
+        members = [p for p in self._pairs_on(link) if self._with_settled or not self.settled[p]]
         inverse = self._inverse[link]
         small = [p for p in members if self._demand[p] * inverse < excess]
         small = heapq.nlargest(MAX_SMALL_STARTS, small, key=lambda p: self._demand[p])
         for pair in [p for p in members if self._demand[p] * inverse >= excess] + small:
             short = max(0.0, excess - self._demand[pair] * inverse)
             for column in self._columns_avoiding(pair, link, None):
-                harm, highest = self._overfill(pair, column, limit)
+                harm, highest = self._overfill(pair, column)
                 if harm < float("inf"):
                     starts.append((short + harm, self._demand[pair], highest, pair, column))
         return [(pair, column) for *_, pair, column in heapq.nsmallest(MAX_STARTS, starts)]
 
     def _chain(
-        self,
-        link: int,
-        pair: int,
-        column: int,
-        limit: float,
-        with_settled: bool,
-        only_two: bool,
-        longest: int,
+        self, link: int, pair: int, column: int, only_two: bool, longest: int
     ) -> list[tuple[int, int]] | None:
         """The moves of a chain that begins with `pair`; None when there is none.
 
         Each pair that moves may overfill links; another pair leaves each of these. The chain ends
-        when no link is above `limit`. It has at most `longest` moves, with `only_two` between two
+        when no link is above the limit. It has at most `longest` moves, with `only_two` between two
         VLANs. Everything is as before when it returns.
         """
         trees = self._trees_sharing(pair, self.choice[pair]) | self._trees_sharing(pair, column)
@@ -221,13 +214,11 @@ class Chains:
             next_move = None
             while waiting:
                 over = waiting[-1]
-                if self.utilisation[over] <= limit + 1e-9:
+                if self.utilisation[over] <= self._limit + 1e-9:
                     waiting.pop()
                     continue
                 if len(moved) < longest and self._effort > 0:
-                    next_move = self._evicted(
-                        over, moved, limit, with_settled, trees if only_two else None
-                    )
+                    next_move = self._evicted(over, moved, trees if only_two else None)
                 good = next_move is not None
                 break
         for mover, back in reversed(undo):
@@ -238,12 +229,7 @@ class Chains:
         return list(moved.items()) if good else None
 
     def _evicted(
-        self,
-        link: int,
-        moved: dict[int, int],
-        limit: float,
-        with_settled: bool,
-        trees: frozenset[int] | None,
+        self, link: int, moved: dict[int, int], trees: frozenset[int] | None
     ) -> tuple[int, int] | None:
         """The pair that leaves an overfull link, and its new column; None when none can.
 
@@ -252,26 +238,27 @@ class Chains:
         may move to; None for all.
         """
         best: tuple[float, float, int, int] | None = None
-        excess = self.utilisation[link] - limit
+        excess = self.utilisation[link] - self._limit
         for pair in self._pairs_on(link):
-            if pair in moved or (self.settled[pair] and not with_settled):
+            if pair in moved or (self.settled[pair] and not self._with_settled):
                 continue
             step = self._demand[pair] * self._inverse[link]
             self._effort -= 1
             for column in self._columns_avoiding(pair, link, trees):
-                harm, _ = self._overfill(pair, column, limit)
+                harm, _ = self._overfill(pair, column)
                 key = (harm + max(0.0, excess - step), self._demand[pair], pair, column)
                 if harm < float("inf") and (best is None or key < best):
                     best = key
         return best[2:] if best else None
 
-    def _overfill(self, pair: int, column: int, limit: float) -> tuple[float, float]:
-        """By how much the links of a candidate would pass `limit`, in sum, and the fullest of them.
+    def _overfill(self, pair: int, column: int) -> tuple[float, float]:
+        """By how much a candidate's links would pass the limit, in sum, and the fullest of them.
 
         Both are utilisations; inf when the pair alone is more than a link may carry.
         """
         self._effort -= 1
         demand, utilisation, inverse = self._demand[pair], self.utilisation, self._inverse
+        limit = self._limit
         present = self._path(pair, self.choice[pair])
         harm = highest = 0.0
         for link in self._path(pair, column):

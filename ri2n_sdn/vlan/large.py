@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Annotated
 
 import numpy as np
@@ -97,10 +98,7 @@ def fat_tree(file: FatTree) -> Generated:
     first = np.concatenate([[0], np.cumsum(sizes)])
     ends, ports = [], []
     for level in range(levels - 1):
-        switch, j = (
-            grid.ravel()
-            for grid in np.meshgrid(np.arange(sizes[level]), np.arange(spec.up), indexing="ij")
-        )
+        switch, j = np.divmod(np.arange(sizes[level] * spec.up), spec.up)
         part, copy = switch // copies[level], switch % copies[level]
         # How many parts a switch above joins.
         joined = parts[level] // parts[level + 1]
@@ -108,10 +106,12 @@ def fat_tree(file: FatTree) -> Generated:
         ends.append(np.stack([first[level] + switch, first[level + 1] + above], axis=1))
         ports.append(np.stack([spec.down + 1 + j, 1 + part % joined], axis=1))
     wired = np.concatenate(ends).astype(np.int32)
+    # The levels between leaves and tops are `mid`, or `mida`, `midb`, ... where there are several.
+    between = ["mid"] if levels == 3 else [f"mid{ascii_lowercase[n]}" for n in range(levels - 2)]
     graph = SwitchGraph(
         tuple(
             f"{name}{number}"
-            for name, size in zip(_level_names(levels), sizes, strict=True)
+            for name, size in zip(["leaf", *between, "top"], sizes, strict=True)
             for number in range(1, size + 1)
         ),
         wired,
@@ -120,12 +120,3 @@ def fat_tree(file: FatTree) -> Generated:
     )
     leaf = (np.arange(spec.hosts) // spec.down).astype(np.int32)
     return Generated(file.name, graph, leaf, file.vlans)
-
-
-def _level_names(levels: int) -> list[str]:
-    """The levels' names: `leaf`, `mid`, `top`; `mida`, `midb`, ... for several levels between."""
-    between = levels - 2
-    inner = (
-        ["mid"] if between == 1 else [f"mid{chr(ord('a') + number)}" for number in range(between)]
-    )
-    return ["leaf", *inner, "top"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ri2n_sdn.rates.arrays import BoolArray, IntArray
 from ri2n_sdn.vlan.tables import first_trees, width
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
@@ -21,15 +21,12 @@ __all__ = ["MacCount", "mac_entries"]
 MAX_EXACT = 1024
 """Addresses of a network up to which each is counted for itself."""
 
-BoolArray = NDArray[np.bool_]
-Integers = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
 class MacCount:
     """The entries of each of S switches."""
 
-    entries: Integers
+    entries: IntArray
     """(S,)"""
     exact: bool
     """If not, the entries are upper bounds."""
@@ -83,13 +80,13 @@ class _Relation:
     They use the same trees, so each combination is looked at once.
     """
 
-    leaves: Integers
+    leaves: IntArray
     """(L,) the switches."""
-    kind: Integers
+    kind: IntArray
     """(L,) the kind of each leaf, 0..J-1."""
-    nics: Integers
+    nics: IntArray
     """(J, R) the number of NICs of each kind on a leaf."""
-    starts: Integers
+    starts: IntArray
     """(J, P, R) the first tree that a NIC of kind r uses with each of P partners on a leaf.
 
     -1 beyond the last partner, and for the NIC's own host.
@@ -103,7 +100,7 @@ class _Relation:
         return np.asarray(((ahead < width) & (self.starts >= 0)).any(axis=1), dtype=np.bool_)
 
 
-def _each_for_itself(leaf: Integers, host: Integers, count: int, table: str) -> _Relation:
+def _each_for_itself(leaf: IntArray, host: IntArray, count: int, table: str) -> _Relation:
     """Every NIC and every leaf is a kind of its own."""
     leaves, kind = np.unique(leaf, return_inverse=True)
     members = _members(kind, len(leaves))
@@ -115,7 +112,7 @@ def _each_for_itself(leaf: Integers, host: Integers, count: int, table: str) -> 
     return _Relation(leaves, np.arange(len(leaves)), nics, np.where(none, -1, starts), count)
 
 
-def _by_residue(leaf: Integers, host: Integers, count: int, table: str) -> _Relation:
+def _by_residue(leaf: IntArray, host: IntArray, count: int, table: str) -> _Relation:
     """A kind of NIC for each residue of hosts' numbers mod twice the number of trees.
 
     Leaves with equally many NICs of each kind are of one kind.
@@ -141,7 +138,7 @@ def _by_residue(leaf: Integers, host: Integers, count: int, table: str) -> _Rela
     )
 
 
-def _members(kind: Integers, kinds: int) -> Integers:
+def _members(kind: IntArray, kinds: int) -> IntArray:
     """(kinds, P) the places of each kind's members, -1 beyond the last."""
     order = np.argsort(kind, kind="stable")
     sizes = np.bincount(kind, minlength=kinds)
@@ -150,7 +147,7 @@ def _members(kind: Integers, kinds: int) -> Integers:
     return result
 
 
-def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> Integers:
+def _in_tree(trees: Trees, tree: int, relation: _Relation, width: int) -> IntArray:
     """(S,) the entries in one VLAN.
 
     A switch s knows a NIC in three cases: the NIC is not below s, and a leaf below s has a partner

@@ -14,6 +14,7 @@ import numpy as np
 
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.model import PairKey
+from ri2n_sdn.fabric.yamlfile import read_text
 from ri2n_sdn.rates.arrays import FloatArray, IntArray
 
 __all__ = ["PairList", "TrafficMatrix", "read_matrix", "read_pairs", "write_matrix"]
@@ -59,7 +60,7 @@ def read_matrix(path: Path, hosts: Collection[str] | None = None) -> TrafficMatr
     others. BadInput, with file and line, for everything else: other columns or keys, unknown hosts,
     a pair that is there twice, a host paired with itself, bytes that are no whole number from 0 on.
     """
-    return _matrix(path, _read(path), hosts)
+    return _matrix(path, read_text(path).splitlines(), hosts)
 
 
 def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
@@ -68,7 +69,7 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
     The first line tells which of the two it is. A pair without a rate wants as much as it can get.
     BadInput as in `read_matrix`.
     """
-    lines = _read(path)
+    lines = read_text(path).splitlines()
     first = next((text for _, text in _content(lines)), "")
     if first.startswith("{") or "," in first:
         matrix = _matrix(path, lines, hosts)
@@ -86,9 +87,7 @@ def read_pairs(path: Path, hosts: Collection[str] | None = None) -> PairList:
         if len(words) == 3:
             rate_of[pair] = _number(words[2])
             if not 0.0 <= rate_of[pair] < math.inf:
-                raise BadInput(
-                    f"{where}: rate_bps: must be a number from 0 on, is {words[2][:40]!r}"
-                )
+                raise _wrong(where, "rate_bps", "a number from 0 on", words[2])
     if not rate_of:
         raise BadInput(f"{path}: has no pairs")
     return PairList(tuple(rate_of), np.array(list(rate_of.values()), dtype=np.float64))
@@ -98,23 +97,12 @@ def write_matrix(path: Path, matrix: TrafficMatrix) -> None:
     """Write the matrix as CSV, as `read_matrix` reads it; BadInput when that cannot be done."""
     lines = [] if matrix.interval_s is None else [f"# interval_s={matrix.interval_s:g}"]
     lines.append(HEADER)
-    lines += [
-        f"{s},{r},{sent}"
-        for (s, r), sent in zip(matrix.pairs, matrix.sent_bytes.tolist(), strict=True)
-    ]
+    counts = matrix.sent_bytes.tolist()
+    lines += [f"{s},{r},{sent}" for (s, r), sent in zip(matrix.pairs, counts, strict=True)]
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
-
-
-def _read(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path}: {error.strerror if isinstance(error, OSError) else 'is not UTF-8 text'}"
-        ) from None
 
 
 def _content(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -134,9 +122,7 @@ def _matrix(path: Path, lines: list[str], hosts: Collection[str] | None) -> Traf
                 raise BadInput(f"{path}:{number}: interval_s is there twice")
             interval_s = _number(match[1])
             if not 0.0 < interval_s < math.inf:
-                raise BadInput(
-                    f"{path}:{number}: interval_s: must be a number above 0, is {match[1][:40]!r}"
-                )
+                raise _wrong(f"{path}:{number}", "interval_s", "a number above 0", match[1])
     content = list(_content(lines))
     if not content:
         raise BadInput(f"{path}: is empty; the first line must be {HEADER}")
@@ -163,7 +149,7 @@ def _from_csv(where: str, text: str) -> tuple[str, str, int]:
     if len(words) != 3:
         raise BadInput(f"{where}: must have 3 columns ({HEADER}), has {len(words)}")
     if not (words[2].isascii() and words[2].isdigit()):
-        raise BadInput(f"{where}: bytes: must be a whole number from 0 on, is {words[2][:40]!r}")
+        raise _wrong(where, "bytes", "a whole number from 0 on", words[2])
     return words[0], words[1], int(words[2]) if len(words[2]) < 20 else 2**63
 
 
@@ -184,10 +170,12 @@ def _from_json(where: str, text: str) -> tuple[str, str, int]:
         if not isinstance(data[key], str):
             raise BadInput(f"{where}: {key}: must be a host's name")
     if not isinstance(data["bytes"], int) or isinstance(data["bytes"], bool):
-        raise BadInput(
-            f"{where}: bytes: must be a whole number from 0 on, is {str(data['bytes'])[:40]!r}"
-        )
+        raise _wrong(where, "bytes", "a whole number from 0 on", str(data["bytes"]))
     return data["sender"], data["receiver"], data["bytes"]
+
+
+def _wrong(where: str, key: str, wanted: str, text: str) -> BadInput:
+    return BadInput(f"{where}: {key}: must be {wanted}, is {text[:40]!r}")
 
 
 def _number(text: str) -> float:

@@ -6,14 +6,13 @@ It says which trees there are, how evenly they use cables, and what switches mus
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import Topology
+from ri2n_sdn.rates.arrays import BoolArray
 from ri2n_sdn.vlan.build import build_trees, leaves_of, switch_levels
 from ri2n_sdn.vlan.large import Generated
 from ri2n_sdn.vlan.macs import MacCount, mac_entries
@@ -64,10 +63,6 @@ class Plan:
     vlans: tuple[int, ...]
     networks: tuple[NetworkPlan, ...]
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan for `json.dumps`."""
-        return asdict(self)
 
 
 def make_plan(source: Topology | Generated, spec: VlanSpec | None = None) -> Plan:
@@ -157,7 +152,7 @@ def _steps_from(trees: Trees, start: Int32Array) -> Int32Array:
     return steps
 
 
-def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArray[np.bool_]]:
+def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, BoolArray]:
     """(N,) the switch of each NIC, (N,) its host's number, and (N,) whether the host is managed.
 
     ValueError as in `check_reach`.
@@ -175,7 +170,7 @@ def _plugs(source: Topology | Generated) -> tuple[Int32Array, Int32Array, NDArra
 
 
 def _fitting(
-    trees: Trees, leaf: Int32Array, host: Int32Array, managed: NDArray[np.bool_], spec: VlanSpec
+    trees: Trees, leaf: Int32Array, host: Int32Array, managed: BoolArray, spec: VlanSpec
 ) -> tuple[int, MacCount]:
     """The most VLANs per pair with which every switch has room, and the entries with them."""
     wanted = width(spec.table, min(spec.per_pair, trees.count))
@@ -206,7 +201,7 @@ def _fitting(
 
 def _network(
     trees: Trees,
-    here: NDArray[np.bool_],
+    here: BoolArray,
     leaf: Int32Array,
     host: Int32Array,
     level: Int32Array,
@@ -242,7 +237,7 @@ def _network(
     )
 
 
-def _top_switches(graph: SwitchGraph, here: NDArray[np.bool_], level: Int32Array) -> int:
+def _top_switches(graph: SwitchGraph, here: BoolArray, level: Int32Array) -> int:
     """How many switches of a levelled network have no switch above them."""
     a, b = graph.ends[:, 0], graph.ends[:, 1]
     top = here.copy()

@@ -136,9 +136,8 @@ class Priming:
             self._in_use = uses
             self._take_pairs()
         self._overdue(now_s)
-        self._start_tokens = min(
-            self._start_tokens + step_s * settings.start_per_s, settings.start_per_s * _MAX_STEP_S
-        )
+        most = settings.start_per_s * _MAX_STEP_S
+        self._start_tokens = min(self._start_tokens + step_s * settings.start_per_s, most)
         frames = self._announce(now_s)
         frames += self._refresh(now_s, min(elapsed_s, 1.0))
         if not self.everywhere:

@@ -6,6 +6,7 @@ They follow from the trees, the candidates of a path table, and what is dead.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -115,15 +116,10 @@ class VlanRouting:
         places = [self.trees.graph.index[name] for name in members]
         trees = self._trees_of(members)
         cables = {tree: set(self.trees.cable[tree, places].tolist()) - {-1} for tree in trees}
-        damage = dict.fromkeys(trees, 0)
-        for tree, link in self.dead.links:
-            if link // 2 in cables.get(tree, ()):
-                damage[tree] += 1
+        damage = Counter(t for t, link in self.dead.links if link // 2 in cables.get(t, ()))
         ports = (*self.dead.sending, *self.dead.receiving)
         nic_ids = {nic.id for nic in nics} if ports else set()
-        for nic_id, tree in ports:
-            if tree in damage and nic_id in nic_ids:
-                damage[tree] += 1
+        damage.update(tree for nic_id, tree in ports if nic_id in nic_ids)
         best = min(trees, key=lambda tree: (damage[tree], tree))
 
         def rank(tree: int) -> tuple[int, int, int]:
@@ -141,9 +137,10 @@ class VlanRouting:
         key = (tree, a, b)
         if key not in self._paths:
             trees = self.trees
-            if trees.depth[tree, a] < 0 or trees.root[tree, a] != trees.root[tree, b]:
+            paths = trees.paths(tree)
+            if not paths.joined(a, b):
                 return None
-            links = trees.path(tree, a, b)
+            links = paths.path(a, b)
             rates = [int(trees.graph.rate_bps[link // 2]) for link in links]
             self._paths[key] = Route(
                 tag_of(trees, tree),

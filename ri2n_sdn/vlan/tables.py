@@ -13,25 +13,12 @@ false` know the base tree only; callers see to that.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ri2n_sdn.rates.arrays import IntArray
 from ri2n_sdn.vlan.trees import Int32Array, Trees
 
-__all__ = ["candidates", "cyclic", "first_trees", "pair_candidates", "width"]
-
-Integers = NDArray[np.int64]
-
-
-def cyclic(
-    trees: Trees, a: ArrayLike, b: ArrayLike, leaf_a: ArrayLike, leaf_b: ArrayLike
-) -> Int32Array:
-    """(N,) the tree of each of N pairs by the paper's rule; -1 for hosts in different networks.
-
-    A pair uses the own tree of the host with the higher priority, which is the host with the lower
-    number (VFREC-Net 3.2). `a`, `b` (N,) are hosts' numbers, `leaf_a`, `leaf_b` (N,) their NICs'
-    switches.
-    """
-    return candidates(trees, a, b, leaf_a, leaf_b, "cyclic")[:, 0]
+__all__ = ["candidates", "first_trees", "pair_candidates", "width"]
 
 
 def candidates(
@@ -46,9 +33,10 @@ def candidates(
     """(N, K) the trees that each of N pairs may use, the first one first, -1 beyond the last.
 
     `a`, `b` (N,) are hosts' numbers, `leaf_a`, `leaf_b` (N,) their NICs' switches. Hosts in
-    different networks have no tree. With the table `cyclic` a pair has one tree. With `spread`,
-    `adaptive` and `profile` it has `per_pair` of them, or all of a network that has fewer. These
-    are neighbours in the order of trees, so that they leave the leaves of a fat tree over different
+    different networks have no tree. With the table `cyclic` a pair has one tree: that of the host
+    with the lower number, which has the higher priority (VFREC-Net 3.2). With `spread`, `adaptive`
+    and `profile` it has `per_pair` of them, or all of a network that has fewer. These are
+    neighbours in the order of trees, so that they leave the leaves of a fat tree over different
     cables (`build_trees`). Over all pairs every tree is used equally often, and also over all pairs
     (i, i + d), for any d.
     """
@@ -82,7 +70,7 @@ def width(table: str, per_pair: int) -> int:
     return 1 if table == "cyclic" else per_pair
 
 
-def first_trees(table: str, a: Integers, b: Integers, count: Integers) -> Integers:
+def first_trees(table: str, a: IntArray, b: IntArray, count: IntArray) -> IntArray:
     """The first tree of each pair of hosts with the numbers `a` and `b`, in a network of `count`.
 
     With `cyclic` it is the own tree of the host with the lower number. Otherwise trees are used

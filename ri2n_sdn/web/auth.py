@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ri2n_sdn.addresses import is_loopback
-from ri2n_sdn.contract.choices import Role
 from ri2n_sdn.contract.documents import TokenEntry
 from ri2n_sdn.errors import Ri2nError
 from ri2n_sdn.web.feed import Feed
@@ -122,12 +121,6 @@ class Auth:
         if not hmac.compare_digest(token["hash"][:_MARK_DIGITS].encode(), mark.encode()):
             return None
         return self._who(name)
-
-    @staticmethod
-    def need(who: Who, role: Role) -> None:
-        """Raise Denied when the role of `who` is too small."""
-        if not who.may(role):
-            raise Denied(403, f"this needs the role {role}, and {who.name} is {who.role}")
 
     def _find(self, token: str) -> str | None:
         digest = hash_of(token[:MAX_TOKEN_CHARS]).encode()

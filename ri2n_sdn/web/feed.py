@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +36,10 @@ _WATCHER = {"user": "web", "uid": None, "role": "viewer"}
 
 class _Broken(Exception):
     """The stream cannot go on; the text says why."""
+
+
+class _Strange(_Broken):
+    """A line of the stream is not one of a controller."""
 
 
 class Feed:
@@ -138,6 +142,7 @@ class Feed:
             except _LATE:
                 why = f"the controller said nothing for {SILENT_S:g} s"
             except _Broken as error:
+                self.counters["lines_dropped"] += isinstance(error, _Strange)
                 why = str(error)
             except OSError as error:
                 why = str(refusal_of(self._path, error))
@@ -152,28 +157,21 @@ class Feed:
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     async def _stream(self) -> None:
-        reader, writer = await asyncio.wait_for(self._open(), SILENT_S)
-        try:
+        async with self._connection(SILENT_S) as (reader, writer):
             writer.write(request_line(WATCH.name, {}, _WATCHER))
             first = await self._line(reader)
             if first is None:
-                raise _Broken("the controller has ended the stream")
+                return
             if first.get("ok") is False:
                 raise _Broken(f"the controller refuses: {first.get('error')}"[:300])
             if first.get("ok") is not True or not isinstance(first.get("state"), dict):
-                self.counters["lines_dropped"] += 1
-                raise _Broken("what listens there is not a controller")
+                raise _Strange("what listens there is not a controller")
             self._begins(first["state"])
             while (line := await self._line(reader)) is not None:
                 if not isinstance(line.get("changed"), dict):
-                    self.counters["lines_dropped"] += 1
-                    raise _Broken("a line of the controller made no sense")
+                    raise _Strange("a line of the controller made no sense")
                 if line["changed"]:
                     self._take(line["changed"])
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     async def _line(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
         """The next line; None at the end of the stream."""
@@ -182,8 +180,7 @@ class Feed:
             return None
         document = object_in(line)
         if document is None:
-            self.counters["lines_dropped"] += 1
-            raise _Broken("a line of the controller made no sense")
+            raise _Strange("a line of the controller made no sense")
         self.heard_s = self._clock()
         return document
 
@@ -231,20 +228,24 @@ class Feed:
 
     # ---- the socket
 
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_unix_connection(str(self._path), limit=MAX_LINE_BYTES)
+    @contextlib.asynccontextmanager
+    async def _connection(
+        self, timeout_s: float | None = None
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        opening = asyncio.open_unix_connection(str(self._path), limit=MAX_LINE_BYTES)
+        reader, writer = await asyncio.wait_for(opening, timeout_s)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def _ask(self, text: bytes) -> bytes:
-        async with self._places:
-            reader, writer = await self._open()
-            try:
-                writer.write(text)
-                await writer.drain()
-                return await reader.readline()
-            finally:
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+        async with self._places, self._connection() as (reader, writer):
+            writer.write(text)
+            await writer.drain()
+            return await reader.readline()
 
 
 def _without_none(entries: Mapping[str, Any]) -> dict[str, Any]:

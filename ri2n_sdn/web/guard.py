@@ -88,12 +88,11 @@ class Guard:
             return 421, f"the header Host does not name this server; use its address or {names}"
         if scope["type"] == "websocket" or scope["method"] in _CHANGING:
             origin = headers.get("origin")
-            if origin is not None and _host_of(origin) != hosts[0].lower():
-                return 403, "a page of another origin must not do this"
-            if origin is None and headers.get("sec-fetch-site", "none") not in (
-                "none",
-                "same-origin",
-            ):
+            if origin is None:
+                own = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+            else:
+                own = _host_of(origin) == hosts[0].lower()
+            if not own:
                 return 403, "a page of another origin must not do this"
         return None
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,16 @@ KEPT_S = 900.0
 MAX_NICS = 16_384
 """NICs beyond this number have no history."""
 
-Series = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""Unix times, sent and received in bit/s; NaN where a rate is not known."""
-
 _SAMPLES = int(KEPT_S / EVERY_S)
 _FIRST_ROWS = 64
+
+
+class Series(NamedTuple):
+    """Unix times, and what was sent and received then, in bit/s; None where that is not known."""
+
+    time_s: list[float]
+    tx_bps: list[float | None]
+    rx_bps: list[float | None]
 
 
 class History:
@@ -89,16 +95,20 @@ class History:
         rates = table[:, columns].astype(np.float64)
         known: NDArray[np.bool_] = np.logical_or.reduce(~np.isnan(rates[:, :, 0]), axis=0)
         first = int(np.argmax(known)) if known.any() else len(columns)
-        sums = np.where(known[:, None], np.nansum(rates, axis=0), np.nan)[first:]
-        return self._times[columns[first:]], sums[:, 0], sums[:, 1]
+        sums = np.nansum(rates, axis=0)
+        tx_bps, rx_bps = (
+            [sum_bps if there else None for sum_bps, there in zip(side, known, strict=True)][first:]
+            for side in (sums[:, 0].tolist(), sums[:, 1].tolist())
+        )
+        return Series(self._times[columns[first:]].tolist(), tx_bps, rx_bps)
 
     def _find_rows(self, keys: Collection[tuple[str, str]]) -> None:
         """Give each NIC a row that has none yet, as long as there are any."""
         new = [key for key in keys if key not in self._rows]
         if len(new) > len(self._free):
             self._forget(keys)
-        while len(new) > len(self._free) and self._grow():
-            pass
+        while len(new) > len(self._free) and len(self._rates) < MAX_NICS:
+            self._grow()
         for key in new[: len(self._free)]:
             row = self._free.pop()
             self._rates[row] = np.nan
@@ -110,13 +120,9 @@ class History:
         gone = [key for key, row in self._rows.items() if empty[row] and key not in keep]
         self._free.extend(self._rows.pop(key) for key in gone)
 
-    def _grow(self) -> bool:
+    def _grow(self) -> None:
         old = len(self._rates)
         new = min(2 * old, MAX_NICS)
-        if new == old:
-            return False
-        grown = np.full((new, _SAMPLES, 2), np.nan, dtype=np.float32)
-        grown[:old] = self._rates
-        self._rates = grown
+        added = np.full((new - old, _SAMPLES, 2), np.nan, dtype=np.float32)
+        self._rates = np.concatenate((self._rates, added))
         self._free.extend(range(old, new))
-        return True

@@ -189,7 +189,11 @@ class WeightLoop:
             )
             decisions[pair.key] = decision
             restless += decision.moved > 0 and not moved_rows[row]
-        changed = activity_changed or restless > RESTLESS * active.sum() or self._surge(structure)
+        memory = self._memory
+        # Whether some link carries clearly more or less than its long average.
+        change = memory.link_load_bps(memory.fast_bps) - memory.link_load_bps(memory.slow_bps)
+        surge = bool((np.abs(change) >= SURGE * structure.capacity_bps).any())
+        changed = activity_changed or restless > RESTLESS * active.sum() or surge
         return Decision(
             decisions,
             self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s),
@@ -256,11 +260,8 @@ class WeightLoop:
         for row in np.flatnonzero(active):
             pair = structure.pairs[row]
             live_paths = frozenset(path.path for path in pair.paths if path.alive)
-            always[row] = (
-                pair.key not in self._share
-                or self._alive.get(pair.key) != live_paths
-                or closes[row].any()
-            )
+            is_new = pair.key not in self._share or self._alive.get(pair.key) != live_paths
+            always[row] = is_new or closes[row].any()
             self._alive[pair.key] = live_paths
         held, moved = hold_small_changes(weights.share, previous, self.settings.hysteresis, always)
         for row in np.flatnonzero(active & (moved | always)):
@@ -268,13 +269,6 @@ class WeightLoop:
             paths = (path.path for path in pair.paths)
             self._share[pair.key] = dict(zip(paths, held[row].tolist(), strict=False))
         return held, moved | always
-
-    def _surge(self, structure: Structure) -> bool:
-        """Whether some link carries clearly more or less than its long average."""
-        difference = self._memory.link_load_bps(self._memory.fast_bps) - self._memory.link_load_bps(
-            self._memory.slow_bps
-        )
-        return bool((np.abs(difference) >= SURGE * structure.capacity_bps).any())
 
     def _decide(
         self,

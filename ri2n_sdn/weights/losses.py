@@ -165,11 +165,7 @@ class LossWatch:
             if not lost:
                 healthy = {link for link, keys in paths_over.items() if not lossy.issuperset(keys)}
                 return losses, healthy
-            max_paths = max(len(suspects[link]) for link in lost)
-            worst = max(
-                (link for link in lost if len(suspects[link]) == max_paths),
-                key=lambda link: lost[link],
-            )
+            worst = max(lost, key=lambda link: (len(suspects[link]), lost[link]))
             keys = suspects[worst]
             alike = tuple(sorted(link for link in lost if suspects[link] == keys))
             losses.append(Loss(alike, lost[worst]))

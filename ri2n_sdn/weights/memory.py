@@ -99,9 +99,8 @@ class PairMemory:
     def crowded(self) -> BoolArray:
         """Whether a link of each path (P, K) is full."""
         assert self._structure is not None
-        full = np.append(
-            self.link_load_bps(self.fast_bps) >= FULL * self._structure.capacity_bps, False
-        )
+        load_bps = self.link_load_bps(self.fast_bps)
+        full = np.append(load_bps >= FULL * self._structure.capacity_bps, False)
         return np.asarray(full[self._structure.path_links].any(axis=2), dtype=np.bool_)
 
     def update(
@@ -226,13 +225,11 @@ def _structure(rows: list[PairCounters], capacity_bps: Mapping[str, float]) -> S
         flat += no_path * (width - len(pair.paths))
     known_bps = [rate for rate in capacity_bps.values() if rate > 0.0]
     default_bps = max(known_bps, default=UNKNOWN_CAPACITY_BPS)
-    capacity = np.array(
-        [capacity_bps.get(link, 0.0) or default_bps for link in link_ids], dtype=np.float64
-    )
+    rates_bps = [capacity_bps.get(link, 0.0) or default_bps for link in link_ids]
+    capacity = np.array(rates_bps, dtype=np.float64)
     path_links = np.array(flat, dtype=np.int64).reshape(len(rows), width, depth)
-    narrowest = np.where(path_links >= 0, np.append(capacity, np.inf)[path_links], np.inf).min(
-        axis=2
-    )
+    # Padding (-1) finds the last entry.
+    narrowest = np.append(capacity, np.inf)[path_links].min(axis=2)
     return Structure(
         pairs=rows,
         alive=alive,

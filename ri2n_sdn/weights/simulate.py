@@ -16,11 +16,13 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
 from ri2n_sdn.fabric.model import PairKey, PathKey
+from ri2n_sdn.rates.arrays import FloatArray
 from ri2n_sdn.rates.many_paths import Network, max_min_rates
 from ri2n_sdn.rates.one_path import fair_rates
 from ri2n_sdn.weights.counters import Count, PairCounters, PathCounters
@@ -44,6 +46,10 @@ TICK_S = 0.05
 REFRESH_S = 0.25
 # Time constant with which a stream approaches its fair rate.
 TCP_LAG_S = 0.15
+# Goodput is counted from this time on.
+MEASURED_FROM_S = 3.0
+# The spread (standard deviation of the logarithm) of the rates that TCP streams get on one link.
+UNFAIRNESS = 0.25
 CHART_COLUMNS = 90
 
 FIGURE_4: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
@@ -80,7 +86,7 @@ FIGURE_9 = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class SimulatedRun:
     """One run: the goodput of each client, and the decisions of every step.
 
@@ -91,12 +97,12 @@ class SimulatedRun:
 
     topology: str
     strategy: str
-    goodput_bps: dict[str, float]
-    fair_bps: dict[str, float]
-    shares: list[tuple[float, dict[str, dict[PathKey, float]]]]
-    goodput_over_time: list[tuple[float, dict[str, float]]]
-    hbspan_over_time: list[tuple[float, float]]
-    slots_moved: int
+    goodput_bps: dict[str, float] = field(default_factory=dict)
+    fair_bps: dict[str, float] = field(default_factory=dict)
+    shares: list[tuple[float, dict[str, dict[PathKey, float]]]] = field(default_factory=list)
+    goodput_over_time: list[tuple[float, dict[str, float]]] = field(default_factory=list)
+    hbspan_over_time: list[tuple[float, float]] = field(default_factory=list)
+    slots_moved: int = 0
 
     @property
     def total_of_optimum(self) -> float:
@@ -124,13 +130,13 @@ class _Pair:
     sender: str
     receiver: str
     paths: list[PathKey]
-    slots: list[PathKey]
-    sent: dict[PathKey, float] = field(default_factory=dict)
-    # By host: the bytes per path that its Open vSwitch shows.
-    shown: dict[str, dict[PathKey, float]] = field(default_factory=dict)
-    slot_bytes: list[float] = field(default_factory=list)
-    slot_shown: list[float] = field(default_factory=list)
-    slot_polled: list[float] = field(default_factory=list)
+    slots: tuple[PathKey, ...]
+    sent: dict[PathKey, float]
+    shown: dict[str, dict[PathKey, float]]
+    """By host: the bytes per path that its Open vSwitch shows."""
+    slot_bytes: FloatArray
+    slot_shown: FloatArray
+    slot_polled: FloatArray
     own_table: bool = False
 
     def live_slot(self, slot: int, alive: Mapping[PathKey, bool]) -> PathKey | None:
@@ -159,42 +165,28 @@ def run(
     *,
     streams: int = 8,
     seconds: float = 13.0,
-    from_s: float = 3.0,
     seed: int = 1,
     faults: Sequence[Fault] = (),
     pings: frozenset[str] = frozenset(),
-    unfairness: float = 0.25,
-    settings: LoopSettings | None = None,
 ) -> SimulatedRun:
     """Simulate bulk TCP from every client to host A for `seconds`.
 
-    Clients in `pings` only ping. Goodput is counted from the time `from_s` on. `unfairness` is the
-    spread (standard deviation of the logarithm) of the rates that TCP streams get on one link. They
-    are drawn anew every second, from `seed`.
+    Clients in `pings` only ping. Goodput is counted from MEASURED_FROM_S on. The rates that TCP
+    streams get on one link are drawn anew every second, from `seed` (UNFAIRNESS).
     """
-    return _Simulation(topology, strategy, streams, seed, pings, unfairness, settings).run(
-        seconds, from_s, faults
-    )
+    return _Simulation(topology, strategy, streams, seed, pings).run(seconds, faults)
 
 
 class _Simulation:
     def __init__(
-        self,
-        topology: str,
-        strategy: str,
-        streams: int,
-        seed: int,
-        pings: frozenset[str],
-        unfairness: float,
-        settings: LoopSettings | None,
+        self, topology: str, strategy: str, streams: int, seed: int, pings: frozenset[str]
     ) -> None:
-        self.topology, self.strategy, self.unfairness = topology, strategy, unfairness
+        self.topology, self.strategy, self.pings = topology, strategy, pings
         self.hosts = FIGURE_4[topology]
         self.clients = [h for h in self.hosts if h != SERVER]
+        self.bulk = [c for c in self.clients if c not in pings]
         self.random = random.Random(seed)
-        self.loop = WeightLoop(settings or LoopSettings(strategy=strategy))
-        if settings is not None:
-            self.loop.set_strategy(strategy)
+        self.loop = WeightLoop(LoopSettings(strategy=strategy))
         self.n = self.loop.settings.slots
         self.up = {(h, link): True for h, links in self.hosts.items() for link in links}
         self.capacity = {f"{h}:{link + 1}>": LINK_BPS for h, link in self.up}
@@ -204,31 +196,28 @@ class _Simulation:
         self.pairs: dict[PairKey, _Pair] = {}
         self.streams: list[_Stream] = []
         for client in self.clients:
-            for sender, receiver in ((client, SERVER), (SERVER, client)):
-                common = [link for link in self.hosts[sender] if link in self.hosts[receiver]]
-                paths = [(link + 1, link + 1, 0) for link in common]
-                slots = list(default_slots(paths, [LINK_BPS] * len(paths), self.n))
-                pair = _Pair(sender, receiver, paths, slots, sent=dict.fromkeys(paths, 0.0))
-                pair.shown = {sender: dict(pair.sent), receiver: dict(pair.sent)}
-                pair.slot_bytes, pair.slot_shown, pair.slot_polled = (
-                    [0.0] * self.n for _ in range(3)
-                )
-                self.pairs[sender, receiver] = pair
+            self.pairs[client, SERVER] = self._pair(client, SERVER)
+            self.pairs[SERVER, client] = self._pair(SERVER, client)
             count, max_bps = (1, PING_BPS) if client in pings else (streams, math.inf)
             for _ in range(count):
                 for key, limit_bps in (((client, SERVER), max_bps), ((SERVER, client), 0.0)):
                     slot = self.random.randrange(self.n)
                     self.streams.append(_Stream(self.pairs[key], slot, limit_bps))
-        self.pings = pings
         self.refresh_at = {host: self.random.uniform(0.0, REFRESH_S) for host in self.hosts}
 
-    def run(self, seconds: float, from_s: float, faults: Sequence[Fault]) -> SimulatedRun:
+    def _pair(self, sender: str, receiver: str) -> _Pair:
+        common = [link for link in self.hosts[sender] if link in self.hosts[receiver]]
+        paths = [(link + 1, link + 1, 0) for link in common]
+        slots = default_slots(paths, [LINK_BPS] * len(paths), self.n)
+        sent = dict.fromkeys(paths, 0.0)
+        shown = {sender: dict(sent), receiver: dict(sent)}
+        return _Pair(sender, receiver, paths, slots, sent, shown, *np.zeros((3, self.n)))
+
+    def run(self, seconds: float, faults: Sequence[Fault]) -> SimulatedRun:
         """Simulate tick by tick; the controller steps after each HBSPAN and at each fault."""
         received = dict.fromkeys(self.clients, 0.0)
-        shares: list[tuple[float, dict[str, dict[PathKey, float]]]] = []
-        over_time: list[tuple[float, dict[str, float]]] = []
-        hbspans: list[tuple[float, float]] = []
-        moved, step_at, waiting = 0, 0.0, sorted(faults, key=lambda f: f.at_s)
+        one = SimulatedRun(self.topology, self.strategy)
+        step_at, waiting = 0.0, sorted(faults, key=lambda f: f.at_s)
         for tick in range(round(seconds / TICK_S)):
             now = tick * TICK_S
             while waiting and waiting[0].at_s <= now + 1e-9:
@@ -237,48 +226,40 @@ class _Simulation:
                 step_at = now  # the controller acts on port events at once
             if tick % round(1.0 / TICK_S) == 0:
                 for stream in self.streams:
-                    stream.weight = math.exp(self.random.gauss(0.0, self.unfairness))
+                    stream.weight = math.exp(self.random.gauss(0.0, UNFAIRNESS))
             self._flow(now)
             if now >= step_at - 1e-9:
-                step_moved, hbspan_s, share = self._step(now)
-                moved += step_moved
+                moved, hbspan_s, share = self._step(now)
+                one.slots_moved += moved
                 step_at = now + hbspan_s
-                shares.append((now, share))
-                hbspans.append((now, hbspan_s))
+                one.shares.append((now, share))
+                one.hbspan_over_time.append((now, hbspan_s))
             rates = dict.fromkeys(self.clients, 0.0)
             for stream in self.streams:
                 if stream.pair.receiver == SERVER:
                     rates[stream.pair.sender] += stream.rate_bps
-            over_time.append((now, rates))
-            if now >= from_s:
+            one.goodput_over_time.append((now, rates))
+            if now >= MEASURED_FROM_S:
                 for client in self.clients:
                     received[client] += rates[client] * TICK_S
-        window = max(seconds - from_s, TICK_S)
-        return SimulatedRun(
-            self.topology,
-            self.strategy,
-            {c: received[c] / window for c in self.clients if c not in self.pings},
-            self.fair_rates(),
-            shares,
-            over_time,
-            hbspans,
-            moved,
-        )
+        window = max(seconds - MEASURED_FROM_S, TICK_S)
+        one.goodput_bps = {client: received[client] / window for client in self.bulk}
+        one.fair_bps = self.fair_rates()
+        return one
 
     def fair_rates(self) -> dict[str, float]:
         """The max-min fair goodput of the bulk clients, with the links that are up now."""
-        bulk = [c for c in self.clients if c not in self.pings]
-        width = max(len(self.pairs[c, SERVER].paths) for c in bulk)
-        links = np.full((len(bulk), width, 2), -1)
-        alive = np.zeros((len(bulk), width), dtype=np.bool_)
-        for row, client in enumerate(bulk):
-            pair = self.pairs[client, SERVER]
+        pairs = [self.pairs[client, SERVER] for client in self.bulk]
+        width = max(len(pair.paths) for pair in pairs)
+        links = np.full((len(pairs), width, 2), -1)
+        alive = np.zeros((len(pairs), width), dtype=np.bool_)
+        for row, pair in enumerate(pairs):
             for column, path in enumerate(pair.paths):
                 links[row, column] = self._link_ids(pair, path)
                 alive[row, column] = self._alive(pair)[path]
         network = Network(links, alive, self.goodput_bps)
-        rates, _ = max_min_rates(network, np.full(len(bulk), np.inf))
-        return {client: float(rates[0][row]) for row, client in enumerate(bulk)}
+        rates, _ = max_min_rates(network, np.full(len(pairs), np.inf))
+        return dict(zip(self.bulk, rates[0].tolist(), strict=True))
 
     def _alive(self, pair: _Pair) -> dict[PathKey, bool]:
         return {
@@ -311,10 +292,9 @@ class _Simulation:
             np.array([s.weight for s, _ in bulk]),
         ).tolist()
         blend = 1.0 - math.exp(-TICK_S / TCP_LAG_S)
+        sent_by = dict.fromkeys(self.clients, 0.0)
         for (stream, _), rate in zip(bulk, target, strict=True):
             stream.rate_bps += (rate - stream.rate_bps) * blend
-        sent_by = dict.fromkeys(self.clients, 0.0)
-        for stream, _ in bulk:
             sent_by[stream.pair.sender] += stream.rate_bps
         ack_streams = Counter(s.pair.receiver for s, _ in flowing if s.pair.sender == SERVER)
         for stream, path in flowing:
@@ -331,54 +311,47 @@ class _Simulation:
                     if host in pair.shown:
                         pair.shown[host] = dict(pair.sent)
                     if host == pair.sender:
-                        pair.slot_shown = list(pair.slot_bytes)
+                        pair.slot_shown = pair.slot_bytes.copy()
 
     def _step(self, now: float) -> tuple[int, float, dict[str, dict[PathKey, float]]]:
         """One step of the controller: poll, decide, change tables.
 
         Returns how many slots moved, HBSPAN in s, and the shares of each client.
         """
-        given = []
-        for pair in self.pairs.values():
-            alive = self._alive(pair)
-            paths = tuple(
-                PathCounters(
-                    path,
-                    alive[path],
-                    self._links(pair, path),
-                    *(
-                        Count(int(shown[path] / 1500), int(shown[path]))
-                        for shown in (pair.shown[pair.sender], pair.shown[pair.receiver])
-                    ),
-                )
-                for path in pair.paths
-            )
-            slot_bytes = None
-            if pair.own_table:
-                slot_bytes = tuple(
-                    int(a - b) for a, b in zip(pair.slot_shown, pair.slot_polled, strict=True)
-                )
-            pair.slot_polled = list(pair.slot_shown)
-            given.append(
-                PairCounters(pair.sender, pair.receiver, paths, tuple(pair.slots), slot_bytes)
-            )
+        given = [self._counters(pair) for pair in self.pairs.values()]
         decision = self.loop.step(now, given, self.capacity)
         moved, shares = 0, {}
         for key, wanted in decision.pairs.items():
             pair = self.pairs[key]
             pair.own_table = True
-            if wanted.slots != tuple(pair.slots):
-                pair.slots = list(wanted.slots)
+            if wanted.slots != pair.slots:
+                pair.slots = wanted.slots
                 moved += wanted.moved
                 # The change of a group sets its counters to 0. Older traffic that they did not show
                 # yet is added afterwards.
-                pair.slot_bytes = [
-                    a - b for a, b in zip(pair.slot_bytes, pair.slot_shown, strict=True)
-                ]
-                pair.slot_shown, pair.slot_polled = [0.0] * self.n, [0.0] * self.n
+                pair.slot_bytes -= pair.slot_shown
+                pair.slot_shown, pair.slot_polled = np.zeros((2, self.n))
             if pair.receiver == SERVER:
                 shares[pair.sender] = wanted.share
         return moved, decision.hbspan_s, shares
+
+    def _counters(self, pair: _Pair) -> PairCounters:
+        """What a poll of a pair's two hosts reads."""
+        alive = self._alive(pair)
+        shown = pair.shown[pair.sender], pair.shown[pair.receiver]
+        paths = tuple(
+            PathCounters(
+                path,
+                alive[path],
+                self._links(pair, path),
+                *(Count(int(at_host[path] / 1500), int(at_host[path])) for at_host in shown),
+            )
+            for path in pair.paths
+        )
+        carried = (pair.slot_shown - pair.slot_polled).astype(np.int64)
+        slot_bytes = tuple(carried.tolist()) if pair.own_table else None
+        pair.slot_polled = pair.slot_shown.copy()
+        return PairCounters(pair.sender, pair.receiver, paths, pair.slots, slot_bytes)
 
 
 def table(runs: Sequence[SimulatedRun]) -> str:
@@ -398,8 +371,7 @@ def table(runs: Sequence[SimulatedRun]) -> str:
         )
         lines.append(
             f"{one.topology:3} {one.strategy:15} {one.total_of_optimum:6.2f} "
-            f"{one.worst_share:6.2f} "
-            f"{one.slots_moved:6d}  {clients}"
+            f"{one.worst_share:6.2f} {one.slots_moved:6d}  {clients}"
         )
     return "\n".join(lines)
 
@@ -431,29 +403,11 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    print(
-        table(
-            [
-                run(t, s, streams=options.streams, seed=options.seed)
-                for t in "bcdefgh"
-                for s in STRATEGIES
-            ]
-        )
-    )
+    simulated = partial(run, streams=options.streams, seed=options.seed)
+    print(table([simulated(t, s) for t in "bcdefgh" for s in STRATEGIES]))
     for name in STRATEGIES:
         print()
-        print(
-            chart(
-                run(
-                    "e",
-                    name,
-                    streams=options.streams,
-                    seed=options.seed,
-                    seconds=100.0,
-                    faults=FIGURE_9,
-                )
-            )
-        )
+        print(chart(simulated("e", name, seconds=100.0, faults=FIGURE_9)))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from ri2n_sdn.fabric.model import PathKey
 
@@ -99,11 +100,8 @@ def assign(
     table = [k if 0 <= k < paths and share[k] > 0.0 else -1 for k in previous]
     weight, busy = _busy_slots(slot_bytes, n)
     max_moves = n if busy_moves is None else busy_moves
-    busy_moved = (
-        _place_bytes(table, share, weight, busy, max_moves, crowded or [False] * paths)
-        if busy
-        else 0
-    )
+    crowded = crowded or [False] * paths
+    busy_moved = _place_bytes(table, share, weight, busy, max_moves, crowded)
     of_busy = [table[slot] for slot in busy]
     busy_count = [of_busy.count(k) for k in range(paths)]
     present = [table.count(k) for k in range(paths)]
@@ -295,18 +293,13 @@ def _place_bytes(
     closed = [s <= CLOSED_SHARE for s in share]
     if all(closed):
         closed = [False] * len(share)
-    open_total = sum(s for s, is_closed in zip(share, closed, strict=True) if not is_closed)
-    wanted = [
-        0.0 if is_closed else s / open_total for s, is_closed in zip(share, closed, strict=True)
-    ]
     usable = [k for k, is_closed in enumerate(closed) if not is_closed]
-    excess = [-w for w in wanted]
-    unplaced = []
+    open_total = sum(share[k] for k in usable)
+    excess = [-s / open_total if k in usable else 0.0 for k, s in enumerate(share)]
+    unplaced = [slot for slot in busy if table[slot] < 0]
     for slot in busy:
         if table[slot] >= 0:
             excess[table[slot]] += weight[slot]
-        else:
-            unplaced.append(slot)
     for slot in sorted(unplaced, key=lambda s: (-weight[s], s)):
         heir = min(usable, key=lambda k: (excess[k], k))
         table[slot] = heir
@@ -388,27 +381,19 @@ def _move_idle(
     change, fewer slots are compared until the last few moves.
     """
     n, paths = len(table), len(share)
-    rank = _ranks(n)
-    order = sorted((s for s in range(n) if s not in busy), key=lambda s: (weight[s], rank[s]))
+    every = range(paths)
+    # Slots that are equally empty are in a fixed mixed order, so that moved slots do not cluster.
+    mixed = _scrambled(n, SHUFFLES)
+    order = sorted((s for s in mixed if s not in busy), key=weight.__getitem__)
     left = sum(want - have for want, have in zip(target, present, strict=True) if want > have)
     for only_free in (True, False):  # free slots come first: they have to move anyway
-        for to in sorted(range(paths), key=lambda k: present[k] - target[k]):
+        for to in sorted(every, key=lambda k: present[k] - target[k]):
             while present[to] < target[to]:
-                candidates = []
                 max_candidates = CANDIDATES if left <= LAST_MOVES else CANDIDATES_EARLY
-                if paths == 2:
-                    max_candidates = 1
                 left -= 1
-                for slot in order:
-                    source = table[slot]
-                    if (
-                        source < 0
-                        if only_free
-                        else source >= 0 and present[source] > target[source]
-                    ):
-                        candidates.append(slot)
-                        if len(candidates) == max_candidates:
-                            break
+                leaving = {-1} if only_free else {k for k in every if present[k] > target[k]}
+                movable = (slot for slot in order if table[slot] in leaving)
+                candidates = list(islice(movable, 1 if paths == 2 else max_candidates))
                 if not candidates:
                     break
                 lightest = weight[candidates[0]]
@@ -430,15 +415,6 @@ def _best_place(table: list[int], places: Sequence[int], to: int, share: Sequenc
         return cost
 
     return min(places, key=cost)
-
-
-@lru_cache(maxsize=64)
-def _ranks(n: int) -> tuple[int, ...]:
-    """The position of each slot in a fixed mixed order, so that moved slots do not cluster."""
-    rank = [0] * n
-    for position, slot in enumerate(_scrambled(n, SHUFFLES)):
-        rank[slot] = position
-    return tuple(rank)
 
 
 def default_slots(

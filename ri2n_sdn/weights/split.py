@@ -131,63 +131,53 @@ class _Dual:
         damping = answers + 1e-9 + CAUTION * float(np.abs(gap).max())
         entries = network.pairs * (network.paths * network.path_links.shape[2]) ** 2
         is_small = network.links <= MAX_DENSE_LINKS and entries <= MAX_DENSE_ENTRIES
-        solve = _dense_step if is_small else _sparse_step
-        return solve(network, used, self.demand, factor, damping, gap)
+        solve = self._dense_step if is_small else self._sparse_step
+        return solve(used, factor, damping, gap)
 
+    def _dense_step(
+        self, used: BoolArray, factor: FloatArray, damping: FloatArray, gap: FloatArray
+    ) -> FloatArray:
+        """`newton_step` with a matrix (E, E) that is summed entry by entry.
 
-def _dense_step(
-    network: Network,
-    used: BoolArray,
-    demand: FloatArray,
-    factor: FloatArray,
-    damping: FloatArray,
-    gap: FloatArray,
-) -> FloatArray:
-    """`newton_step` with a matrix (E, E) that is summed entry by entry.
+        Each pair contributes to the entries of all two links of its used paths: -`factor` (P,), and
+        its demand / NEARNESS more where one path has both links.
+        """
+        network = self.network
+        pairs, paths, length = network.path_links.shape
+        row = network.links  # one row and one column more are for links that are not used
+        link = np.where(used[:, :, None], network.used_links, row)
+        link = np.where(link < 0, row, link).reshape(pairs, paths * length)
+        entry = link[:, :, None] * (row + 1) + link[:, None, :]
+        path = np.repeat(np.arange(paths), length)
+        value = np.where(path[:, None] == path, (self.demand / NEARNESS)[:, None, None], 0.0)
+        value -= factor[:, None, None]
+        sums = np.bincount(entry.reshape(-1), value.reshape(-1), (row + 1) ** 2)
+        slope = sums.reshape(row + 1, row + 1)[:row, :row]
+        return np.asarray(np.linalg.solve(slope + np.diag(damping), gap), dtype=np.float64)
 
-    Each pair contributes to the entries of all two links of its used paths: -`factor` (P,), and
-    its `demand` (P,) / NEARNESS more where one path has both links.
-    """
-    pairs, paths, length = network.path_links.shape
-    row = network.links  # one row and one column more are for links that are not used
-    link = np.where(used[:, :, None], network.used_links, row)
-    link = np.where(link < 0, row, link).reshape(pairs, paths * length)
-    entry = link[:, :, None] * (row + 1) + link[:, None, :]
-    path = np.repeat(np.arange(paths), length)
-    value = np.where(path[:, None] == path, (demand / NEARNESS)[:, None, None], 0.0)
-    value -= factor[:, None, None]
-    sums = np.bincount(entry.reshape(-1), value.reshape(-1), (row + 1) ** 2)
-    slope = sums.reshape(row + 1, row + 1)[:row, :row]
-    return np.asarray(np.linalg.solve(slope + np.diag(damping), gap), dtype=np.float64)
+    def _sparse_step(
+        self, used: BoolArray, factor: FloatArray, damping: FloatArray, gap: FloatArray
+    ) -> FloatArray:
+        """`newton_step` with sparse matrices, for large networks."""
+        # The import takes 0.3 s of CPU. See `apps.solver`.
+        from scipy.sparse import coo_array, csc_array, diags_array
+        from scipy.sparse.linalg import splu
 
-
-def _sparse_step(
-    network: Network,
-    used: BoolArray,
-    demand: FloatArray,
-    factor: FloatArray,
-    damping: FloatArray,
-    gap: FloatArray,
-) -> FloatArray:
-    """`newton_step` with sparse matrices, for large networks."""
-    # The import takes 0.3 s of CPU. See `apps.solver`.
-    from scipy.sparse import coo_array, csc_array, diags_array
-    from scipy.sparse.linalg import splu
-
-    pairs, paths = used.shape
-    weight = np.where(used, (demand / NEARNESS)[:, None], 0.0).reshape(-1)
-    incidence = coo_array(
-        (np.ones(len(network.on_path)), (network.on_link, network.on_path)),
-        shape=(network.links, pairs * paths),
-    ).tocsr()
-    per_path = incidence @ diags_array(weight) @ incidence.T
-    pair, path = np.nonzero(used)
-    belongs = coo_array(
-        (np.ones(len(pair)), (pair * paths + path, pair)), shape=(pairs * paths, pairs)
-    )
-    per_pair = incidence @ belongs.tocsr()
-    slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
-    damped = slope + diags_array(damping)
-    # Sparse LU runs in one thread. Dense Cholesky does not, and the threads of BLAS spin while
-    # other programs hold the cores.
-    return np.asarray(splu(csc_array(damped)).solve(gap), dtype=np.float64)
+        network = self.network
+        pairs, paths = used.shape
+        weight = np.where(used, (self.demand / NEARNESS)[:, None], 0.0).reshape(-1)
+        incidence = coo_array(
+            (np.ones(len(network.on_path)), (network.on_link, network.on_path)),
+            shape=(network.links, pairs * paths),
+        ).tocsr()
+        per_path = incidence @ diags_array(weight) @ incidence.T
+        pair, path = np.nonzero(used)
+        belongs = coo_array(
+            (np.ones(len(pair)), (pair * paths + path, pair)), shape=(pairs * paths, pairs)
+        )
+        per_pair = incidence @ belongs.tocsr()
+        slope = per_path - per_pair @ diags_array(factor) @ per_pair.T
+        damped = slope + diags_array(damping)
+        # Sparse LU runs in one thread. Dense Cholesky does not, and the threads of BLAS spin while
+        # other programs hold the cores.
+        return np.asarray(splu(csc_array(damped)).solve(gap), dtype=np.float64)

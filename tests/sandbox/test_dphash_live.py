@@ -13,6 +13,7 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import PrivateOvs
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, slot_of
+from ri2n_sdn.pipeline.dphash import Flow as PacketFlow
 from tests.waiting import wait_until
 
 Flow = tuple[str, str, int, int, int]
@@ -117,7 +118,10 @@ def test_every_flow_takes_the_predicted_slot(switch: PrivateOvs, slots: int, bas
     wait_until(lambda: len(read_slots(pcap)) == len(flows), f"{len(flows)} frames in {pcap}")
 
     seen = read_slots(pcap)
-    predicted = {mark: slot_of(*flow, slots=slots, basis=basis) for mark, flow in enumerate(flows)}
+    predicted = {
+        mark: slot_of(PacketFlow(protocol, src, sport, dst, dport), slots=slots, basis=basis)
+        for mark, (src, dst, protocol, sport, dport) in enumerate(flows)
+    }
     wrong = {
         flows[mark]: (seen[mark], predicted[mark]) for mark in seen if seen[mark] != predicted[mark]
     }

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, expect
 
-from ri2n_sdn.web.gui.pages import PAGES
+from ri2n_sdn.web.gui import PAGES
 from tests.unit.web_state import cluster_state
 
 from .accessible import keyboard_problems, problems, width_problems

@@ -27,7 +27,7 @@ trunk._AUDIT_S, trunk._UNUSED_GROUP_S = 1.0, 0.8
 # A handler, a loop and a decoder that fail a few times, as by a bug of ours.
 FAULTY = """
 import sys
-import ri2n_sdn.apps.connection as connection
+import ri2n_sdn.apps.cluster as cluster
 import ri2n_sdn.apps.probes as probes, ri2n_sdn.apps.trunk as trunk
 
 def failing(times, method, called_by=""):
@@ -40,8 +40,7 @@ def failing(times, method, called_by=""):
     return wrapped
 
 probes.ProbeCodec.decode = failing(5, probes.ProbeCodec.decode)
-app = connection.ConnectionApp
-app._member_of = failing(1, app._member_of, "port_changed")
+cluster.Cluster.member_at = failing(1, cluster.Cluster.member_at, "port_changed")
 trunk.TrunkApp._forget = failing(3, trunk.TrunkApp._forget)
 """
 BROKEN = "import ri2n_sdn.apps.trunk as trunk; trunk.TrunkApp._forget = None"

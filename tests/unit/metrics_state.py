@@ -12,7 +12,7 @@ from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.measured import Reported
 from ri2n_sdn.apps.slot_groups import send_slots
-from ri2n_sdn.apps.watch import snapshot
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.contract.counters import HANDLER
 from ri2n_sdn.contract.metrics import Own
@@ -80,7 +80,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> Any:
     pairs = list(permutations(names[:3], 2))
     for table in ((FIRST, SECOND) * 32, (FIRST, FIRST, FIRST, SECOND) * 16):
         send_slots(cluster, {pair: PairDecision({}, None, table, 16) for pair in pairs})
-    collector = Collector(cluster)
+    collector = Collector(cluster, Tokens(None))
     for report in (1, 2):
         _hear_helper(cluster, "h2", report)
         collector.collect()
@@ -88,7 +88,7 @@ def full_state(hosts: int = 4, nics: int = 2) -> Any:
     cluster.fabric()
     _end_outage(cluster)
     state: dict[str, Any] = {
-        **snapshot(collector.collect()),
+        **collector.collect(),
         **_MORE,
     }
     state["controller"]["parameters"] = {"slots": 64}  # one stands for all

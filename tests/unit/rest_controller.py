@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.watch import snapshot
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.contract.refusals import error_of
@@ -28,11 +27,11 @@ class RealFeed(FakeFeed):
 
     def __init__(self, api: LocalApi) -> None:
         self.api = api
-        self._collector = Collector(api._cluster, api._tokens.documents)
+        self._collector = Collector(api._cluster, api._tokens)
         super().__init__(self._now())
 
     def _now(self) -> Any:
-        state = snapshot(self._collector.collect())
+        state = self._collector.collect()
         del state["tokens"]
         return state
 

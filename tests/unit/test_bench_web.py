@@ -10,7 +10,7 @@ from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.progress import Progress
 from ri2n_lab.bench.web import WebCostSettings, compared, run_web, summarized, total_seconds
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.pages import PAGES
+from ri2n_sdn.web.gui import PAGES
 
 
 def rows(*cycles_s: float) -> list[web.Json]:

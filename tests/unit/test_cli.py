@@ -8,16 +8,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+import typer
 
 from ri2n_sdn import __version__
 from ri2n_sdn.cli import controller, status
 from ri2n_sdn.cli.common import console, run_guarded
 from ri2n_sdn.cli.config import kind_of
+from ri2n_sdn.cli.labs import Asked
+from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.views import helper_table, status_view
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import table_rate
@@ -387,10 +391,10 @@ def shown(what: object) -> str:
 
 
 def test_what_helpers_report_is_shown_of_striped_pairs_alone() -> None:
-    text = shown(helper_table([striped()]))
+    text = shown(*helper_table([striped()]))
     assert "0: eth0 -> eth0" in text and "1: eth1" not in text
     assert "70001" in text and "1.50 ms" in text and "0.25 ms" in text and "NO" in text
-    assert helper_table([explained()]) is None
+    assert list(helper_table([explained()])) == []
 
 
 @pytest.mark.parametrize(
@@ -443,4 +447,37 @@ def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_l
     assert status_view(answer_of(settled=False)) is not None
     monkeypatch.setattr(status, "call", lambda *_: {"ok": True})
     with pytest.raises(NotAvailable, match="another version"):
-        status.status(socket=Path("any.sock"))
+        status.status(Asked(Path("any.sock")))
+
+
+@dataclass(frozen=True)
+class Size:
+    width: Annotated[int, typer.Option(help="How wide.")]
+    height: int = 2
+
+
+@dataclass(frozen=True)
+class Box(Size):
+    lid: bool = False
+
+
+def test_the_fields_of_a_dataclass_are_options_at_the_place_of_the_parameter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    group = Group("Boxes.", add_completion=False)
+
+    @group.command()
+    def make(name: str, *, first: int = 1, box: Box, last: int = 9) -> None:
+        """Make a box."""
+        print(name, first, box, last)
+
+    command = typer.main.get_command(group)
+    assert [each.name for each in command.params] == [
+        *("name", "first", "width", "height", "lid", "last")
+    ]
+    assert command.help == "Make a box."
+    command(["a", "--width", "3", "--lid", "--last", "8"], standalone_mode=False)
+    assert capsys.readouterr().out == f"a 1 {Box(3, 2, True)} 8\n"
+    assert run_guarded(lambda: command(["a"], standalone_mode=False)) == 2
+    make("b", box=Box(1))
+    assert capsys.readouterr().out == f"b 1 {Box(1)} 9\n"

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.client import call
+from ri2n_sdn.client import answered, call
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
+from tests.waiting import LONG_S
 
 
 @contextmanager
@@ -68,6 +70,27 @@ def test_an_answer_comes_back_and_the_request_is_one_json_line() -> None:
     with listener(serve) as path:
         assert call(path, "explain", src="A", dst="B") == {"ok": True, "hosts": []}
     assert json.loads(got[0]) == {"op": "explain", "src": "A", "dst": "B"}
+
+
+def test_a_lease_lasts_as_long_as_the_block_and_an_error_in_it_stays_as_it_is() -> None:
+    ended = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        requests = connection.makefile("rb")
+        requests.readline()
+        connection.sendall(b'{"ok": true, "owners": {"a": 1}}\n')
+        assert requests.read() == b""
+        ended.set()
+
+    with listener(serve) as path:
+        with (
+            pytest.raises(FileNotFoundError),
+            answered(path, ops.VLAN_TABLE, owner="a", pairs=[], lease=True) as answer,
+        ):
+            assert answer["owners"] == {"a": 1}
+            assert not ended.is_set()
+            raise FileNotFoundError("what runs in the block")
+        assert ended.wait(LONG_S)
 
 
 def test_a_large_answer_comes_back_whole() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ri2n_lab.cluster import state
 from ri2n_sdn.cli import labs
-from ri2n_sdn.cli.labs import controller_socket
+from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 from .commands import ri2n
@@ -24,7 +24,7 @@ def test_the_socket_of_the_only_lab_is_found(
         monkeypatch.setattr(labs, "DEFAULT_SOCKET", Path(folder) / "absent.sock")
         monkeypatch.setattr(state, "ROOT", Path(folder))
         with pytest.raises(NotAvailable, match="no controller is running"):
-            controller_socket(None, None)
+            _ = Where().path
         servers = []
         for name in ("one", "two"):
             (Path(folder) / name).mkdir()
@@ -32,16 +32,16 @@ def test_the_socket_of_the_only_lab_is_found(
             server.bind(str(Path(folder) / name / "controller.sock"))
             servers.append(server)
         servers[0].listen()  # the second file is a leftover: nobody listens there
-        assert controller_socket(None, None) == Path(folder) / "one" / "controller.sock"
+        assert Where().path == Path(folder) / "one" / "controller.sock"
         assert "lab one" in capsys.readouterr().err
         servers[1].listen()
         with pytest.raises(NotAvailable, match=r"several labs.*--lab: one, two"):
-            controller_socket(None, None)
-        assert controller_socket(Path("/given"), None) == Path("/given")
+            _ = Where().path
+        assert Where(Path("/given")).path == Path("/given")
         with pytest.raises(BadInput, match="not both"):
-            controller_socket(Path("/given"), "one")
+            _ = Where(Path("/given"), "one").path
         with pytest.raises(NotAvailable, match="no lab 'three'"):
-            controller_socket(None, "three")
+            _ = Where(lab="three").path
         for server in servers:
             server.close()
 

@@ -139,10 +139,10 @@ def test_a_host_that_says_nothing_for_five_seconds_is_given_up(
         lively.heard_s, lively.datapath.heard_s = (
             (clock.now_s, 0.0) if where == "handled" else (0.0, clock.now_s)
         )
-        app._tick()
+        app._turn()
         assert quiet.echoes == tick and not quiet.closed
     clock.now_s += 0.5
-    app._tick()
+    app._turn()
     assert quiet.reasons == [Close.SILENT] and quiet.echoes == 10
     assert not lively.closed and lively.echoes == 11
 
@@ -154,11 +154,11 @@ def test_a_controller_that_was_held_up_takes_no_host_for_silent(
     app.cluster.members = {"A": member("A", line)}
     clock.now_s += 60.0  # the machine slept; what the host said meanwhile is not read yet
     for _ in range(10):
-        app._tick()
+        app._turn()
         assert not line.closed
         clock.now_s += 0.5
     clock.now_s += 0.5
-    app._tick()
+    app._turn()
     assert line.closed  # there was time to read what it sent
 
 

@@ -21,7 +21,7 @@ from ri2n_sdn.jobs.check import check_job
 from ri2n_sdn.jobs.declaration import read_declaration
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.web.gui.words import rate_of_field, time_of_field
-from ri2n_sdn.web.rest import job_models
+from ri2n_sdn.web.rest import models
 from tests.contract_files import FILES, RATES
 
 from .commands import REPOSITORY
@@ -100,9 +100,9 @@ _PYTHON: Mapping[str, Callable[[str], int | bool]] = {
     "time": _time,
 }
 _REST = {
-    "job": TypeAdapter(job_models._Id),
-    "user": TypeAdapter(job_models._User),
-    "host": TypeAdapter(job_models._HostName),
+    "job": TypeAdapter(models._Id),
+    "user": TypeAdapter(models._User),
+    "host": TypeAdapter(models._HostName),
 }
 
 

@@ -25,7 +25,7 @@ from tests.unit.said_examples import all_events, all_problems, placeholders
 
 # The calls that take a code, and the table that has it.
 _TAKING = {
-    **{"Problem": PROBLEMS, "contain_host_fault": PROBLEMS, "contain_cluster_fault": PROBLEMS},
+    **{"Problem": PROBLEMS, "contain_fault": PROBLEMS},
     **{"Event": EVENTS, "cluster.note": EVENTS, "self.note": EVENTS, "self._note": EVENTS},
     "_stand_back": EVENTS,
 }
@@ -88,7 +88,7 @@ def test_the_log_has_the_text_and_a_limit_for_each_code(caplog: pytest.LogCaptur
     caplog.set_level("INFO", "ri2n.cluster")
     cluster = cluster_of({"A": FakeChannel()})
     cluster.note("host_retired", {"host": "Z"}, by="carol")
-    with cluster.contain_host_fault(cluster.members["A"], "rows_not_sent"):
+    with cluster.contain_fault("rows_not_sent", cluster.members["A"]):
         raise ValueError("odd")
     event, fault = caplog.records
     assert event.getMessage() == cluster.events[0]["text"] == "Z is retired: carol has asked for it"

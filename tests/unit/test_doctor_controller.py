@@ -412,7 +412,7 @@ def test_what_a_user_starts_under_our_name_is_not_the_web_process(
 def test_an_address_of_a_web_process_that_makes_no_sense_is_one_line() -> None:
     for listen in ("nonsense", "host:", "host:x", "a b\r\n:80", f"{'ü' * 300}.example:80"):
         with pytest.raises(NotAvailable):
-            http_get(listen, "/", False, 10)
+            http_get(("--listen", listen), "/", 10)
 
 
 def test_a_web_process_without_a_socket_is_that_of_the_machine_s_controller(tmp_path: Path) -> None:

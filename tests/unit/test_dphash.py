@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.contract.choices import HashBuild
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.pipeline.dphash import dp_hash, five_tuple_hash, slot_of
+from ri2n_sdn.pipeline.dphash import Flow, dp_hash, five_tuple_hash, slot_of
 
 
 @pytest.mark.parametrize(
@@ -24,19 +24,19 @@ from ri2n_sdn.pipeline.dphash import dp_hash, five_tuple_hash, slot_of
 def test_known_values(
     build: HashBuild, rss_v4: int, hash_v4: int, rss_v6: int, hash_v6: int
 ) -> None:
-    assert five_tuple_hash("10.77.0.2", "10.77.0.1", 6, 5201, 40000, build=build) == rss_v4
+    tcp = Flow(6, "10.77.0.2", 5201, "10.77.0.1", 40000)
+    udp = Flow(17, "fd77::2", 5201, "fd77::1", 40000)
+    assert five_tuple_hash(tcp, build=build) == rss_v4
     assert dp_hash(rss_v4, build=build) == hash_v4
-    assert five_tuple_hash("fd77::2", "fd77::1", 17, 5201, 40000, build=build) == rss_v6
+    assert five_tuple_hash(udp, build=build) == rss_v6
     assert dp_hash(rss_v6, 7, build=build) == hash_v6
 
 
 def test_ports_count_only_for_protocols_that_have_them() -> None:
-    assert five_tuple_hash("10.0.0.1", "10.0.0.2", 47, 1, 2) == five_tuple_hash(
-        "10.0.0.1", "10.0.0.2", 47
-    )
-    assert five_tuple_hash("10.0.0.1", "10.0.0.2", 17, 1, 2) != five_tuple_hash(
-        "10.0.0.1", "10.0.0.2", 17
-    )
+    for protocol, alike in ((47, True), (17, False)):
+        with_ports = five_tuple_hash(Flow(protocol, "10.0.0.1", 1, "10.0.0.2", 2))
+        without = five_tuple_hash(Flow(protocol, "10.0.0.1", 0, "10.0.0.2", 0))
+        assert (with_ports == without) == alike
 
 
 @given(
@@ -50,36 +50,35 @@ def test_ports_count_only_for_protocols_that_have_them() -> None:
 def test_slot_is_in_range_and_halving_the_table_keeps_the_low_bits(
     src: object, dst: object, protocol: int, src_port: int, dst_port: int, slots: int
 ) -> None:
-    slot = slot_of(str(src), str(dst), protocol, src_port, dst_port, slots=slots)
+    flow = Flow(protocol, str(src), src_port, str(dst), dst_port)
+    slot = slot_of(flow, slots=slots)
     assert 0 <= slot < slots
-    whole = slot_of(str(src), str(dst), protocol, src_port, dst_port, slots=256)
-    assert slot == whole % slots
+    assert slot == slot_of(flow, slots=256) % slots
 
 
 def test_many_udp_flows_spread_over_the_slots() -> None:
     slots = [
-        slot_of("10.77.0.2", "10.77.0.1", 17, port, 5201, slots=64) for port in range(20000, 26400)
+        slot_of(Flow(17, "10.77.0.2", port, "10.77.0.1", 5201), slots=64)
+        for port in range(20000, 26400)
     ]
     counts = [slots.count(slot) for slot in range(64)]
     assert min(counts) > 60 and max(counts) < 150, counts
 
 
 @pytest.mark.parametrize(
-    ("arguments", "slots", "words"),
+    ("flow", "slots", "words"),
     [
-        (("10.0.0.1", "fd77::1", 6, 1, 2), 64, "IPv6"),
-        (("nonsense", "10.0.0.1", 6, 1, 2), 64, "nonsense"),
-        (("10.0.0.1", "10.0.0.2", 256, 1, 2), 64, "protocol"),
-        (("10.0.0.1", "10.0.0.2", 6, 65536, 2), 64, "65536"),
-        (("10.0.0.1", "10.0.0.2", 6, 1, -1), 64, "-1"),
-        (("10.0.0.1", "10.0.0.2", 6, 1, 2), 48, "48"),
-        (("10.0.0.1", "10.0.0.2", 6, 1, 2), 8, "8"),
-        (("10.0.0.1", "10.0.0.2", 6, 1, 2), 512, "512"),
+        (Flow(6, "10.0.0.1", 1, "fd77::1", 2), 64, "IPv6"),
+        (Flow(6, "nonsense", 1, "10.0.0.1", 2), 64, "nonsense"),
+        (Flow(256, "10.0.0.1", 1, "10.0.0.2", 2), 64, "protocol"),
+        (Flow(6, "10.0.0.1", 65536, "10.0.0.2", 2), 64, "65536"),
+        (Flow(6, "10.0.0.1", 1, "10.0.0.2", -1), 64, "-1"),
+        (Flow(6, "10.0.0.1", 1, "10.0.0.2", 2), 48, "48"),
+        (Flow(6, "10.0.0.1", 1, "10.0.0.2", 2), 8, "8"),
+        (Flow(6, "10.0.0.1", 1, "10.0.0.2", 2), 512, "512"),
     ],
 )
-def test_bad_input_is_named(
-    arguments: tuple[str, str, int, int, int], slots: int, words: str
-) -> None:
+def test_bad_input_is_named(flow: Flow, slots: int, words: str) -> None:
     with pytest.raises(BadInput, match=words) as error:
-        slot_of(*arguments, slots=slots)
+        slot_of(flow, slots=slots)
     assert "\n" not in str(error.value)

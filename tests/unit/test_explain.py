@@ -26,7 +26,7 @@ from tests.unit.refused import refused_as
 
 FIRST, SECOND = (1, 1, 0), (2, 2, 0)
 FLOW = Flow(6, "10.77.0.2", 40001, "10.77.0.1", 5201)
-SLOT = slot_of("10.77.0.2", "10.77.0.1", 6, 40001, 5201, slots=64)
+SLOT = slot_of(FLOW, slots=64)
 PLACING = {"A": (5201,)}
 
 
@@ -204,7 +204,7 @@ def test_a_flow_is_explained_in_one_request(api: LocalApi) -> None:
     answer = ask(api, flow={"protocol": 6, "sport": 40001, "dport": 5201})
     # The addresses are those from which the hosts connect.
     assert answer["flow"] == "tcp 10.255.0.2:40001 -> 10.255.0.1:5201"
-    assert answer["slot"] == slot_of("10.255.0.2", "10.255.0.1", 6, 40001, 5201, slots=64)
+    assert answer["slot"] == slot_of(Flow(6, "10.255.0.2", 40001, "10.255.0.1", 5201), slots=64)
     assert answer["path"] == {"own": "eth0", "peer": "eth0", "vlan": None, "network": "n1"}
     assert any("leaves B by eth0 and reaches A at eth0" in line for line in answer["why"])
     given = {"src_ip": "fd77::2", "dst_ip": "fd77:0::1", "datapath": "system", "hash": "sse42"}

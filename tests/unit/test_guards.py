@@ -213,7 +213,7 @@ def test_a_loop_that_fails_at_every_turn_ends_the_controller(
 def test_every_request_gets_one_answer(cluster: Cluster, line: bytes) -> None:
     api = LocalApi.__new__(LocalApi)
     api._cluster, api._tokens, api._audit = cluster, Tokens(None), Audit()
-    with closing(Watching(Collector(cluster), cluster)) as api._watching:
+    with closing(Watching(Collector(cluster, Tokens(None)), cluster)) as api._watching:
         answer = api.answer(line)
     assert isinstance(answer["ok"], bool)
     if not answer["ok"]:

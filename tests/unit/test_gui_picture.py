@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.contract.documents import Documents, NicEntry
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.web.gui.explain_views import answer_view, nics_of, only, request_of
 from ri2n_sdn.web.gui.hosts_table import (
     PAGE_ROWS,
@@ -27,7 +28,6 @@ from ri2n_sdn.web.gui.scene import (
     MAX_HOST_ROWS,
     Nic,
     Scene,
-    natural,
     scene_of,
     shape_of,
 )

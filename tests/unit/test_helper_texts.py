@@ -185,7 +185,7 @@ def test_a_peer_that_left_is_said_to_be_gone_three_times() -> None:
             (now_s, frame[20], frame[26:32].hex(":")) for frame in frames.due(float(now_s), 2.0)
         ]
     assert times == [(now_s, 3, PEER) for now_s in (101, 103, 105)]
-    assert not frames.by_mac
+    assert not frames.by_key
 
 
 def test_a_peer_that_is_back_is_not_gone() -> None:

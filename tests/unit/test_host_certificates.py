@@ -22,7 +22,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.problems import problems_of
-from ri2n_sdn.apps.watch import snapshot
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.certificates import certificate_times, peer_end_s
 from ri2n_sdn.web.shape import checked
@@ -225,7 +225,7 @@ def test_the_certificate_of_the_last_connection_counts() -> None:
             app, b"D\0", "06:00:00:00:99:00", {1: "04:00:00:00:99:01"}, ends_s=ends_s
         )
         assert app.cluster.members["D"].certificate_ends_s == ends_s
-        state = snapshot(Collector(app.cluster).collect())
+        state = Collector(app.cluster, Tokens(None)).collect()
         assert state["hosts"]["D"]["certificate_ends_s"] == ends_s
         assert checked(state) == (state, 0)
         channel.close(Close.ENDED)
@@ -267,7 +267,7 @@ def test_when_all_certificates_end_at_once_status_stays_short(clock: Clock) -> N
 
 
 def test_a_controller_that_says_nothing_of_certificates_is_understood() -> None:
-    state = snapshot(Collector(two_hosts()).collect())
+    state = Collector(two_hosts(), Tokens(None)).collect()
     for host in state["hosts"].values():
         del host["certificate_ends_s"]
     assert checked(state) == (state, 0)

@@ -83,7 +83,7 @@ def jobs_of(cluster: Cluster) -> set[str]:
 
 
 def nudge(app: JobsApp, host: str) -> None:
-    jobs_changed(app.cluster, app.cluster.members[host].dpid)
+    jobs_changed(app.cluster, host)
 
 
 def test_a_host_that_answers_late_keeps_nobody_waiting_and_its_answer_is_used() -> None:

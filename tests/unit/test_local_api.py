@@ -17,8 +17,8 @@ from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.local_api import LocalApi
-from ri2n_sdn.apps.watch import Facts
 from ri2n_sdn.client import Watch
+from ri2n_sdn.contract.state import State
 from ri2n_sdn.discovery.nic_state import NicState
 from tests.unit.fake_hosts import FakeChannel
 
@@ -102,7 +102,7 @@ def test_a_status_has_the_state_that_a_watcher_begins_with(
 def test_one_thread_at_a_time_collects(api: LocalApi, monkeypatch: pytest.MonkeyPatch) -> None:
     both, met, collect = threading.Barrier(2), [], api._watching._collector.collect
 
-    def collected() -> Facts:
+    def collected() -> State:
         # The first thread waits here for the second one, which must not come before it has gone.
         with suppress(threading.BrokenBarrierError):
             both.wait(0.3)

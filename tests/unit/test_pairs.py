@@ -89,7 +89,7 @@ def model(asked: dict[str, Any], rates: dict[tuple[str, str], int], lonely: str)
 def test_a_page_is_what_a_slow_model_gives(
     asked: dict[str, Any], rates: dict[tuple[str, str], int], lonely: str
 ) -> None:
-    answer = pairs_page(cluster_with(rates, lonely), asked, no_paths)
+    answer = pairs_page(cluster_with(rates, lonely), asked)
     every = model(asked, rates, lonely)
     page = [(pair["src"], pair["dst"]) for pair in answer["pairs"]]
     assert page == every[asked["offset"] : asked["offset"] + asked["limit"]]
@@ -129,7 +129,7 @@ def test_a_page_of_active_pairs_looks_at_no_others(monkeypatch: pytest.MonkeyPat
         return real(self, sender, receiver)
 
     monkeypatch.setattr(Fabric, "paths", paths)
-    answer = pairs_page(cluster, {"active": True, "sort": "rate"}, no_paths)
+    answer = pairs_page(cluster, {"active": True, "sort": "rate"})
     assert [pair["tx_bps"] for pair in answer["pairs"]] == [7.0, 5.0]
     assert looked == {("A", "B"), ("B", "A")}
 
@@ -158,7 +158,7 @@ def test_a_wrong_question_is_one_line_that_names_the_key(
     asked: dict[str, Any], key: str | None, code: str, values: dict[str, Any]
 ) -> None:
     with refused(code, key, **values):
-        pairs_page(cluster_with({}), asked, no_paths)
+        pairs_page(cluster_with({}), asked)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_connections_that_cannot_be_placed_are_their_hosts_own_fault(
     monkeypatch.setattr(app, "_place", place)
     for _ in range(2):
         for name in "AB":
-            app.cluster.syn_acks[ord(name)] = deque([b""])
+            app.cluster.syn_acks[name] = deque([b""])
         app.cluster.wake.placement.set()
         app._turn()
     assert placed == ["B", "B"] and app.cluster.counters["host_faults"] == 2
@@ -50,7 +50,7 @@ def test_a_host_whose_connections_cannot_be_read_keeps_no_other_from_its_own(
     app = PlacementApp()
     app.cluster = cluster_of({"A": FakeChannel(lambda message: error), "B": FakeChannel()}, config)
     for name in "AB":
-        app.cluster.syn_acks[ord(name)] = deque([b""])
+        app.cluster.syn_acks[name] = deque([b""])
     app.cluster.wake.placement.set()
     app._turn()
     assert (
@@ -65,7 +65,7 @@ def test_what_a_host_has_placed_is_read_again_when_it_connects_anew() -> None:
     app.cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, config)
 
     def channel_of_a_after_a_turn() -> FakeChannel:
-        app.cluster.syn_acks[ord("B")] = deque([b""])
+        app.cluster.syn_acks["B"] = deque([b""])
         app.cluster.wake.placement.set()
         app._turn()
         return cast(FakeChannel, app.cluster.members["A"].channel)
@@ -86,9 +86,7 @@ def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
     app = PlacementApp()
     app.cluster = cluster_of({"A": a, "B": FakeChannel(), "C": c}, config)
     addresses = bytes.fromhex((host_mac("B") + host_mac("A")).replace(":", ""))
-    take_syn_ack(
-        app.cluster, ord("A"), addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:]
-    )
+    take_syn_ack(app.cluster, "A", addresses + syn_ack("10.0.0.1", "10.0.0.2", (80, 5001))[12:])
     app._turn()
     cookies = [int.from_bytes(message[8:16], "big") for message in a.sent_bytes]
     assert [path_of_cookie(cookie) for cookie in cookies] == [(2, 2, 0)]

@@ -22,6 +22,7 @@ from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.refusals import REFUSED_S
 from ri2n_sdn.cli import status as status_command
+from ri2n_sdn.cli.labs import Asked
 from ri2n_sdn.cli.views import status_view
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.said import Line
@@ -290,8 +291,8 @@ def test_the_exit_code_of_status_is_for_monitoring(
     cluster.topology_changed()
     answer = answer_of(cluster, tmp_path)
     monkeypatch.setattr(status_command, "call", lambda *_: answer)
-    assert status_command.status(socket=tmp_path / "any.sock") == code
-    assert status_command.status(socket=tmp_path / "any.sock", as_json=True) == code
+    assert status_command.status(Asked(tmp_path / "any.sock")) == code
+    assert status_command.status(Asked(tmp_path / "any.sock", as_json=True)) == code
     assert capsys.readouterr().out
 
 
@@ -302,7 +303,7 @@ def test_the_json_of_a_controller_of_before_is_shown_too(
     monkeypatch.setattr(
         status_command, "call", lambda *_: {"ok": True, "warnings": ["A is not connected"]}
     )
-    assert status_command.status(socket=tmp_path / "any.sock", as_json=True) == 0
+    assert status_command.status(Asked(tmp_path / "any.sock", as_json=True)) == 0
     assert "A is not connected" in capsys.readouterr().out
 
 

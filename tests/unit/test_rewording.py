@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from ri2n_sdn.cli import status as status_command
+from ri2n_sdn.cli.labs import Asked
 from ri2n_sdn.contract.events import EVENTS, Event
 from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
@@ -76,7 +77,7 @@ def seen_by_programs(
     for severity in ("", "warning", "bad"):
         answer = {"problems": [each for each in listed if each["severity"] == severity]}
         monkeypatch.setattr(status_command, "call", lambda *_, answer=answer: answer)
-        exit_codes[severity] = status_command.status(socket=folder / "any.sock", as_json=True)
+        exit_codes[severity] = status_command.status(Asked(folder / "any.sock", as_json=True))
     capsys.readouterr()
     shown = str(banner(state, connected=True, why=None, since_s=0.0))
     return {

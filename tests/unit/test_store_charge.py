@@ -10,14 +10,18 @@ from typing import Any, cast
 import pytest
 
 from ri2n_sdn.apps import charge as module
+from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.apps.rivals import Hello
+from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.store.rows import ClusterRow, HostRow, State
 from tests.unit.fake_hosts import FakeChannel, cluster_of
+from tests.unit.test_connection import Line, switch_event
 
 HOSTS = "ABC"
 
@@ -96,7 +100,6 @@ def test_switches_that_refuse_count_only_without_the_store_and_when_most_do(
     assert charge.refused(cluster.members["A"], *stale)
     assert charge.refused(cluster.members["A"], ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
     assert not charge.refused(cluster.members["A"], ofp.OFPET_BAD_REQUEST, 0)
-    assert not charge.refused(None, *stale)
     charge.has_role(cluster.members["B"], ofp.OFPCR_ROLE_SLAVE)
     charge._turn()
     assert not anew, "the store says that all is well"
@@ -113,10 +116,44 @@ def test_switches_that_refuse_count_only_without_the_store_and_when_most_do(
     assert anew == ["anew"]
 
 
+def test_a_switch_that_refuses_a_role_before_it_is_let_in_is_no_host_with_another_master(
+    cluster: Cluster,
+) -> None:
+    """It is asked for its role again when it is let in."""
+    charge, store, anew = in_charge(cluster)
+    assert charge.refused(None, ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
+    assert charge.refused(None, ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
+    assert not charge.refused(None, ofp.OFPET_BAD_REQUEST, 0)
+    store.problem = "it does not answer"
+    charge._turn()
+    codes = [event["code"] for event in cluster.events]
+    assert "host_has_other_master" not in codes and not anew
+
+
+def test_a_switch_that_refuses_a_role_has_refused_no_row_whether_it_is_let_in_or_not(
+    cluster: Cluster,
+) -> None:
+    app = ConnectionApp()
+    app.cluster = cluster
+    app.charge, _, _ = in_charge(cluster)
+    member = cluster.members["A"]
+    stranger, line = Line(0.0), Line(0.0)
+    member.channel, member.installed, member.dirty = cast(Channel, line), Installed(), False
+    for kind, code in (module._STALE, module._IS_SLAVE):
+        for each in (stranger, line):
+            app.refused(switch_event(each, xid=5, type=kind, code=code, data=b""))
+    assert cluster.counters["switch_errors"] == 0
+    assert member.installed is not None and not member.dirty
+    for count, each in enumerate((stranger, line), 1):
+        app.refused(switch_event(each, xid=5, type=ofp.OFPET_BAD_REQUEST, code=0, data=b""))
+        assert cluster.counters["switch_errors"] == count
+
+
 def test_errors_about_roles_mean_nothing_without_a_common_store(cluster: Cluster) -> None:
     charge = Charge(cluster, "me")
     stale = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
     assert not charge.refused(cluster.members["A"], *stale)
+    assert not charge.refused(None, *stale)
     charge.came(cluster.members["A"])
     assert not channel_of(cluster, "A").sent, "no role is asked for"
 

@@ -16,7 +16,7 @@ from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
 from tests.unit.app_turns import PACKET_OUT_HEAD, Clock, channel_of, clock
 from tests.unit.commands import REPOSITORY
-from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
 
 __all__ = ["clock"]
 
@@ -130,12 +130,13 @@ def test_a_report_is_kept_when_it_is_of_the_host_that_it_came_from(
         return frame[:16] + crc32c(frame[12:16] + frame[20:]).to_bytes(4, "big") + frame[20:]
 
     cluster = striping_app.cluster
-    striping.take_report(cluster, ord("A"), report(host_mac("B")), clock.now_s)
-    striping.take_report(cluster, 0x99, report(host_mac("A")), clock.now_s)
-    striping.take_report(cluster, ord("A"), b"garbage", clock.now_s)
+    a, gone = cluster.members["A"], member_of("D")
+    striping.take_report(cluster, a, report(host_mac("B")), clock.now_s)
+    striping.take_report(cluster, gone, report(gone.mac), clock.now_s)
+    striping.take_report(cluster, a, b"garbage", clock.now_s)
     assert not cluster.measured.reports and cluster.counters["dropped_report_of_stranger"] == 2
     assert cluster.counters["dropped_report_malformed"] == 1
-    striping.take_report(cluster, ord("A"), report(host_mac("A")), clock.now_s)
+    striping.take_report(cluster, a, report(host_mac("A")), clock.now_s)
     assert (
         cluster.measured.reports["A"].heard_s == clock.now_s
         and cluster.counters["helper_reports"] == 1

@@ -12,10 +12,11 @@ import pytest
 
 from ri2n_sdn.apps import openflow
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.counts import Counts
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tallies import HelperSums, Lengths, Outages
-from ri2n_sdn.apps.watch import snapshot
+from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector
 from ri2n_sdn.contract.documents import Activity
 from ri2n_sdn.contract.state import difference
@@ -31,7 +32,8 @@ def decided(*slots: PathKey, moved: int = 0) -> PairDecision:
 
 
 def described(cluster: Cluster) -> dict[str, Activity]:
-    return Collector(cluster).collect().kept["activity"]
+    found: dict[str, Activity] = Collector(cluster, Tokens(None)).collect()["activity"]
+    return found
 
 
 def test_slots_by_nic_follow_the_tables_of_active_pairs() -> None:
@@ -136,13 +138,12 @@ def test_a_host_that_renames_its_nics_all_the_time_costs_no_more_memory() -> Non
 
 def test_an_outage_is_seen_by_watchers_and_does_not_change_as_time_goes_by() -> None:
     cluster = cluster_of({name: FakeChannel() for name in "AB"}, dead=[("A", 2)])
-    collector = Collector(cluster)
-    facts = collector.collect()
-    state = snapshot(facts)
+    collector = Collector(cluster, Tokens(None))
+    state = collector.collect()
     entry = state["outages"]["A"]["eth1"]
     assert entry["count"] == 1 and entry["seconds"] == 0 and entry["since_s"] > 1.5e9
     cluster.topology_changed()
-    again = snapshot(collector.collect(), (facts, state))
+    again = collector.collect()
     assert "outages" not in difference(state, again)
 
 
@@ -155,14 +156,14 @@ def test_a_time_is_counted_at_the_first_bound_that_is_not_less() -> None:
 
 
 def test_messages_are_counted_by_type_also_when_many_go_at_once() -> None:
-    messages = openflow._Messages()
+    messages = Counts()
     head = struct.Struct("!BBHI")
     data = head.pack(6, ofp.OFPT_FLOW_MOD, 16, 1) + b"\0" * 8
     data += head.pack(6, ofp.OFPT_BARRIER_REQUEST, 8, 2) * 2
     data += head.pack(6, 222, 0, 3)
-    messages.add_all(data)
-    messages.add(ofp.OFPT_BARRIER_REQUEST)
-    messages.add(223)
+    openflow._count_messages(messages, data)
+    openflow._count_messages(messages, head.pack(6, ofp.OFPT_BARRIER_REQUEST, 8, 4))
+    openflow._count_messages(messages, head.pack(6, 223, 30, 5))
     assert messages.described() == {"flow_mod": 1, "barrier_request": 3, "unknown": 2}
 
 
@@ -201,7 +202,8 @@ def test_a_count_of_a_link_that_wraps_round_goes_on() -> None:
 
 def test_bytes_are_left_out_until_they_were_read() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None})
-    assert snapshot(Collector(cluster).collect())["bytes"] == {}, "0 would look like a new start"
+    collector = Collector(cluster, Tokens(None))
+    assert collector.collect()["bytes"] == {}, "0 would look like a new start"
     port = cluster.members["A"].ports[1]
     port.tx_bytes, port.rx_bytes, port.counted_s = 5, 7, 1.0
-    assert snapshot(Collector(cluster).collect())["bytes"] == {"A": {"eth0": [5, 7]}}
+    assert collector.collect()["bytes"] == {"A": {"eth0": [5, 7]}}

@@ -59,7 +59,7 @@ def test_a_token_is_added_listed_and_removed(store: Any) -> None:
         **{"hash": HASH, "role": "user", "user": "alice"},
         "expires_s": added["expires_s"],
     }
-    assert tokens.documents() is tokens.documents()
+    assert tokens.rows() is tokens.rows()
     tokens.remove({"name": "t1"})
     assert list(tokens.documents()) == ["t0"]
     with refused("no_such_token", name="t1"):

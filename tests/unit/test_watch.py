@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What watchers see: states of facts, and changes that lead from one state to the next."""
+"""What watchers see: states, and changes that lead from one state to the next."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.apps import watching
-from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_api import LocalApi
 from ri2n_sdn.apps.measured import Reported
-from ri2n_sdn.apps.watch import Facts, snapshot
+from ri2n_sdn.apps.tokens import Tokens
+from ri2n_sdn.apps.watch import (
+    cable_documents,
+    problem_documents,
+    switch_documents,
+)
 from ri2n_sdn.apps.watching import MAX_WATCHERS, Collector, pause_s
 from ri2n_sdn.client import Watch, web_socket_of
 from ri2n_sdn.contract.documents import Documents
@@ -35,6 +40,7 @@ from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
+from ri2n_sdn.vlan.trees import Trees
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 from tests.unit.fat_model import vbft_graph
 
@@ -73,15 +79,11 @@ def test_changes_lead_from_each_state_to_the_next(states: list[dict[str, Any]]) 
         assert (before, then) == kept, "what others still read was changed"
 
 
-def facts_of(cluster: Cluster) -> Facts:
-    return Collector(cluster).collect()
-
-
 def test_a_state_holds_hosts_networks_and_what_is_wrong() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None}, dead=[("A", 2)])
     cluster.note("takes_charge")
     cluster.members["A"].ports[1].tx_bps = 1234.5
-    state = snapshot(facts_of(cluster))
+    state = Collector(cluster, Tokens(None)).collect()
     host = state["hosts"]["A"]
     assert host["connected"] and host["address"] == "192.0.2.1"
     assert {name: nic["alive"] for name, nic in host["nics"].items()} == {
@@ -106,7 +108,7 @@ def test_no_value_of_a_part_is_none_since_that_removes_a_key() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": None})
     for passive in (None, "another one is in charge"):
         cluster.passive = passive
-        state = snapshot(facts_of(cluster))
+        state = Collector(cluster, Tokens(None)).collect()
         for part, entries in state.items():
             if part != "events":
                 assert None not in entries.values(), part
@@ -116,12 +118,11 @@ def test_no_value_of_a_part_is_none_since_that_removes_a_key() -> None:
 def test_a_dead_nic_is_the_only_host_that_changes() -> None:
     dead: list[tuple[str, int]] = []
     cluster = cluster_of({name: FakeChannel() for name in "ABC"}, dead=dead)
-    collector = Collector(cluster)
-    facts = collector.collect()
-    before = snapshot(facts)
+    collector = Collector(cluster, Tokens(None))
+    before = collector.collect()
     cluster.wiring._dead.add(("B", 1))  # type: ignore[attr-defined]
     cluster.topology_changed()
-    after = snapshot(collector.collect(), (facts, before))
+    after = collector.collect()
     change = difference(before, after)
     assert set(change["hosts"]) == {"B"} and not change["hosts"]["B"]["nics"]["eth0"]["alive"]
     assert set(change) <= {"hosts", "problems", "controller", "counters", "outages"}
@@ -130,35 +131,27 @@ def test_a_dead_nic_is_the_only_host_that_changes() -> None:
 
 def test_what_has_not_changed_is_taken_over_and_not_made_again() -> None:
     cluster = cluster_of({name: FakeChannel() for name in "AB"})
-    collector = Collector(cluster)
-    facts = collector.collect()
-    before = snapshot(facts)
-    after = snapshot(collector.collect(), (facts, before))
+    collector = Collector(cluster, Tokens(None))
+    before = collector.collect()
+    after = collector.collect()
     same = {part for part in after if after[part] is before[part]}
     assert same >= {"hosts", "networks", "cables", "switches", "jobs", "reservations", "rights"}
     assert difference(before, after) == {}
     cluster.members["A"].channel = None
     cluster.topology_changed()
-    assert difference(before, snapshot(collector.collect(), (facts, before)))["hosts"].keys() == {
-        "A"
-    }
+    assert difference(before, collector.collect())["hosts"].keys() == {"A"}
 
 
 def test_dead_cables_of_switches_are_shown() -> None:
     graph = vbft_graph(2, 2)
     cables = {frozenset((cable.a, cable.b)): cable.number for cable in graph.cables()}
     dead = DeadParts(links=frozenset({(1, 2 * cables[frozenset(("leaf1", "up2"))] + 1)}))
-    facts = replace(
-        facts_of(cluster_of({"A": FakeChannel()})),
-        switches=graph.names,
-        graph=graph,
-        networks={"leaf1": graph.names},
-        on_cables=((1, 2), (1,), (2,), ()),
-        dead=dead,
-    )
-    before = snapshot(replace(facts, dead=DeadParts()))
-    state = snapshot(facts)
-    assert state["switches"] == {name: {"network": "leaf1"} for name in graph.names}
+    trees = cast(Trees, SimpleNamespace(graph=graph, on_cables=((1, 2), (1,), (2,), ())))
+    before = {"cables": cable_documents(trees, DeadParts())}
+    state = {"cables": cable_documents(trees, dead)}
+    assert switch_documents(graph.names, {"leaf1": graph.names}) == {
+        name: {"network": "leaf1"} for name in graph.names
+    }
     broken = {
         name: sorted(cable["ends"]) for name, cable in state["cables"].items() if not cable["alive"]
     }
@@ -169,30 +162,27 @@ def test_dead_cables_of_switches_are_shown() -> None:
 
 def test_what_helpers_report_is_added_up_once() -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
-    collector = Collector(cluster)
+    collector = Collector(cluster, Tokens(None))
     reported = Reported()
     cluster.measured.reports["A"] = reported
     entry = ReportEntry("m", 3, True, True, False, 3, 3, 3, 3, 0, 0, 0, 0)
     reported.take(Report(5000, "m", 1, (entry, replace(entry, link=4))), 10.0)
-    assert collector.collect().kept["helpers"]["A"]["sent"] == 0, "it was sent before"
+    assert collector.collect()["helpers"]["A"]["sent"] == 0, "it was sent before"
     entry = replace(entry, sent=6, lost=4)
     reported.take(Report(6000, "m", 1, (entry, replace(entry, link=4))), 11.0)
-    sums = collector.collect().kept["helpers"]["A"]
+    sums = collector.collect()["helpers"]["A"]
     assert sums["links"] == sums["usable"] == 2 and (sums["sent"], sums["lost"]) == (6, 2)
     assert sums["striping"] == 0
-    assert collector.collect().kept["helpers"]["A"] is sums
+    assert collector.collect()["helpers"]["A"] is sums
     del cluster.measured.reports["A"]
-    assert collector.collect().kept["helpers"] == {}
+    assert collector.collect()["helpers"] == {}
 
 
 def test_a_problem_keeps_its_key_while_its_time_grows() -> None:
-    facts = facts_of(cluster_of({"A": FakeChannel()}))
-
     def keys(code: str, **subject: str) -> list[str]:
-        found = []
+        found: list[str] = []
         for args in ({"silent_s": 1.5, "part": 0.05}, {"silent_s": 22.0, "part": 0.17}):
-            state = snapshot(replace(facts, problems=(Problem(code, subject, args),)))
-            found += state["problems"]
+            found += problem_documents([Problem(code, subject, args)])
         return found
 
     assert keys("host_mute", host="A") == ["host_mute:A"] * 2
@@ -211,9 +201,8 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
             for port in member.ports.values():
                 port.mac = f"04:00:00:00:{number:02x}:{port.number:02x}"
         cluster.pair_slots.update(dict.fromkeys(permutations(names, 2), ((1, 1, 0),) * 64))
-        collector = Collector(cluster)
-        facts = collector.collect()
-        last = facts, snapshot(facts)
+        collector = Collector(cluster, Tokens(None))
+        last = collector.collect()
         counted = 0
 
         def count_call(frame: object, event: str, argument: object) -> None:
@@ -224,7 +213,7 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
             member.ports[1].tx_bps += 5.0
         sys.setprofile(count_call)
         try:
-            difference(last[1], snapshot(collector.collect(), last))
+            difference(last, collector.collect())
         finally:
             sys.setprofile(None)
         return counted
@@ -234,20 +223,20 @@ def test_a_state_costs_what_its_hosts_cost_and_not_their_pairs() -> None:
 
 def test_documents_of_jobs_follow_what_they_are_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()})
-    collector, state = Collector(cluster), cluster.jobs
+    collector, state = Collector(cluster, Tokens(None)), cluster.jobs
     job = Job("j1", "alice", 7, ("A", "B"), Policy(), 1.0, source="order")
     state.book.add_order(job)
-    first = collector.collect().kept["jobs"]
-    assert first["j1"]["user"] == "alice" and collector.collect().kept["jobs"] is first
+    first = collector.collect()["jobs"]
+    assert first["j1"]["user"] == "alice" and collector.collect()["jobs"] is first
     state.failed["A"] = {"j1": "no room"}
-    assert "no room" in collector.collect().kept["jobs"]["j1"]["why"]
+    assert "no room" in collector.collect()["jobs"]["j1"]["why"]
     state.states = {"j1": ("refused", "for a reason")}
-    assert collector.collect().kept["jobs"]["j1"]["state"] == "refused"
-    again = collector.collect().kept["jobs"]
+    assert collector.collect()["jobs"]["j1"]["state"] == "refused"
+    again = collector.collect()["jobs"]
     monkeypatch.setattr(watching, "_MAX_KEPT_S", 0.0)
-    assert collector.collect().kept["jobs"] is not again, "and they are made anew after a while"
+    assert collector.collect()["jobs"] is not again, "and they are made anew after a while"
     state.book.put_right(Right("alice"))
-    assert collector.collect().kept["rights"].keys() == {"alice"}
+    assert collector.collect()["rights"].keys() == {"alice"}
 
 
 def test_a_turn_that_waited_for_the_lock_does_not_delay_the_next_one() -> None:

@@ -58,16 +58,14 @@ def _port_names(kind: Vendor, switch: SwitchPorts, port_format: str | None) -> N
         names = {port.number: kind.port_name(port.number) for port in switch.ports}
     else:
         source = f"--port-format {port_format}"
-        if not re.search(r"\{port0?\}", port_format) or re.search(
-            r"[{}]", re.sub(r"\{(port0?|switch)\}", "", port_format)
-        ):
+        fixed = re.sub(r"\{(port0?|switch)\}", "", port_format)
+        if not re.search(r"\{port0?\}", port_format) or re.search(r"[{}]", fixed):
             raise BadInput(
                 f"{source}: must contain {{port}} or {{port0}}, and no other braces but {{switch}}"
             )
-        named = port_format.replace("{switch}", switch.name)
         names = {
-            port.number: named.replace("{port}", str(port.number)).replace(
-                "{port0}", str(port.number - 1)
+            port.number: port_format.format(
+                port=port.number, port0=port.number - 1, switch=switch.name
             )
             for port in switch.ports
         }

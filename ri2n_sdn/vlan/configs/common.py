@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
+from ri2n_sdn.contract.wording import runs
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "Vendor",
     "listed",
     "ranges",
-    "runs",
     "safe",
     "seconds",
     "text_of",
@@ -62,31 +62,23 @@ class Vendor:
 
 
 def text_of(
+    header: str,
     head: Callable[[SwitchPorts], Iterable[str]],
     block: Callable[[SwitchPorts, SwitchPort, str], Iterable[str]],
     *end: str,
 ) -> Callable[[SwitchPorts, Names], str]:
-    """A writer of files that have the lines `head`, a `block` for each port, and the lines `end`.
+    """A writer of files: `header`, the lines `head`, a `block` for each port, the lines `end`.
 
-    `block` is given the switch, the port, and the port's name.
+    `header` is a comment with `{name}` for the switch. `block` is given the switch, the port, and
+    the port's name.
     """
 
     def text(switch: SwitchPorts, names: Names) -> str:
         blocks = (block(switch, port, names[port.number]) for port in switch.ports)
-        return "\n".join([*head(switch), *chain.from_iterable(blocks), *end, ""])
+        first = header.format(name=switch.name)
+        return "\n".join([first, *head(switch), *chain.from_iterable(blocks), *end, ""])
 
     return text
-
-
-def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """The first and the last of the IDs of each row without a gap, rising."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(ids):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
 
 
 def ranges(ids: Iterable[int]) -> list[str]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from ri2n_sdn.contract.limits import MAX_VLAN
+from ri2n_sdn.contract.wording import runs
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.vlan.configs.common import Vendor, runs, text_of, wrapped
+from ri2n_sdn.vlan.configs.common import Vendor, text_of, wrapped
 from ri2n_sdn.vlan.configs.ios import AGEING_S, ageing_and_vlans, guard, interface, switching
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
@@ -30,7 +31,6 @@ HEADER = """\
 
 def _head(switch: SwitchPorts) -> Iterator[str]:
     """The lines before those of ports; BadInput when no VLAN ID is left for EOS itself."""
-    yield HEADER.format(name=switch.name)
     yield from _internal(switch)
     yield from wrapped("no spanning-tree vlan-id ", "no spanning-tree vlan-id ", switch.ids)
     yield from ageing_and_vlans(switch, INDENT)
@@ -62,7 +62,7 @@ def _block(_: SwitchPorts, port: SwitchPort, name: str) -> list[str]:
 EOS = Vendor(
     name="eos",
     extension="cfg",
-    text=text_of(_head, _block, "end"),
+    text=text_of(HEADER, _head, _block, "end"),
     port_name=lambda port: f"Ethernet{port}",
     is_name=re.compile(r"[A-Za-z]{2,30}[0-9]+(/[0-9]+){0,3}"),
     ageing_s=AGEING_S,

@@ -75,7 +75,6 @@ def guard(port: SwitchPort, portfast: str = "spanning-tree portfast") -> list[st
 
 def _head(switch: SwitchPorts) -> Iterator[str]:
     order = [number for number, _ in switch.vlans]
-    yield HEADER.format(name=switch.name)
     yield "vtp mode transparent"
     yield "spanning-tree mode rapid-pvst"
     yield from wrapped("spanning-tree vlan ", "spanning-tree vlan ", order[:MAX_INSTANCES])
@@ -98,7 +97,7 @@ def _block(_: SwitchPorts, port: SwitchPort, name: str) -> list[str]:
 IOS = Vendor(
     name="ios",
     extension="cfg",
-    text=text_of(_head, _block, "end"),
+    text=text_of(HEADER, _head, _block, "end"),
     port_name=lambda port: f"GigabitEthernet1/0/{port}",
     is_name=re.compile(r"[A-Za-z]{2,30}[0-9]+(/[0-9]+){0,3}"),
     ageing_s=AGEING_S,

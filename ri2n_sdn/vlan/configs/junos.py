@@ -23,7 +23,6 @@ HEADER = """\
 
 
 def _head(switch: SwitchPorts) -> Iterator[str]:
-    yield HEADER.format(name=switch.name)
     yield "set protocols rstp disable"
     yield f"set protocols l2-learning global-mac-table-aging-time {seconds(switch, AGEING_S[0])}"
     for number, name in sorted(switch.vlans):
@@ -55,7 +54,7 @@ def _block(_: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
 JUNOS = Vendor(
     name="junos",
     extension="set",
-    text=text_of(_head, _block),
+    text=text_of(HEADER, _head, _block),
     port_name=lambda port: f"ge-0/0/{port - 1}",
     is_name=re.compile(r"[a-z]{2,3}-[0-9]+/[0-9]+/[0-9]+(:[0-9]+)?"),
     ageing_s=AGEING_S,

@@ -29,7 +29,6 @@ set -eu
 
 def _head(switch: SwitchPorts) -> Iterator[str]:
     bridge = shlex.quote(switch.name)
-    yield HEADER.format(name=switch.name)
     yield (
         f"ip link show dev {bridge} >/dev/null 2>&1 || ip link add name {bridge} type bridge "
         "vlan_filtering 1"
@@ -64,7 +63,7 @@ def _block(switch: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
 LINUX_BRIDGE = Vendor(
     name="linux-bridge",
     extension="sh",
-    text=text_of(_head, _block),
+    text=text_of(HEADER, _head, _block),
     port_name=lambda port: f"swp{port}",
     is_name=DEVICE,
     ageing_s=AGEING_S,

@@ -28,7 +28,6 @@ set -eu
 
 def _head(switch: SwitchPorts) -> Iterator[str]:
     bridge = shlex.quote(switch.name)
-    yield HEADER.format(name=switch.name)
     yield f"ovs-vsctl --may-exist add-br {bridge} -- set Bridge {bridge} \\"
     yield "    stp_enable=false \\"
     yield "    rstp_enable=false \\"
@@ -63,7 +62,7 @@ def _block(switch: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
 OVS = Vendor(
     name="ovs",
     extension="sh",
-    text=text_of(_head, _block),
+    text=text_of(HEADER, _head, _block),
     port_name=lambda port: f"swp{port}",
     is_name=DEVICE,
     ageing_s=AGEING_S,

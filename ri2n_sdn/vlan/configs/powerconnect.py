@@ -25,7 +25,6 @@ HEADER = """\
 
 
 def _head(switch: SwitchPorts) -> Iterator[str]:
-    yield HEADER.format(name=switch.name)
     if switch.vlans:
         yield "vlan database"
         yield from wrapped("vlan ", "vlan ", switch.ids)
@@ -50,10 +49,8 @@ def _commands(switch: SwitchPorts, port: SwitchPort) -> Iterator[str]:
         yield from switching(port)
     else:
         yield "switchport mode general"
-        add, remove = (
-            "switchport general allowed vlan add ",
-            "switchport general allowed vlan remove ",
-        )
+        add = "switchport general allowed vlan add "
+        remove = "switchport general allowed vlan remove "
         # "add" keeps the port's VLANs from before, so all other VLANs of this switch are removed.
         yield from wrapped(remove, remove, set(switch.ids) - set(port.carried))
         yield from wrapped(add, add, port.tagged, after=" tagged")
@@ -76,7 +73,7 @@ def _commands(switch: SwitchPorts, port: SwitchPort) -> Iterator[str]:
 POWERCONNECT = Vendor(
     name="powerconnect",
     extension="cfg",
-    text=text_of(_head, _block, "end"),
+    text=text_of(HEADER, _head, _block, "end"),
     port_name=lambda port: f"gigabitethernet 1/0/{port}",
     is_name=re.compile(r"[a-z]{2,30} ?[0-9]+(/[0-9]+){0,2}"),
     ageing_s=AGEING_S,

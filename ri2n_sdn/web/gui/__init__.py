@@ -14,14 +14,23 @@ from nicegui import ui
 
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
-from ri2n_sdn.web.gui import login
+from ri2n_sdn.web.gui import events, explain, jobs, login, network, settings, traffic
 from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
 from ri2n_sdn.web.gui.frame import STATIC
-from ri2n_sdn.web.gui.pages import PAGES
 from ri2n_sdn.web.gui.session import LOGIN, Page, Session, Ticker
 from ri2n_sdn.web.settings import WebSettings
 
-__all__ = ["mount"]
+__all__ = ["PAGES", "mount"]
+
+PAGES: tuple[Page, ...] = (
+    Page("/", "Network", "hub", network.build),
+    Page("/explain", "Explain", "route", explain.build),
+    Page("/traffic", "Traffic", "show_chart", traffic.build),
+    Page("/jobs", "Jobs", "work", jobs.build),
+    Page("/events", "Events", "history", events.build),
+    Page("/settings", "Settings", "settings", settings.build),
+)
+"""The pages, in the order of the navigation."""
 
 FILES = Path(__file__).with_name("static")
 

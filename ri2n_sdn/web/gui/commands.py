@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ri2n_sdn.contract.units import time_text
@@ -26,14 +26,14 @@ _REMOVALS = {
 }
 
 
-def command_of(op: str, **arguments: Any) -> str | None:
+def command_of(op: str, url: str = "", **arguments: Any) -> str | None:
     """The command that asks the controller for the same as an operation with these arguments.
 
     It is None where no command does exactly that. `parameters_set` has no command: a line for curl
-    stands for it, and wants the argument `url`, the server's address.
+    stands for it, and wants `url`, the server's address.
     """
     if op == "parameters_set":
-        return _curl(**arguments)
+        return _curl(url=url, **arguments)
     if op in _REMOVALS:
         group, verb, key = _REMOVALS[op]
         words: list[str] | None = [group, verb, str(arguments[key])]
@@ -62,10 +62,11 @@ def copyable(command: str) -> Markup:
 
 
 def _job_begin(job: Json) -> list[str]:
-    until = ["--until", time_text(int(job["end_s"]))] if job.get("end_s") is not None else []
     plain = dict(job)
     if plain.get("policy") == "shared":
         del plain["policy"]  # It is the default of this command.
+    end_s = job.get("end_s")
+    until = _given(until=None if end_s is None else time_text(int(end_s)))
     return ["job", "begin", job["id"], *_between(job), *_policy(plain), *until]
 
 
@@ -79,14 +80,9 @@ def _reserve_add(reservation: Json) -> list[str] | None:
     if reservation.get("policy", "exclusive") != "exclusive" or any(map(reservation.get, others)):
         return None
     plain = {key: value for key, value in reservation.items() if key != "policy"}
-    times = [
-        "--begin",
-        time_text(int(reservation["begin_s"])),
-        "--end",
-        time_text(int(reservation["end_s"])),
-    ]
-    rate = _rate("--rate", reservation.get("rate_bps"))
-    return ["reserve", "add", reservation["id"], *_between(plain), *times, *rate, *_policy(plain)]
+    begin, end = (time_text(int(reservation[key])) for key in ("begin_s", "end_s"))
+    options = _given(begin=begin, end=end, rate=_rate(reservation.get("rate_bps")))
+    return ["reserve", "add", reservation["id"], *_between(plain), *options, *_policy(plain)]
 
 
 def _policy_add(name: str, policy: Json) -> list[str]:
@@ -97,25 +93,20 @@ def _rights_set(right: Json) -> list[str] | None:
     rate_bps, hosts = right["max_rate_bps"], right["max_hosts"]
     if not right["policies"] or rate_bps == 0 or hosts == 0:
         return None  # The command has no words for none.
-    words = ["rights", "set", right["user"], "--policies", ",".join(right["policies"])]
-    words += _rate("--max-rate", rate_bps)
-    words += [] if hosts is None else ["--max-hosts", str(hosts)]
-    return words + (["--reserve"] if right["reserve"] else [])
+    policies = ",".join(right["policies"])
+    options = _given(policies=policies, max_rate=_rate(rate_bps), max_hosts=hosts)
+    return ["rights", "set", right["user"], *options, *(["--reserve"] if right["reserve"] else [])]
 
 
 def _token_add(name: str, role: str, user: str | None = None, days: int | None = None) -> list[str]:
-    words = ["token", "add", name, "--role", role]
-    words += [] if user is None else ["--user", user]
-    return words + ([] if days is None else ["--days", str(days)])
+    return ["token", "add", name, *_given(role=role, user=user, days=days)]
 
 
 def _explain(src: str, dst: str, flow: Json | None = None, job: str | None = None) -> list[str]:
-    words = ["explain", src, dst]
-    if flow is not None:
-        words += ["--proto", _PROTOCOLS.get(flow["protocol"], str(flow["protocol"]))]
-        for key in ("sport", "dport"):
-            words += [f"--{key}", str(flow[key])] if key in flow else []
-    return words + ([] if job is None else ["--job", job])
+    ports = dict(flow or {})
+    number = ports.pop("protocol", None)
+    proto = _PROTOCOLS.get(number, number)
+    return ["explain", src, dst, *_given(proto=proto, **ports, job=job)]
 
 
 _MAKERS: Mapping[str, Callable[..., list[str] | None]] = {
@@ -130,27 +121,30 @@ _MAKERS: Mapping[str, Callable[..., list[str] | None]] = {
 
 
 def _between(wanted: Json) -> list[str]:
-    return ["--hosts", ",".join(wanted["hosts"]), "--user", str(wanted["user"])]
+    return _given(hosts=",".join(wanted["hosts"]), user=wanted["user"])
 
 
 def _policy(policy: Json) -> list[str]:
     """The options that say which policy."""
     if "named" in policy:
-        return ["--named", policy["named"]]
-    words = ["--policy", policy["policy"]] if "policy" in policy else []
-    words += ["--paths", ",".join(policy["paths"])] if policy.get("paths") else []
-    tables = [f"{each['dscp']}={','.join(each['paths'])}" for each in policy.get("tables") or ()]
-    words += _each("--table", tables) + _each("--service", policy.get("services") or ())
-    words += _rate("--min-rate", policy.get("min_rate_bps"))
-    return words + _rate("--max-rate", policy.get("max_rate_bps"))
+        return _given(named=policy["named"])
+    words = _given(policy=policy.get("policy"), paths=",".join(policy.get("paths") or ()) or None)
+    for each in policy.get("tables") or ():
+        words += _given(table=f"{each['dscp']}={','.join(each['paths'])}")
+    for each in policy.get("services") or ():
+        words += _given(service=each)
+    rates = {f"{key}_rate": _rate(policy.get(f"{key}_rate_bps")) for key in ("min", "max")}
+    return words + _given(**rates)
 
 
-def _each(option: str, values: Iterable[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
+def _given(**options: object) -> list[str]:
+    """The options that have a value."""
+    given = {key: value for key, value in options.items() if value is not None}
+    return [word for key in given for word in (f"--{key.replace('_', '-')}", str(given[key]))]
 
 
-def _rate(option: str, rate_bps: int | None) -> list[str]:
-    return [] if rate_bps is None else [option, rate_input(rate_bps)]
+def _rate(rate_bps: int | None) -> str | None:
+    return None if rate_bps is None else rate_input(rate_bps)
 
 
 def _curl(name: str, value: object, url: str) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +31,7 @@ __all__ = [
     "side_by_side",
 ]
 
-Submit = Callable[[], Awaitable[str | None] | str | None]
+Submit = Callable[[], Awaitable[str | None]]
 Command = Callable[[], str | None]
 
 _INPUTS = (ui.input, ui.select)  # A textarea is an input.
@@ -44,8 +43,7 @@ async def change(session: Session, op: Operation[Answer], **arguments: object) -
     Raises BadInput and NotAvailable with the words to show. A login that has ended meanwhile leads
     to the login.
     """
-    if session.number is not None and not session.logged_in and session.feed.connected:
-        session.turn_to_login()
+    if session.has_ended():
         raise refusal("login_ended")
     return await session.feed.request(op, session.who, **arguments)
 
@@ -64,7 +62,8 @@ def operation(
     async def submit() -> str:
         return said(await change(session, op, **wanted()))
 
-    return submit, lambda: command_of(op.name, **wanted())
+    url = str(session.client.request.base_url)
+    return submit, lambda: command_of(op.name, url, **wanted())
 
 
 def field(label: str, *, value: str = "", hint: str = "", lines: bool = False) -> Any:
@@ -123,8 +122,7 @@ def form(
             button.disable()
             button.props("loading")  # A controller may be slow to answer.
             try:
-                result = submit()
-                said = await result if inspect.isawaitable(result) else result
+                said = await submit()
             except (BadInput, NotAvailable) as error:
                 refused.set_content(text(str(error)))
                 refused.visible = True

@@ -32,10 +32,8 @@ async def build(session: Session) -> None:
         )
         html(text("What has happened"), name="h2")
         listing = _events(session)
-        session.live(problems.refresh)
-        session.live(listing.refresh)
-        await problems.refresh()
-        await listing.refresh()
+        await session.follow(problems.refresh)
+        await session.follow(listing.refresh)
 
 
 def _events(session: Session) -> Listing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.operations import EXPLAIN
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.commands import command_of
@@ -13,7 +14,7 @@ from ri2n_sdn.web.gui.explain_views import PROTOCOLS, answer_view, nics_of, only
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.listing import ASKING
 from ri2n_sdn.web.gui.markup import text
-from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS, natural
+from ri2n_sdn.web.gui.scene import MAX_HOST_ROWS
 from ri2n_sdn.web.gui.session import Session
 
 __all__ = ["build"]
@@ -37,24 +38,15 @@ class _Explain:
         query = session.query
         with ui.element("form").classes("card tools").props("id=question") as form:
             form.on("submit.prevent", self._ask)
-            self._src = self._field("From host", query.get("src", ""))
-            self._dst = self._field("To host", query.get("dst", ""))
-            protocol = query.get("protocol", "tcp")
-            self._protocol = ui.select(
-                {"": "any", **{name: name.upper() for name in PROTOCOLS}},
-                value=protocol if protocol in PROTOCOLS else "",
-                label="Protocol",
-            ).props("outlined dense options-dense")
-            self._sport = self._field("Source port", query.get("sport", ""), "inputmode=numeric")
-            self._dport = self._field(
-                "Destination port", query.get("dport", ""), "inputmode=numeric"
-            )
-            self._job = self._field("Job, if any", query.get("job", ""))
+            self._fields: dict[str, ui.input | ui.select] = {
+                "src": self._field("From host", query.get("src", "")),
+                "dst": self._field("To host", query.get("dst", "")),
+                "protocol": self._protocol(query.get("protocol", "tcp")),
+                "sport": self._field("Source port", query.get("sport", ""), numeric=True),
+                "dport": self._field("Destination port", query.get("dport", ""), numeric=True),
+                "job": self._field("Job, if any", query.get("job", "")),
+            }
             ui.button("Explain", on_click=None).props("type=submit unelevated")
-        self._fields = {
-            **{"src": self._src, "dst": self._dst, "protocol": self._protocol},
-            **{"sport": self._sport, "dport": self._dport, "job": self._job},
-        }
         self._error = html("", classes="problem").props('role="alert"')
         self._asking = html("", name="p", classes="muted").props("role=status")
         self._hint = empty_state(
@@ -69,22 +61,26 @@ class _Explain:
         self._answer.set_visibility(False)
         self._update()
         session.live(self._update)
-        if self._src.value and self._dst.value:
+        if self._fields["src"].value and self._fields["dst"].value:
             ui.timer(0, self._ask, once=True)
 
-    def _field(self, label: str, value: str, props: str = "") -> ui.input:
+    def _field(self, label: str, value: str, numeric: bool = False) -> ui.input:
         names = sorted(self._session.state["hosts"], key=natural)[:MAX_NAMES]
         is_host = label.endswith("host")
         field = ui.input(label, value=value, autocomplete=names if is_host else None)
-        return field.props(f"outlined dense {props}")
+        return field.props("outlined dense inputmode=numeric" if numeric else "outlined dense")
+
+    @staticmethod
+    def _protocol(chosen: str) -> ui.select:
+        choices = {"": "any", **{name: name.upper() for name in PROTOCOLS}}
+        field = ui.select(choices, value=chosen if chosen in PROTOCOLS else "", label="Protocol")
+        return field.props("outlined dense options-dense")
 
     async def _ask(self) -> None:
         self._error.set_content("")
+        typed = {key: str(each.value or "") for key, each in self._fields.items()}
         try:
-            arguments = request_of(
-                *(self._src.value or "", self._dst.value or "", self._protocol.value or ""),
-                *(self._sport.value or "", self._dport.value or "", self._job.value or ""),
-            )
+            arguments = request_of(**typed)
         except BadInput as error:
             self._refuse(str(error))
             return
@@ -93,9 +89,7 @@ class _Explain:
         self._asking.set_content("")
         if answer is None:
             return
-        self._session.moved(
-            **{key: str(each.value or "") for key, each in self._fields.items()},
-        )
+        self._session.moved(**typed)
         self._asked = (arguments["src"], arguments["dst"])
         self._drawing.nics = nics_of(answer)
         self._answer.set_content(answer_view(answer, command_of("explain", **arguments)))

@@ -130,15 +130,14 @@ def account(session: Session) -> Markup:
 
 
 def _add_banner(session: Session) -> None:
-    shown = html(_banner(session), name="section", classes="banner")
+    feed = session.feed
+    shown = html("", name="section", classes="banner")
     shown.props('aria-label="State of the cluster" role="status"')
 
     def update() -> None:
-        shown.set_content(_banner(session))
+        shown.set_content(
+            banner(feed.state, connected=feed.connected, why=feed.why, since_s=feed.since_s)
+        )
 
+    update()
     session.live(update)
-
-
-def _banner(session: Session) -> str:
-    feed = session.feed
-    return banner(feed.state, connected=feed.connected, why=feed.why, since_s=feed.since_s)

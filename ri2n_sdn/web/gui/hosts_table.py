@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ri2n_sdn.contract.documents import Documents, HostEntry, NicEntry
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import Paint
-from ri2n_sdn.web.gui.scene import natural, nics_at
+from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.words import address
 
 __all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", "table"]

@@ -11,10 +11,9 @@ from typing import Any
 from ri2n_sdn.contract.choices import one_of
 from ri2n_sdn.contract.documents import Documents, EndedJob, Job, PolicyOf, Reservation, Route
 from ri2n_sdn.contract.limits import MAX_DSCP
-from ri2n_sdn.contract.names import job_id
+from ri2n_sdn.contract.names import job_id, natural
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import counted, duration_text, page_rate, page_time
-from ri2n_sdn.web.gui.scene import natural
 from ri2n_sdn.web.gui.words import address, network_text, parse_names, rate_of_field, time_of_field
 from ri2n_sdn.web.who import Who
 
@@ -248,7 +247,7 @@ def order_request(
     `uid_of` finds the uid of a user of this machine; `uid` is needed for others. A user begins jobs
     of his own alone. Raises BadInput, which begins with the field's name.
     """
-    job: Json = {"id": _id(name), "hosts": _hosts(hosts), "user": _user(user, who)}
+    job = _ordered(name, hosts, user, who)
     job["uid"] = _uid(uid, job["user"], uid_of)
     job |= policy_request(policy)
     end_s = time_of_field(until, now_s, "Ends")
@@ -281,14 +280,8 @@ def reservation_request(
         raise refusal("end_missing", "Ends")
     if begin_s is not None and end_s <= max(begin_s, now_s):
         raise refusal("not_later_than_begin", "Ends")
-    wanted: Json = {
-        "id": _id(name),
-        "hosts": _hosts(hosts),
-        "user": _user(user, who),
-        "begin_s": begin_s,
-        "end_s": end_s,
-        **policy_request(policy),
-    }
+    wanted = _ordered(name, hosts, user, who) | {"begin_s": begin_s, "end_s": end_s}
+    wanted |= policy_request(policy)
     rate_bps = rate_of_field(rate, "Rate")
     if rate_bps is not None:
         wanted["rate_bps"] = rate_bps
@@ -346,28 +339,21 @@ def _table(line: str) -> Json:
     return {"dscp": int(found[1]), "paths": parse_names(found[2], "Tables")}
 
 
-def _id(text: str) -> str:
-    text = text.strip()
-    if not text:
+def _ordered(name: str, hosts: str, user: str, who: Who) -> Json:
+    """What an order of a job has in common with a reservation.
+
+    A user's own name stands there, whatever the form says.
+    """
+    if not name.strip():
         raise refusal("missing", "Name")
-    return job_id(text, "Name")
-
-
-def _hosts(text: str) -> list[str]:
-    hosts = parse_names(text, "Hosts")
-    if not hosts:
+    wanted: Json = {"id": job_id(name.strip(), "Name"), "hosts": parse_names(hosts, "Hosts")}
+    if not wanted["hosts"]:
         raise refusal("hosts_missing", "Hosts")
-    return hosts
-
-
-def _user(text: str, who: Who) -> str:
-    """Whose it will be. A user's own name stands there, whatever the form says."""
-    if who.role == "user" and who.user is not None:
-        return who.user
-    user = text.strip() or who.user
-    if not user:
+    own = who.user if who.role == "user" else None
+    wanted["user"] = own or user.strip() or who.user
+    if not wanted["user"]:
         raise refusal("missing", "User")
-    return user
+    return wanted
 
 
 def _uid(text: str, user: str, uid_of: Callable[[str], int | None]) -> int:

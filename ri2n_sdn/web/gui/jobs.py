@@ -9,22 +9,11 @@ from typing import Any
 
 from nicegui import ui
 
+from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.answers import OneJob, OnePolicy, OneReservation, OneRight
 from ri2n_sdn.contract.documents import EndedJob, Job, JobDetails, Right
-from ri2n_sdn.contract.operations import (
-    JOB_BEGIN,
-    JOB_END,
-    JOB_HISTORY,
-    JOB_MOVE,
-    JOB_SHOW,
-    POLICY_ADD,
-    POLICY_REMOVE,
-    RESERVE_ADD,
-    RESERVE_REMOVE,
-    RIGHTS_REMOVE,
-    RIGHTS_SET,
-)
 from ri2n_sdn.contract.units import page_time
+from ri2n_sdn.web.gui import job_views as views
 from ri2n_sdn.web.gui.commands import command_of
 from ri2n_sdn.web.gui.dialogs import (
     check,
@@ -44,23 +33,8 @@ from ri2n_sdn.web.gui.job_fields import (
     user_field,
     values,
 )
-from ri2n_sdn.web.gui.job_views import (
-    KINDS,
-    history_rows,
-    job_row,
-    jobs_found,
-    order_request,
-    policy_request,
-    policy_rows,
-    policy_text,
-    reservation_request,
-    reservation_rows,
-    right_request,
-    right_rows,
-    route_rows,
-)
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
-from ri2n_sdn.web.gui.markup import tag, text
+from ri2n_sdn.web.gui.markup import facts, text
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.words import rate_input, times_hint
 from ri2n_sdn.web.who import uid_of
@@ -83,9 +57,7 @@ _STATE = Column("state", "State", phone=False)
 async def build(session: Session) -> None:
     """Build the page."""
     with frame("Jobs", session):
-        page = _Page(session)
-        session.live(page.refresh)
-        await page.refresh()
+        await session.follow(_Page(session).refresh)
 
 
 class _Page:
@@ -121,7 +93,7 @@ class _Page:
             "Reservations",
             [_ID, _USER, _HOSTS, _PATHS, _RATES, _SINCE, _UNTIL, _STATE],
             lambda asked: page_of(
-                reservation_rows(session.state, session.who, time.time(), asked.search),
+                views.reservation_rows(session.state, session.who, time.time(), asked.search),
                 asked,
             ),
             search="Search reservations",
@@ -150,7 +122,7 @@ class _Page:
             session,
             "Policies",
             [_ID, _PATHS, _RATES, Column("services", "Services", phone=False)],
-            lambda asked: page_of(policy_rows(session.state, session.who), asked),
+            lambda asked: page_of(views.policy_rows(session.state, session.who), asked),
             act=self._remove_policy if admin else None,
             empty=(
                 "No policy has a name.",
@@ -168,7 +140,7 @@ class _Page:
                 Column("hosts", "Most hosts", phone=False),
                 Column("reserve", "May reserve", phone=False),
             ],
-            lambda asked: page_of(right_rows(session.state, session.who), asked),
+            lambda asked: page_of(views.right_rows(session.state, session.who), asked),
             act=self._act_right if admin else None,
             empty=(
                 "No rights are set.",
@@ -198,15 +170,15 @@ class _Page:
 
     def _fetch_jobs(self, asked: Question) -> Answer:
         who, now_s = self._session.who, time.time()
-        found = jobs_found(self._session.state, asked.search)
-        return page_of(found, asked, lambda job: job_row(job, who, now_s))
+        found = views.jobs_found(self._session.state, asked.search)
+        return page_of(found, asked, lambda job: views.job_row(job, who, now_s))
 
     async def _fetch_history(self, asked: Question) -> Answer:
         session = self._session
         if self._ended is None:
-            answer = await session.feed.request(JOB_HISTORY, session.who, limit=MAX_HISTORY)
+            answer = await session.feed.request(ops.JOB_HISTORY, session.who, limit=MAX_HISTORY)
             self._ended = answer["jobs"]
-        return page_of(history_rows(self._ended, asked.search), asked)
+        return page_of(views.history_rows(self._ended, asked.search), asked)
 
     # ---- Jobs
 
@@ -216,7 +188,9 @@ class _Page:
         def wanted() -> dict[str, Any]:
             filled = values(name, hosts, user, uid, until)
             chosen, now_s = policy.value(), time.time()
-            job = order_request(*filled, policy=chosen, who=session.who, now_s=now_s, uid_of=uid_of)
+            job = views.order_request(
+                *filled, policy=chosen, who=session.who, now_s=now_s, uid_of=uid_of
+            )
             return {"job": job}
 
         def command() -> str | None:
@@ -225,7 +199,7 @@ class _Page:
             known = session.who.role == "user" or uid_of(job["user"]) == job["uid"]
             return command_of("job_begin", job=job) if known else None
 
-        submit, _ = operation(session, JOB_BEGIN, wanted, _job_said)
+        submit, _ = operation(session, ops.JOB_BEGIN, wanted, _job_said)
         with form("Begin a job", "Begin it", submit, command):
             with side_by_side():
                 hosts = field("Hosts", hint=some_hosts(session))
@@ -249,7 +223,7 @@ class _Page:
                 "The paths of the job are free for others.",
             ],
             "End it",
-            *operation(self._session, JOB_END, lambda: {"id": key}, lambda answer: ended),
+            *operation(self._session, ops.JOB_END, lambda: {"id": key}, lambda answer: ended),
         )
 
     def _move(self, key: str) -> None:
@@ -258,15 +232,17 @@ class _Page:
             return
 
         def wanted() -> dict[str, Any]:
-            return {"id": key, "job": policy_request(policy.value())}
+            return {"id": key, "job": views.policy_request(policy.value())}
 
         with form(
             f"Move the job {key}",
             "Move it",
-            *operation(self._session, JOB_MOVE, wanted, _job_said),
+            *operation(self._session, ops.JOB_MOVE, wanted, _job_said),
         ):
             html(
-                text(f"It has {policy_text(job)} now. Its packets change over without a loss."),
+                text(
+                    f"It has {views.policy_text(job)} now. Its packets change over without a loss."
+                ),
                 name="p",
             )
             policy = policy_fields(self._session, job)
@@ -276,20 +252,20 @@ class _Page:
             f"Move the job {key} back?",
             ["It gets the policy that its hosts declare. Its packets change over without a loss."],
             "Move it back",
-            *operation(self._session, JOB_MOVE, lambda: {"id": key, "back": True}, _job_said),
+            *operation(self._session, ops.JOB_MOVE, lambda: {"id": key, "back": True}, _job_said),
             danger=False,
         )
 
     async def _details(self, key: str) -> None:
         session = self._session
-        answer = await session.ask(JOB_SHOW, id=key)
+        answer = await session.ask(ops.JOB_SHOW, id=key)
         if answer is None:
             return
         job = answer["job"]
-        facts = [
+        known = [
             ("State", _state_of(job)),
             ("User", f"{job['user']} (uid {job['uid']})"),
-            ("Policy", policy_text(job)),
+            ("Policy", views.policy_text(job)),
             ("Lanes", ", ".join(job["lanes"]) or "none of its own"),
             ("From", page_time(job["begin_s"])),
             ("Until", page_time(job["end_s"], "somebody ends it")),
@@ -298,10 +274,9 @@ class _Page:
         ]
         if job["moved"]:
             moved = job["moved"]
-            facts.append(("Moved", f"by {moved['by']} at {page_time(moved['at_s'])}"))
+            known.append(("Moved", f"by {moved['by']} at {page_time(moved['at_s'])}"))
         with information(f"Job {key}") as dialog:
-            rows = (text(tag("dt", name, class_="muted"), tag("dd", said)) for name, said in facts)
-            html(tag("dl", *rows))
+            html(facts(known))
             routes = Listing(
                 session,
                 "Paths of the job",
@@ -313,7 +288,7 @@ class _Page:
                     Column("network", "Network", phone=False),
                     Column("alive", "State"),
                 ],
-                lambda asked: page_of(route_rows(job["routes"]), asked),
+                lambda asked: page_of(views.route_rows(job["routes"]), asked),
                 key="key",
                 empty=("It has no paths of its own.", "Its packets go as everybody's."),
             )
@@ -328,14 +303,16 @@ class _Page:
         def wanted() -> dict[str, Any]:
             filled = values(name, hosts, user, begins, ends, rate)
             chosen, now_s = policy.value(), time.time()
-            made = reservation_request(*filled, policy=chosen, who=session.who, now_s=now_s)
+            made = views.reservation_request(*filled, policy=chosen, who=session.who, now_s=now_s)
             return {"reservation": made}
 
         def said(answer: OneReservation) -> str:
             made = answer["reservation"]
             return f"Reserved: {made['id']}, until {page_time(made['end_s'])}"
 
-        with form("Reserve paths", "Reserve them", *operation(session, RESERVE_ADD, wanted, said)):
+        with form(
+            "Reserve paths", "Reserve them", *operation(session, ops.RESERVE_ADD, wanted, said)
+        ):
             with side_by_side():
                 hosts = field("Hosts", hint=some_hosts(session))
                 rate = field("Rate", hint="What each host gets, as 400M; empty: whole lanes")
@@ -351,7 +328,7 @@ class _Page:
     def _remove_reservation(self, action: str, key: str) -> None:
         remove(
             self._session,
-            RESERVE_REMOVE,
+            ops.RESERVE_REMOVE,
             f"the reservation {key}",
             ["Its paths are free for others, and jobs that run within it lose them."],
             id=key,
@@ -361,19 +338,21 @@ class _Page:
 
     def _add_policy(self) -> None:
         def wanted() -> dict[str, Any]:
-            return {"name": values(name)[0].strip(), "policy": policy_request(policy.value())}
+            return {"name": values(name)[0].strip(), "policy": views.policy_request(policy.value())}
 
         def said(answer: OnePolicy) -> str:
             return f"The policy {answer['policy']['name']} is there."
 
-        with form("Add a policy", "Add it", *operation(self._session, POLICY_ADD, wanted, said)):
+        with form(
+            "Add a policy", "Add it", *operation(self._session, ops.POLICY_ADD, wanted, said)
+        ):
             name = field("Name", hint="What jobs will call it")
             policy = policy_fields(self._session, named=False)
             policy.fold.open()
 
     def _remove_policy(self, action: str, key: str) -> None:
         kept = "Jobs and reservations that have it keep what they have."
-        remove(self._session, POLICY_REMOVE, f"the policy {key}", [kept], name=key)
+        remove(self._session, ops.POLICY_REMOVE, f"the policy {key}", [kept], name=key)
 
     def _act_right(self, action: str, key: str) -> None:
         if action == "change":
@@ -384,7 +363,7 @@ class _Page:
                 "When the last rights are removed, every user may ask for everything.",
             ]
             what = f"the rights of {key}"
-            remove(self._session, RIGHTS_REMOVE, what, sentences, many=True, user=key)
+            remove(self._session, ops.RIGHTS_REMOVE, what, sentences, many=True, user=key)
 
     def _set_right(self, old: Right | None = None) -> None:
         """Ask for the rights of a user; `old` are those to begin with."""
@@ -394,13 +373,15 @@ class _Page:
         def wanted() -> dict[str, Any]:
             kinds = [kind for kind, box in boxes.items() if box.value]
             name, most_rate, most = values(user, rate, hosts)
-            right = right_request(name, kinds, most_rate, most, bool(reserve.value))
+            right = views.right_request(name, kinds, most_rate, most, bool(reserve.value))
             return {"right": right}
 
         def said(answer: OneRight) -> str:
             return f"The rights of {answer['right']['user']} are set."
 
-        with form("Set rights", "Set them", *operation(self._session, RIGHTS_SET, wanted, said)):
+        with form(
+            "Set rights", "Set them", *operation(self._session, ops.RIGHTS_SET, wanted, said)
+        ):
             user = field(
                 "User",
                 value="" if old is None else old["user"],
@@ -413,7 +394,7 @@ class _Page:
                         f"{kind}: {about}",
                         value=kind == "shared" if old is None else kind in old["policies"],
                     )
-                    for kind, about in KINDS.items()
+                    for kind, about in views.KINDS.items()
                 }
             with side_by_side():
                 rate = field(

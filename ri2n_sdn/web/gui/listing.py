@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +17,7 @@ from ri2n_sdn.web.gui.frame import empty_state, html
 from ri2n_sdn.web.gui.markup import plain, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["ASKING", "PAGE_ROWS", "Answer", "Column", "Listing", "Question", "page_of"]
+__all__ = ["ASKING", "PAGE_ROWS", "Answer", "Column", "Listing", "Paced", "Question", "page_of"]
 
 Row = dict[str, Any]
 Item = TypeVar("Item")
@@ -300,6 +301,25 @@ class Listing:
                 if inspect.isawaitable(result):
                     await result
                 return
+
+
+class Paced:
+    """Has something refreshed, but at most every `pause_s`; what is left out follows."""
+
+    def __init__(self, pause_s: float, refresh: Callable[[], Awaitable[None]]) -> None:
+        self._pause_s, self._refresh = pause_s, refresh
+        self._begun_s, self._news = 0.0, True
+        ui.timer(pause_s, self._catch_up, immediate=False)
+
+    async def refresh(self) -> None:
+        """Show what is new, now or a little later."""
+        self._news = True
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        if self._news and time.monotonic() - self._begun_s >= self._pause_s:
+            self._news, self._begun_s = False, time.monotonic()
+            await self._refresh()
 
 
 def _link(column: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-__all__ = ["Markup", "plain", "table", "tag", "text"]
+__all__ = ["Markup", "facts", "plain", "table", "tag", "text"]
 
 # Characters that turn what follows them round, so that a text seems to say something else.
 _TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd")
@@ -48,6 +48,12 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
         written.append(f" {shown}" if value is True else f' {shown}="{escape(str(value))}"')
     begin = f"<{name}{''.join(written)}>"
     return Markup(begin if name in _VOID else f"{begin}{text(*children)}</{name}>")
+
+
+def facts(known: Iterable[tuple[str, object]]) -> Markup:
+    """What is known of something, by names."""
+    each = (text(tag("dt", name, class_="muted"), tag("dd", said)) for name, said in known)
+    return tag("dl", *each)
 
 
 def table(

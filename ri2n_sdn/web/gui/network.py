@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.operations import JOB_SHOW
 from ri2n_sdn.contract.units import counted
 from ri2n_sdn.web.gui.dialogs import check
@@ -16,7 +17,7 @@ from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, rate_cells, table
 from ri2n_sdn.web.gui.markup import text
 from ri2n_sdn.web.gui.picture import Paint, changes
-from ri2n_sdn.web.gui.scene import Nic, natural
+from ri2n_sdn.web.gui.scene import Nic
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.tree_views import NO_TREE, cables_of, said_of, tree_choices
 
@@ -168,23 +169,21 @@ class _Network:
 
     def _choose_row(self, event: events.GenericEventArguments) -> None:
         row = self._drawing.row(event.args)
-        if row is None:
-            return
-        if len(row.hosts) == 1:
-            self._host = row.hosts[0]
-        else:
-            self._host = None
+        if row is not None and len(row.hosts) == 1:
+            self._show_host(row.hosts[0])
+        elif row is not None:
             self._table.show_group(row.hosts)
-        self._session.moved(host=self._host or "")
-        self._update()
-        run("reveal", "host-details" if self._host else "hosts")
+            self._show_host(None)
 
     def _choose_host(self, event: events.GenericEventArguments) -> None:
         if isinstance(event.args, str) and event.args in self._session.state["hosts"]:
-            self._host = event.args
-            self._session.moved(host=self._host)
-            self._update()
-            run("reveal", "host-details")
+            self._show_host(event.args)
+
+    def _show_host(self, host: str | None) -> None:
+        self._host = host
+        self._session.moved(host=host or "")
+        self._update()
+        run("reveal", "host-details" if host else "hosts")
 
 
 class _Table:

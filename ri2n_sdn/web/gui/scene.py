@@ -12,13 +12,13 @@ the switches of a network are one bar.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ri2n_sdn.contract.documents import CableEntry, Documents, HostEntry, NicEntry
+from ri2n_sdn.contract.names import natural
 
 __all__ = [
     "MAX_HOST_ROWS",
@@ -28,7 +28,6 @@ __all__ = [
     "Nic",
     "Row",
     "Scene",
-    "natural",
     "nics_at",
     "scene_of",
     "shape_of",
@@ -44,7 +43,6 @@ ROW_GAP, MIN_ROW_HEIGHT, LINK_STEP = 5.0, 20.0, 9.0
 BAR_WIDTH, LANE_STEP, TIER_STEP, NETWORK_STEP = 18.0, 30.0, 130.0, 84.0
 MIN_BAR_HEIGHT = 46.0
 CABLE_STEP, MIN_STEP = 4.0, 16.0
-_NUMBER = re.compile(r"(\d+)")
 
 
 class Nic(NamedTuple):
@@ -125,15 +123,6 @@ class _Plug(NamedTuple):
     switch: str | None
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A key by which `h2` comes before `h10`."""
-    return tuple(
-        (0, int(part), "") if part.isdigit() else (1, 0, part)
-        for part in _NUMBER.split(name[:256])
-        if part
-    )
-
-
 def nics_at(hosts: Mapping[str, HostEntry], name: str) -> Mapping[str, NicEntry]:
     """The NICs of a host; none of one that is not known."""
     return hosts[name]["nics"] if name in hosts else {}
@@ -186,9 +175,7 @@ class _Builder:
         self._titles: list[tuple[str, float]] = []
         used = {plug for nics in plugs.values() for plug in nics.values()}
         self._networks: dict[str, list[_Plug]] = defaultdict(list)
-        for plug in sorted(
-            used, key=lambda plug: (natural(plug.network), natural(plug.switch or ""))
-        ):
+        for plug in sorted(used, key=_in_order):
             self._networks[plug.network].append(plug)
         for network in sorted(switches, key=natural):
             known = {plug.switch for plug in self._networks[network]}
@@ -265,8 +252,8 @@ class _Builder:
             for place, plug in enumerate(tier):
                 height = min(MIN_BAR_HEIGHT, step - 4)
                 middle = TOP + (place + 0.5) * step
-                bar = self._bar(plug, end - BAR_WIDTH, middle - height / 2, height)
-                self._bars[plug] = replace(bar, upper=True)
+                place_y = middle - height / 2
+                self._bars[plug] = self._bar(plug, end - BAR_WIDTH, place_y, height, upper=True)
         return end
 
     def _upper_tiers(self, network: str, placed: set[_Plug]) -> Iterable[list[_Plug]]:
@@ -308,23 +295,24 @@ class _Builder:
                 )
 
     @staticmethod
-    def _bar(plug: _Plug, x: float, y: float, height: float) -> Bar:
+    def _bar(plug: _Plug, x: float, y: float, height: float, upper: bool = False) -> Bar:
         is_switch = plug.switch is not None
-        return Bar(plug.switch or plug.network, plug.network, is_switch, x, y, height)
+        return Bar(plug.switch or plug.network, plug.network, is_switch, x, y, height, upper)
 
 
 def _plug(nic: NicEntry) -> _Plug:
     return _Plug(str(nic["network"]), None if nic["switch"] is None else str(nic["switch"]))
 
 
+def _in_order(plug: _Plug) -> Any:
+    return natural(plug.network), natural(plug.switch or "")
+
+
 def _groups(plugs: Mapping[str, Mapping[str, _Plug]]) -> list[tuple[str, ...]]:
     """The hosts of each row, those at the same switches beside each other."""
 
-    def places(name: str) -> list[tuple[Any, ...]]:
-        return [
-            (natural(plug.network), natural(plug.switch or ""))
-            for plug in sorted(plugs[name].values(), key=str)
-        ]
+    def places(name: str) -> list[Any]:
+        return [_in_order(plug) for plug in sorted(plugs[name].values(), key=str)]
 
     ordered = sorted(plugs, key=lambda name: (places(name), natural(name)))
     if len(ordered) <= MAX_HOST_ROWS:

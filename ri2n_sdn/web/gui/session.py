@@ -119,22 +119,19 @@ class Ticker:
 
     async def _run(self) -> None:
         while self._sessions:
-            before, hosts = self._seen(), self._feed.state["hosts"]
+            feed = self._feed
+            seq, connected, hosts = feed.seq, feed.connected, feed.state["hosts"]
             began_s = time.monotonic()
             for session in list(self._sessions.values()):
                 session.tell()
                 await asyncio.sleep(0)  # Requests come first.
             # What has failed is shown at once. Rates, which change all the time, wait.
             while (left_s := began_s + PAUSE_S - time.monotonic()) > 0:
-                seen = self._seen()
-                if seen[1] != before[1] or self._feed.state["hosts"] is not hosts:
+                if feed.connected != connected or feed.state["hosts"] is not hosts:
                     break
-                await self._feed.changed(seen[0], left_s)
-            while self._sessions and self._seen() == before:
-                await self._feed.changed(before[0], WAIT_S)
-
-    def _seen(self) -> tuple[int, bool]:
-        return self._feed.seq, self._feed.connected
+                await feed.changed(feed.seq, left_s)
+            while self._sessions and feed.seq == seq:
+                await feed.changed(seq, WAIT_S)
 
 
 @dataclass(eq=False)
@@ -156,14 +153,14 @@ class Session:
     store: Mapping[str, Any] = field(default_factory=dict)
     number: str | None = None
     _callbacks: list[Callback] = field(default_factory=list)
-    _seen: tuple[int, bool] | None = None
+    _seen: int | None = None
     _logged_in: bool = False
     _failed: bool = False
     _telling: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self._logged_in = self.logged_in
-        self._seen = self._now()
+        self._seen = self.feed.seq
 
     @property
     def who(self) -> Who:
@@ -214,6 +211,13 @@ class Session:
         self._callbacks.append(callback)
         self.ticker.add(self)
 
+    async def follow(self, callback: Callback) -> None:
+        """Call this at once, and back as `live` does."""
+        self.live(callback)
+        result = callback()
+        if inspect.isawaitable(result):
+            await result
+
     def accepts_events(self) -> bool:
         """Whether the page still does what its browser asks for. If not, it turns to the login.
 
@@ -235,21 +239,17 @@ class Session:
 
     async def _tell(self) -> None:
         await self.refresh()
-        while self._seen != self._now() and self.client.has_socket_connection:
+        while self._seen != self.feed.seq and self.client.has_socket_connection:
             await asyncio.sleep(PAUSE_S)
             await self.refresh()
 
-    def _now(self) -> tuple[int, bool]:
-        return self.feed.seq, self.feed.connected
-
     async def refresh(self) -> None:
         """Call all callbacks if something has changed since they were called last."""
-        now = self._now()
-        if now == self._seen or not self.client.has_socket_connection:
+        if self._seen == self.feed.seq or not self.client.has_socket_connection:
             return
-        self._seen = now
+        self._seen = self.feed.seq
         with self.client:
-            if self._has_ended():
+            if self.has_ended():
                 return
             for callback in self._callbacks:
                 try:
@@ -273,7 +273,7 @@ class Session:
         None after a refusal, whose words `refused` shows; without it, the page does. If the login
         has ended meanwhile, the page turns to the login instead.
         """
-        if self._has_ended():
+        if self.has_ended():
             return None
         try:
             return await self.feed.request(op, self.who, **arguments)
@@ -287,7 +287,7 @@ class Session:
                 )
             return None
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether a login that there was has ended. The page turns to the login then."""
         if not self._logged_in or self.logged_in or not self.feed.connected:
             return False

@@ -82,15 +82,13 @@ def parameter_rows(parameters: Sequence[Parameter], who: Who) -> list[Row]:
             "default": _with_unit(each["default"], each),
             "range": _range(each),
             "changed": each["value"] != each["default"],
-            "actions": _actions(each) if each["live"] and who.role == "admin" else "",
+            "actions": ("change reset" if each["value"] != each["default"] else "change")
+            if each["live"] and who.role == "admin"
+            else "",
         }
         for each in parameters
         if each["name"] != "strategy"
     ]
-
-
-def _actions(parameter: Parameter) -> str:
-    return "change" if parameter["value"] == parameter["default"] else "change reset"
 
 
 def parameter_value(parameter: Parameter, text: str) -> int | float | str:

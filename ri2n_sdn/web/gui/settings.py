@@ -5,34 +5,35 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nicegui import ui
 
 from ri2n_sdn import __version__
-from ri2n_sdn.contract.answers import Parameter
+from ri2n_sdn.contract.answers import Parameter, ParameterSet
 from ri2n_sdn.contract.operations import AUDIT, PARAMETERS, PARAMETERS_SET, TOKEN_ADD, TOKEN_REMOVE
 from ri2n_sdn.contract.units import number_text
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.auth import new_token
+from ri2n_sdn.web.gui import setting_views as views
 from ri2n_sdn.web.gui.commands import command_of
-from ri2n_sdn.web.gui.dialogs import change, confirm, field, form, information, remove, side_by_side
-from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
-from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
-from ri2n_sdn.web.gui.markup import tag, text
-from ri2n_sdn.web.gui.session import Session
-from ri2n_sdn.web.gui.setting_views import (
-    STRATEGIES,
-    audit_entry_rows,
-    audit_rows,
-    consequences,
-    fact_rows,
-    parameter_rows,
-    parameter_value,
-    token_request,
-    token_rows,
+from ri2n_sdn.web.gui.dialogs import (
+    Command,
+    Submit,
+    change,
+    confirm,
+    field,
+    form,
+    information,
+    operation,
+    remove,
+    side_by_side,
 )
+from ri2n_sdn.web.gui.frame import frame, head, html, needs_role
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
+from ri2n_sdn.web.gui.markup import facts, tag, text
+from ri2n_sdn.web.gui.session import Callback, Session
 
 __all__ = ["build"]
 
@@ -53,60 +54,53 @@ ROLES = {
 async def build(session: Session) -> None:
     """Build the page."""
     with frame("Settings", session):
-        parts: list[Any] = [_Strategy(session), _Parameters(session), _Audit(session)]
-        parts += [_Tokens(session), _Facts(session)]
-        for part in parts:
-            session.live(part.refresh)
-            await part.refresh()
+        parts = [_strategy(session), _Parameters(session).refresh, _audit(session).refresh]
+        for refresh in (*parts, _tokens(session), _versions(session)):
+            await session.follow(refresh)
 
 
-class _Strategy:
+def _strategy(session: Session) -> Callback:
     """The strategy in force, and a way to change it."""
+    select: ui.select | None = None
+    html(text("Strategy"), name="h2")
+    with ui.element("div").classes("card"):
+        shown = html("", name="p").props("role=status")
+        if session.who.role == "admin":
+            with ui.element("div").classes("bar"):
+                select = ui.select(list(views.STRATEGIES), label="New strategy")
+                select.props("outlined dense").style("min-width: 14em")
+                button = ui.button("Change the strategy").props("no-caps unelevated")
+                button.on_click(lambda: _change_strategy(session, str(select.value or "")))
+    if select is None:
+        needs_role(session, "admin", "Changing the strategy and the parameters")
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        html(text("Strategy"), name="h2")
-        with ui.element("div").classes("card"):
-            self._now = html("", name="p").props("role=status")
-            self._select: ui.select | None = None
-            if session.who.role == "admin":
-                with ui.element("div").classes("bar"):
-                    self._select = ui.select(list(STRATEGIES), label="New strategy")
-                    self._select.props("outlined dense").style("min-width: 14em")
-                    ui.button("Change the strategy", on_click=self._ask).props("no-caps unelevated")
-        if self._select is None:
-            needs_role(session, "admin", "Changing the strategy and the parameters")
+    def refresh() -> None:
+        name = session.state["controller"].get("strategy")
+        content = text("The strategy is not known yet: the controller was not reached.")
+        if name is not None:
+            about = views.STRATEGIES.get(name, "no description.")
+            content = text(tag("strong", name), f": {about}")
+        if shown.content != content:
+            shown.set_content(content)
+            if select is not None and select.value is None and name in views.STRATEGIES:
+                select.value = name
 
-    async def refresh(self) -> None:
-        """Show the strategy in force."""
-        name = self._session.state["controller"].get("strategy")
-        if name is None:
-            content = text("The strategy is not known yet: the controller was not reached.")
-        else:
-            content = text(tag("strong", name), f": {STRATEGIES.get(name, 'no description.')}")
-        if self._now.content != content:
-            self._now.set_content(content)
-            if self._select is not None and self._select.value is None and name in STRATEGIES:
-                self._select.value = name
+    return refresh
 
-    def _ask(self) -> None:
-        wanted = str(self._select.value or "") if self._select is not None else ""
-        now = self._session.state["controller"].get("strategy")
-        if wanted == now or wanted not in STRATEGIES:
-            ui.notify("Choose another strategy than the one in force.", type="warning")
-            return
 
-        async def submit() -> str:
-            await change(self._session, PARAMETERS_SET, name="strategy", value=wanted)
-            return f"The strategy is {wanted} now. Before it was {now}."
-
-        confirm(
-            f"Change the strategy to {wanted}?",
-            consequences(self._session.state, wanted),
-            f"Change to {wanted}",
-            submit,
-            command=lambda: _set_command(self._session, "strategy", wanted),
-        )
+def _change_strategy(session: Session, wanted: str) -> None:
+    now = session.state["controller"].get("strategy")
+    if wanted == now or wanted not in views.STRATEGIES:
+        ui.notify("Choose another strategy than the one in force.", type="warning")
+        return
+    asked = {"name": "strategy", "value": wanted}
+    said = f"The strategy is {wanted} now. Before it was {now}."
+    confirm(
+        f"Change the strategy to {wanted}?",
+        views.consequences(session.state, wanted),
+        f"Change to {wanted}",
+        *operation(session, PARAMETERS_SET, lambda: asked, lambda answer: said),
+    )
 
 
 class _Parameters:
@@ -135,7 +129,7 @@ class _Parameters:
     async def _fetch(self, question: Question) -> Answer:
         answer = await self._session.feed.request(PARAMETERS, self._session.who)
         self._known = answer["parameters"]
-        return page_of(parameter_rows(self._known, self._session.who), question)
+        return page_of(views.parameter_rows(self._known, self._session.who), question)
 
     async def refresh(self) -> None:
         """Ask anew if a value has changed."""
@@ -152,17 +146,12 @@ class _Parameters:
             self._change(parameter)
 
     def _change(self, parameter: Parameter) -> None:
-        name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
+        name, row = parameter["name"], views.parameter_rows([parameter], self._session.who)[0]
 
         def wanted() -> int | float | str:
-            return parameter_value(parameter, str(value_field.value or ""))
+            return views.parameter_value(parameter, str(value_field.value or ""))
 
-        with form(
-            f"Change {name}",
-            "Change it",
-            lambda: self._set(name, wanted()),
-            command=lambda: _set_command(self._session, name, wanted()),
-        ):
+        with form(f"Change {name}", "Change it", *self._set(name, wanted)):
             html(text(row["about"]), name="p")
             value_field = field(
                 name,
@@ -172,187 +161,162 @@ class _Parameters:
             html(text(_UNTIL_RESTART), name="p", classes="muted")
 
     def _reset(self, parameter: Parameter) -> None:
-        name, row = parameter["name"], parameter_rows([parameter], self._session.who)[0]
+        name, row = parameter["name"], views.parameter_rows([parameter], self._session.who)[0]
         confirm(
             f"Set {name} back?",
             [f"It is {row['value']} now, and will be {row['default']}.", _UNTIL_RESTART],
             "Set it back",
-            lambda: self._set(name, parameter["default"]),
+            *self._set(name, lambda: parameter["default"]),
             danger=False,
-            command=lambda: _set_command(self._session, name, parameter["default"]),
         )
 
-    async def _set(self, name: str, value: object) -> str:
-        await change(self._session, PARAMETERS_SET, name=name, value=value)
-        await self._table.refresh()
-        return f"{name} is {value} now, until the controller starts again."
+    def _set(self, name: str, wanted: Callable[[], object]) -> tuple[Submit, Command]:
+        """How a dialog sets a parameter, and the command that does the same."""
+
+        def said(answer: ParameterSet) -> str:
+            return f"{name} is {answer['value']} now, until the controller starts again."
+
+        def asked() -> dict[str, object]:
+            return {"name": name, "value": wanted()}
+
+        submit, command = operation(self._session, PARAMETERS_SET, asked, said)
+
+        async def submit_and_show() -> str | None:
+            done = await submit()
+            await self._table.refresh()
+            return done
+
+        return submit_and_show, command
 
 
-def _set_command(session: Session, name: str, value: object) -> str | None:
-    """The line for curl that sets a parameter, at the address that the browser uses."""
-    url = str(session.client.request.base_url)
-    return command_of("parameters_set", name=name, value=value, url=url)
-
-
-class _Audit:
+def _audit(session: Session) -> Paced:
     """Who changed what: from the controller's audit trail for admins, otherwise from events."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._asked_s, self._news = 0.0, True
-        ui.timer(AUDIT_S, self._catch_up, immediate=False)
-        html(text("Who changed what"), name="h2")
-        self._table = Listing(
-            session,
-            "Changes",
-            [
-                Column("time", "Time", short=True),
-                Column("who", "Who"),
-                Column("what", "What"),
-                Column("result", "Result", phone=False),
-            ],
-            self._fetch,
-            key="key",
-            search="Search changes",
-            empty=(
-                "Nobody has changed anything yet.",
-                "Changes are kept until the controller starts again.",
-            ),
-        )
-
-    async def _fetch(self, question: Question) -> Answer:
-        session = self._session
+    async def fetch(question: Question) -> Answer:
         if session.who.role == "admin":
             with contextlib.suppress(BadInput):  # of a controller that keeps no such trail
                 answer = await session.feed.request(AUDIT, session.who)
-                return page_of(audit_entry_rows(answer["entries"], question.search), question)
-        return page_of(audit_rows(session.state["events"], question.search), question)
+                return page_of(views.audit_entry_rows(answer["entries"], question.search), question)
+        return page_of(views.audit_rows(session.state["events"], question.search), question)
 
-    async def refresh(self) -> None:
-        """Show what is new, now or a little later."""
-        self._news = True
-        await self._catch_up()
+    html(text("Who changed what"), name="h2")
+    table = Listing(
+        session,
+        "Changes",
+        [
+            Column("time", "Time", short=True),
+            Column("who", "Who"),
+            Column("what", "What"),
+            Column("result", "Result", phone=False),
+        ],
+        fetch,
+        key="key",
+        search="Search changes",
+        empty=(
+            "Nobody has changed anything yet.",
+            "Changes are kept until the controller starts again.",
+        ),
+    )
+    return Paced(AUDIT_S, table.refresh)
 
-    async def _catch_up(self) -> None:
-        if self._news and time.monotonic() - self._asked_s >= AUDIT_S:
-            self._news, self._asked_s = False, time.monotonic()
-            await self._table.refresh()
 
+def _tokens(session: Session) -> Callback:
+    """The tokens, for admins alone."""
+    admin = session.who.role == "admin"
+    head("Tokens", ("Add a token", lambda: _add_token(session)) if admin else None)
+    if not admin:
+        needs_role(session, "admin", "Seeing and changing tokens")
+        return lambda: None
 
-class _Tokens:
-    """The tokens, for admins alone: a new one is shown once."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._table: Listing | None = None
-        admin = session.who.role == "admin"
-        head("Tokens", ("Add a token", self._add) if admin else None)
-        if not admin:
-            needs_role(session, "admin", "Seeing and changing tokens")
-            return
-        self._table = Listing(
-            self._session,
-            "Tokens",
-            [
-                Column("id", "Name"),
-                Column("role", "Role"),
-                Column("user", "User", phone=False),
-                Column("expires", "Ends", phone=False),
-            ],
-            self._fetch,
-            search="Search tokens",
-            act=self._remove,
-            empty=("There is no token.", "Add one for each person or program."),
-        )
-
-    def _fetch(self, question: Question) -> Answer:
-        session = self._session
+    def fetch(question: Question) -> Answer:
         if session.who.role != "admin":
             return Answer((), 0)
-        return page_of(
-            token_rows(session.feed.tokens, session.who, time.time(), question.search),
-            question,
-        )
+        tokens = session.feed.tokens
+        found = views.token_rows(tokens, session.who, time.time(), question.search)
+        return page_of(found, question)
 
-    async def refresh(self) -> None:
-        """Show what is new."""
-        if self._table is not None:
-            await self._table.refresh()
-
-    def _add(self) -> None:
-        def wanted_token() -> dict[str, Any]:
-            whose = str(user.value or "") if user.visible else ""
-            days_typed = str(days.value or "")
-            return token_request(str(name.value or ""), str(role.value), whose, days_typed)
-
-        async def submit() -> None:
-            wanted = wanted_token()
-            token, digest = new_token()
-            await change(self._session, TOKEN_ADD, hash=digest, **wanted)
-            with self._session.client.layout:
-                self._show_once(wanted["name"], token)
-
-        def command() -> str | None:
-            return command_of("token_add", **wanted_token())
-
-        with form("Add a token", "Add it", submit, command):
-            with side_by_side():
-                name = field("Name", hint="Whose it is, or for which program, as alice or backup")
-                days = field("Days", value="90", hint="How long it is good; empty for no end")
-            role = ui.select(ROLES, value="viewer", label="Role").props("outlined dense")
-            role.style("width: 100%")
-            user = field("User", hint="Whose jobs it is for; needed for the role user")
-            user.bind_visibility_from(role, "value", lambda chosen: chosen != "viewer")
-
-    @staticmethod
-    def _show_once(name: str, token: str) -> None:
-        with information(f"The token {name}") as dialog:
-            dialog.props("persistent")
-            html(
-                text("Copy it now: it is shown this one time, and kept nowhere."),
-                name="p",
-            ).props("role=alert")
-            shown = ui.input("Token", value=token).props("outlined dense readonly")
-            shown.props("autocomplete=off spellcheck=false").style("width: 100%")
-            copy = tag("button", "Copy", type="button", class_="plain copy", data_copy=token)
-            html(copy)
-            html(
-                text(
-                    "People give it on the page Log in. Scripts send it as the header"
-                    " Authorization: Bearer TOKEN."
-                ),
-                name="p",
-                classes="muted",
-            )
-
-    def _remove(self, action: str, name: str) -> None:
+    def remove_token(action: str, name: str) -> None:
         sentences = [
             "Whoever uses it is refused from now on, and logins with it end.",
             "It cannot be brought back. A new token is needed instead.",
         ]
-        if name == self._session.who.name:
+        if name == session.who.name:
             sentences.insert(0, "This is the token that you have logged in with.")
-        remove(self._session, TOKEN_REMOVE, f"the token {name}", sentences, name=name)
+        remove(session, TOKEN_REMOVE, f"the token {name}", sentences, name=name)
+
+    columns = [
+        Column("id", "Name"),
+        Column("role", "Role"),
+        Column("user", "User", phone=False),
+        Column("expires", "Ends", phone=False),
+    ]
+    empty = ("There is no token.", "Add one for each person or program.")
+    return Listing(
+        session,
+        "Tokens",
+        columns,
+        fetch,
+        search="Search tokens",
+        act=remove_token,
+        empty=empty,
+    ).refresh
 
 
-class _Facts:
+def _add_token(session: Session) -> None:
+    """Ask for a new token, which is shown once."""
+
+    def wanted_token() -> dict[str, Any]:
+        whose = str(user.value or "") if user.visible else ""
+        days_typed = str(days.value or "")
+        return views.token_request(str(name.value or ""), str(role.value), whose, days_typed)
+
+    async def submit() -> None:
+        wanted = wanted_token()
+        token, digest = new_token()
+        await change(session, TOKEN_ADD, hash=digest, **wanted)
+        with session.client.layout:
+            _show_once(wanted["name"], token)
+
+    def command() -> str | None:
+        return command_of("token_add", **wanted_token())
+
+    with form("Add a token", "Add it", submit, command):
+        with side_by_side():
+            name = field("Name", hint="Whose it is, or for which program, as alice or backup")
+            days = field("Days", value="90", hint="How long it is good; empty for no end")
+        role = ui.select(ROLES, value="viewer", label="Role").props("outlined dense")
+        role.style("width: 100%")
+        user = field("User", hint="Whose jobs it is for; needed for the role user")
+        user.bind_visibility_from(role, "value", lambda chosen: chosen != "viewer")
+
+
+def _show_once(name: str, token: str) -> None:
+    with information(f"The token {name}") as dialog:
+        dialog.props("persistent")
+        once = html(text("Copy it now: it is shown this one time, and kept nowhere."), name="p")
+        once.props("role=alert")
+        shown = ui.input("Token", value=token).props("outlined dense readonly")
+        shown.props("autocomplete=off spellcheck=false").style("width: 100%")
+        html(tag("button", "Copy", type="button", class_="plain copy", data_copy=token))
+        use = (
+            "People give it on the page Log in. Scripts send it as the header"
+            " Authorization: Bearer TOKEN."
+        )
+        html(text(use), name="p", classes="muted")
+
+
+def _versions(session: Session) -> Callback:
     """Versions, and what else tells one controller from another."""
+    html(text("Versions"), name="h2")
+    shown = html("", classes="card")
+    links = (
+        tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
+        tag("a", "Metrics for Prometheus", href="/metrics"),
+    )
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        html(text("Versions"), name="h2")
-        self._shown = html("", classes="card")
+    def refresh() -> None:
+        rows = views.fact_rows(session.state, __version__)
+        known = facts((row["id"], row["value"]) for row in rows)
+        shown.set_content(text(known, *(tag("p", link, class_="ways") for link in links)))
 
-    async def refresh(self) -> None:
-        """Show what is new."""
-        rows = fact_rows(self._session.state, __version__)
-        content = tag(
-            "dl",
-            *(text(tag("dt", row["id"], class_="muted"), tag("dd", row["value"])) for row in rows),
-        )
-        links = (
-            tag("a", "The REST interface, with all its operations", href="/api/v1/docs"),
-            tag("a", "Metrics for Prometheus", href="/metrics"),
-        )
-        content = text(content, *(tag("p", link, class_="ways") for link in links))
-        self._shown.set_content(content)
+    return refresh

@@ -7,6 +7,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from nicegui import ui
@@ -15,27 +16,13 @@ from ri2n_sdn.contract.answers import PairsPage
 from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
+from ri2n_sdn.web.gui import traffic_views as views
 from ri2n_sdn.web.gui.dialogs import check
 from ri2n_sdn.web.gui.frame import frame, html
-from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Question, page_of
+from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
 from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.session import Session
-from ri2n_sdn.web.gui.traffic_views import (
-    HOST_SORTS,
-    PAIR_SORTS,
-    PairSamples,
-    chart_summary,
-    host_names,
-    host_row,
-    pair_request,
-    pair_rows,
-    path_rows,
-    rate_chart,
-    share_chart,
-    thinned,
-    worst_client,
-)
 from ri2n_sdn.web.gui.words import address, shortened
 
 __all__ = ["build"]
@@ -87,14 +74,11 @@ async def build(session: Session) -> None:
             classes="muted",
         )
         hosts = _Hosts(session)
-        pairs = _Pairs(session)
-        session.live(hosts.refresh)
-        session.live(pairs.refresh)
+        pairs = Paced(PAIR_S, _Pairs(session).refresh)
         # The history goes on while the state stays as it is.
         ui.timer(CHART_S, hosts.draw_if_due, immediate=False)
-        ui.timer(PAIR_S, pairs.catch_up, immediate=False)
-        await hosts.refresh()
-        await pairs.refresh()
+        await session.follow(hosts.refresh)
+        await session.follow(pairs.refresh)
 
 
 class _Charts:
@@ -127,12 +111,12 @@ class _Charts:
     ) -> None:
         """Draw the rates, and where there are `shares`, their parts of their sums."""
         self._drawn_s = time.monotonic()
-        self._words.set_content(text(chart_summary(what, times, rates)))
+        self._words.set_content(text(views.chart_summary(what, times, rates)))
         for chart, options in zip(
             self._charts,
             (
-                rate_chart(titles[0], *thinned(times, rates)),
-                share_chart(titles[1], *thinned(times, shares or {})),
+                views.rate_chart(titles[0], *views.thinned(times, rates)),
+                views.share_chart(titles[1], *views.thinned(times, shares or {})),
             ),
             strict=True,
         ):
@@ -167,7 +151,7 @@ class _Hosts:
             _HOSTS,
             self._fetch,
             search="Search hosts",
-            sorts=HOST_SORTS,
+            sorts=views.HOST_SORTS,
             act=self._choose,
             empty=(
                 "No host fits.",
@@ -177,12 +161,12 @@ class _Hosts:
 
     def _fetch(self, question: Question) -> Answer:
         state = self._session.state
-        names = host_names(state, question.sort, question.search)
-        return page_of(names, question, lambda name: host_row(state, name))
+        names = views.host_names(state, question.sort, question.search)
+        return page_of(names, question, lambda name: views.host_row(state, name))
 
     async def refresh(self) -> None:
         """Show what is new."""
-        self._worst.set_content(text(worst_client(self._session.state)))
+        self._worst.set_content(text(views.worst_client(self._session.state)))
         await self._table.refresh()
         self.draw_if_due()
 
@@ -200,23 +184,22 @@ class _Hosts:
     def _draw(self) -> None:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
         history = self._session.feed.history
-        side = 2 if self._direction.value == "rx" else 1
+        way = attrgetter(f"{self._direction.value}_bps")
         nics = nics_at(self._session.state["hosts"], self._host)
         word = _DIRECTIONS[str(self._direction.value)].lower()
         self._all.visible = bool(self._host)
         shown = shortened(self._host, TITLE_LETTERS)
         if nics:
-            found = {nic: history.series(self._host, nic) for nic in nics}
-            times = sorted({time_s for series in found.values() for time_s in series[0].tolist()})
-            rates = {
-                nic: _on(times, series[0].tolist(), series[side].tolist())
-                for nic, series in found.items()
+            series = {nic: history.series(self._host, nic) for nic in nics}
+            found = {
+                nic: dict(zip(each.time_s, way(each), strict=True)) for nic, each in series.items()
             }
+            times = sorted(set().union(*found.values()))
+            rates = {nic: [at.get(time_s) for time_s in times] for nic, at in found.items()}
             what, title = (f"{name} has {word}" for name in (self._host, shown))
         else:
-            series = history.total()
-            times = series[0].tolist()
-            rates = {"all hosts": _known(series[side].tolist())}
+            total = history.total()
+            times, rates = total.time_s, {"all hosts": way(total)}
             what = title = f"All hosts have {word}"
         titles = (f"{title}: rates", f"{title}: shares of the NICs")
         self._charts.draw(what, times, rates, titles, rates if nics else None)
@@ -227,13 +210,9 @@ class _Pairs:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._asked_s, self._news = 0.0, True
-        src, dst = (
-            session.query.get("src", "")[:128],
-            session.query.get("dst", "")[:128],
-        )
+        src, dst = (session.query.get(key, "")[:128] for key in ("src", "dst"))
         self._pair = (src, dst) if src and dst else None
-        self._samples = PairSamples()
+        self._samples = views.PairSamples()
         self._paths: list[dict[str, Any]] = []
         html(text("Pairs of hosts"), name="h2")
         with ui.element("section") as self._detail:
@@ -258,7 +237,7 @@ class _Pairs:
             _PAIRS,
             self._fetch,
             key="key",
-            sorts=PAIR_SORTS,
+            sorts=views.PAIR_SORTS,
             act=self._choose,
             empty=(
                 "No pair is active.",
@@ -273,7 +252,7 @@ class _Pairs:
             self._every.on_value_change(self._table.restart)
 
     async def _fetch(self, question: Question) -> Answer:
-        request = pair_request(
+        request = views.pair_request(
             sort=question.sort,
             host=str(self._host.value or "").strip(),
             active=not self._every.value,
@@ -281,24 +260,16 @@ class _Pairs:
             limit=question.limit,
         )
         answer = await _asked(self._session, **request)
-        return Answer(pair_rows(answer["pairs"]), int(answer["total"]))
+        return Answer(views.pair_rows(answer["pairs"]), int(answer["total"]))
 
     async def refresh(self) -> None:
-        """Show what is new, now or a little later."""
-        self._news = True
-        await self.catch_up()
-
-    async def catch_up(self) -> None:
-        """Show what is new, unless nothing is, or the controller was asked just now."""
-        if not self._news or time.monotonic() - self._asked_s < PAIR_S:
-            return
-        self._news, self._asked_s = False, time.monotonic()
+        """Show what is new."""
         await self._table.refresh()
         await self._sample()
 
     async def _choose(self, action: str, key: str) -> None:
         src, _, dst = key.partition(" ")
-        self._pair, self._samples = (src, dst), PairSamples()
+        self._pair, self._samples = (src, dst), views.PairSamples()
         self._session.moved(src=src, dst=dst)
         await self._sample()
         _reveal(self._detail)
@@ -318,7 +289,7 @@ class _Pairs:
         if self._pair != (src, dst):
             return
         pairs = answer["pairs"]
-        self._paths = path_rows(pairs[0]) if pairs else []
+        self._paths = views.path_rows(pairs[0]) if pairs else []
         self._detail.visible = True
         why = tag("a", "Explain", href=address("/explain", src=src, dst=dst))
         self._title.set_content(text(f"{src} to {dst} ", why))
@@ -360,16 +331,3 @@ def _reveal(element: ui.element) -> None:
     """Move the browser, and the focus of those who use a keyboard, to what was asked for."""
     found = f"document.getElementById('{element.html_id}')"
     ui.run_javascript(f"{found}?.scrollIntoView(); {found}?.focus({{preventScroll: true}})")
-
-
-def _known(values: Sequence[float]) -> list[float | None]:
-    """The values, with None for what is not a number."""
-    return [value if value == value else None for value in values]
-
-
-def _on(
-    times: Sequence[float], own: Sequence[float], values: Sequence[float]
-) -> list[float | None]:
-    """Values at other times than their own; None where there is none."""
-    at = dict(zip(own, _known(values), strict=True))
-    return [at.get(time_s) for time_s in times]

@@ -28,7 +28,7 @@ from ri2n_sdn.web.rest import (
     streams,
 )
 from ri2n_sdn.web.rest.access import Access
-from ri2n_sdn.web.rest.document import PREFIX, document, fields_of, queries_of
+from ri2n_sdn.web.rest.document import PREFIX, document, fields_of
 from ri2n_sdn.web.rest.hub import Hub
 from ri2n_sdn.web.rest.limits import AddressLimit, Buckets
 from ri2n_sdn.web.rest.problem import add_handlers
@@ -59,8 +59,6 @@ def openapi() -> dict[str, Any]:
 def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:
     """The interface, whose paths begin behind `/api/v1`. Its errors are all problems."""
     per_s = settings.requests_per_s
-    access = Access(feed, auth, Buckets(per_s, per_s * _BURST_S))
-    hub = Hub(feed)
     app = FastAPI(
         title="RI2N",
         version=__version__,
@@ -75,18 +73,18 @@ def application(feed: Feed, auth: Auth, settings: WebSettings) -> FastAPI:
     )
     add_handlers(app)
     # Streams come first: /events/stream is no event.
-    app.include_router(streams.router(access, hub))
-    for each in (about, fabric, pairs, jobs, rights, control):
-        app.include_router(each.router(access))
+    for routes in (
+        *(streams.api, about.state_api, about.audit_api, about.health_api, fabric.api, pairs.api),
+        *(jobs.api, rights.api, control.control_api, control.vlans_api, control.tokens_api),
+    ):
+        app.include_router(routes)
     app.include_router(docs_page.router())
-    app.state.hub = hub
-    app.state.access = access
+    app.state.access = Access(feed, auth, Buckets(per_s, per_s * _BURST_S), Hub(feed))
 
     @app.get("/openapi.json", include_in_schema=False)
     def whole() -> JSONResponse:
         return JSONResponse(document(app))
 
-    access.queries = queries_of(document(app))
     app.state.fields = fields_of(document(app))
     setattr(app, "openapi", lambda: document(app))  # noqa: B010 (mypy: a method)
     return app

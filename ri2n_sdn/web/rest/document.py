@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from ri2n_sdn.web.rest.problem import MEDIA_TYPE, Problem
 
-__all__ = ["PREFIX", "document", "fields_of", "queries_of"]
+__all__ = ["PREFIX", "document", "fields_of"]
 
 PREFIX = "/api/v1"
 """Where the interface is."""
@@ -114,17 +114,6 @@ def document(app: FastAPI) -> dict[str, Any]:
                 _complete(path, method, operation)
         _MADE.update(made)
     return _MADE
-
-
-def queries_of(made: dict[str, Any]) -> dict[tuple[str, str], frozenset[str]]:
-    """The names of the query parameters of each route, by path and method."""
-    return {
-        (path, method.upper()): frozenset(
-            each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"
-        )
-        for path, operations in made["paths"].items()
-        for method, operation in operations.items()
-    }
 
 
 def fields_of(made: dict[str, Any]) -> dict[tuple[str, str], dict[str, str]]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ri2n_sdn.web.rest.problem import ProblemError
 
-__all__ = ["cached", "check_match", "etag_of"]
+__all__ = ["check_match", "etag_of", "is_known"]
 
 _TAG = re.compile(r'\s*(W/)?("[\x21\x23-\x7e]*"|\*)\s*(?:,|$)')
 _TAG_BYTES = 12
@@ -39,63 +37,50 @@ def check_match(request: Request, current: Any | None, *, needed: bool = False) 
     document (428): whoever wants to do so regardless says `If-Match: *`. `If-None-Match: *` means
     that there must be none.
     """
-    header = _header(request, "if-match")
-    if header is not None:
-        wanted = [tag for weak, tag in _tags(header, "If-Match") if not weak]
-        if current is None:
-            raise ProblemError(412, "precondition_failed", "If-Match: there is no such document")
-        if "*" not in wanted and etag_of(current) not in wanted:
-            raise ProblemError(
-                412,
-                "precondition_failed",
-                "If-Match: the document has changed meanwhile; read it again",
-                _tag(current),
-            )
-    elif needed and current is not None:
-        raise ProblemError(
-            428,
-            "precondition_missing",
-            "If-Match: is missing; give the ETag of what you replace, or *",
-            _tag(current),
-        )
-    unless = _header(request, "if-none-match")
-    if unless is not None and current is not None:
-        unwanted = [tag for _, tag in _tags(unless, "If-None-Match")]
-        if "*" in unwanted or etag_of(current) in unwanted:
-            detail = "If-None-Match: there is such a document"
-            raise ProblemError(412, "precondition_failed", detail, _tag(current))
+    tag = None if current is None else etag_of(current)
+
+    def problem(status: int, code: str, detail: str) -> ProblemError:
+        return ProblemError(status, code, detail, None if tag is None else {"ETag": tag})
+
+    tags = _tags(request, "If-Match")
+    if tags is not None:
+        if tag is None:
+            raise problem(412, "precondition_failed", "If-Match: there is no such document")
+        if not {"*", tag} & {name for weak, name in tags if not weak}:
+            detail = "If-Match: the document has changed meanwhile; read it again"
+            raise problem(412, "precondition_failed", detail)
+    elif needed and tag is not None:
+        detail = "If-Match: is missing; give the ETag of what you replace, or *"
+        raise problem(428, "precondition_missing", detail)
+    if tag is not None and is_known(request, tag):
+        detail = "If-None-Match: there is such a document"
+        raise problem(412, "precondition_failed", detail)
 
 
-def cached(request: Request, response: Response, document: Any) -> Any:
-    """The answer with a document and its tag: 304 when the client has it already."""
-    tag = etag_of(document)
-    response.headers["ETag"] = tag
-    header = _header(request, "if-none-match")
-    if header is not None and {"*", tag} & {each for _, each in _tags(header, "If-None-Match")}:
-        return Response(status_code=304, headers={"ETag": tag})
-    return document
+def is_known(request: Request, tag: str) -> bool:
+    """Whether a request says that the client has a document with this tag already."""
+    tags = _tags(request, "If-None-Match") or ()
+    return any(name in ("*", tag) for _, name in tags)
 
 
-def _tag(document: Any) -> dict[str, str]:
-    return {"ETag": etag_of(document)}
+def _tags(request: Request, name: str) -> list[tuple[bool, str]] | None:
+    """(whether it is weak, the tag) of each tag of a header; None without it.
 
-
-def _header(request: Request, name: str) -> str | None:
+    Raises ProblemError.
+    """
     values = request.headers.getlist(name)
-    return ", ".join(values) if values else None
-
-
-def _tags(header: str, name: str) -> Iterator[tuple[bool, str]]:
-    """(whether it is weak, the tag) of each tag. Raises ProblemError."""
-    place = 0
+    if not values:
+        return None
+    header = ", ".join(values)
     if len(header) > _MAX_HEADER:
         raise ProblemError(400, "header_wrong", f"{name}: is too long")
-    while True:
+    tags: list[tuple[bool, str]] = []
+    place = 0
+    while not tags or place < len(header):
         found = _TAG.match(header, place)
         if found is None:
             detail = f'{name}: must be tags in quotes, as "0123abcd", or *'
             raise ProblemError(400, "header_wrong", detail)
-        yield found[1] is not None, found[2]
+        tags.append((found[1] is not None, found[2]))
         place = found.end()
-        if place >= len(header):
-            return
+    return tags

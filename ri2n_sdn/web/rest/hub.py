@@ -9,11 +9,13 @@ comes is cut off, and nobody waits for it. A client that comes back says what it
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import secrets
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.queue import BoundedQueue
@@ -39,9 +41,8 @@ MAX_KEPT, MAX_KEPT_BYTES = 256, 4 << 20
 _TURN_S = 5.0
 
 
-@dataclass(frozen=True)
-class _Message:
-    """One change. `parts` are the parts of the state that it has; none for other messages."""
+class _Message(NamedTuple):
+    """One message to all clients of the state, and about how many bytes it has."""
 
     number: int
     event: str
@@ -100,7 +101,6 @@ class Hub:
         self._boot = secrets.token_hex(4)
         self._clients: set[Client] = set()
         self._kept: deque[_Message] = deque()
-        self._kept_bytes = 0
         self._number = 0
         # What was seen of the feed last.
         self._seq = 0
@@ -157,7 +157,6 @@ class Hub:
         self._state = state
         if _begun(before) != _begun(state):
             self._kept.clear()
-            self._kept_bytes = 0
             self._number += 1
             for client in list(self._clients):
                 client.last_event = 0
@@ -165,7 +164,9 @@ class Hub:
                     self._give(client, self._whole(client))
         elif changed := difference(before, state):
             self._tell("change", changed)
-        self._tell_events(state)
+        for client in list(self._clients):
+            if client.events_only:
+                self._give(client, _events(client, state))
 
     async def _run(self) -> None:
         # In Python 3.11, what is awaited here may lose a cancellation at the moment of a change.
@@ -176,30 +177,18 @@ class Hub:
     def _tell(self, event: str, document: dict[str, Any]) -> None:
         """Give a message to all clients of the whole state, and keep it."""
         self._number += 1
-        size = len(_json(document))
-        message = _Message(self._number, event, document, size)
+        message = _Message(self._number, event, document, len(_json(document)))
         self._kept.append(message)
-        self._kept_bytes += size
-        while len(self._kept) > MAX_KEPT or self._kept_bytes > MAX_KEPT_BYTES:
-            self._kept_bytes -= self._kept.popleft().size
-        texts: dict[frozenset[str] | None, bytes] = {}
+        while len(self._kept) > MAX_KEPT or _size(self._kept) > MAX_KEPT_BYTES:
+            self._kept.popleft()
+        text = functools.cache(lambda parts: self._text(message, parts))
         for client in list(self._clients):
-            if client.events_only:
-                continue
-            if client.parts not in texts:
-                texts[client.parts] = self._text(message, client.parts)
-            if texts[client.parts]:
-                self._give(client, texts[client.parts])
-
-    def _tell_events(self, state: Documents) -> None:
-        for client in list(self._clients):
-            if client.events_only:
-                text = _events(client, state)
-                if text:
-                    self._give(client, text)
+            if not client.events_only:
+                self._give(client, text(client.parts))
 
     def _give(self, client: Client, text: bytes) -> None:
-        if not client.put(text):
+        """Have a message sent, if there is one. Who has no room for it is cut off."""
+        if text and not client.put(text):
             self.counters["streams_cut_off"] += 1
             self._clients.discard(client)
             client.end()
@@ -213,9 +202,7 @@ class Hub:
             # So a client knows at once that it is connected, also when nothing was missed.
             client.put(b": nothing else was missed\n\n")
             for message in missed:
-                text = self._text(message, client.parts)
-                if text and not client.put(text):
-                    client.end()
+                self._give(client, self._text(message, client.parts))
 
     def _missed(self, last_id: str | None) -> list[_Message] | None:
         boot, _, number = (last_id or "").partition("-")
@@ -226,9 +213,8 @@ class Hub:
         if not first - 1 <= last <= self._number:
             return None
         missed = [message for message in self._kept if message.number > last]
-        if len(missed) > MAX_WAITING // 2:
-            return None
-        return missed if sum(each.size for each in missed) < MAX_WAITING_BYTES // 2 else None
+        few = len(missed) <= MAX_WAITING // 2
+        return missed if few and _size(missed) < MAX_WAITING_BYTES // 2 else None
 
     def _begin_events(self, client: Client, last_id: str | None) -> None:
         if last_id is not None and last_id.isascii() and last_id.isdigit() and len(last_id) < 18:
@@ -254,6 +240,10 @@ class Hub:
             if not document:
                 return b""
         return _sse(message.event, document, f"{self._boot}-{message.number}")
+
+
+def _size(messages: Iterable[_Message]) -> int:
+    return sum(message.size for message in messages)
 
 
 def _wanted(parts: frozenset[str] | None, part: str) -> bool:

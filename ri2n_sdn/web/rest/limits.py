@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ri2n_sdn.addresses import crowd_of
 from ri2n_sdn.contract.bucket import TokenBucket
-from ri2n_sdn.web.rest.problem import answer
+from ri2n_sdn.web.rest.problem import ProblemError, answer
 
 __all__ = ["AddressLimit", "Buckets", "address_of"]
 
@@ -64,9 +64,8 @@ class AddressLimit:
             await self._app(scope, receive, send)
             return
         detail = f"too many requests from your address: wait {wait_s} s"
-        await answer(429, "too_many_requests", detail, {"Retry-After": str(wait_s)})(
-            scope, receive, send
-        )
+        problem = ProblemError(429, "too_many_requests", detail, {"Retry-After": str(wait_s)})
+        await answer(problem)(scope, receive, send)
 
 
 def address_of(scope: Scope) -> str:

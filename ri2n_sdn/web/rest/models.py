@@ -1,18 +1,194 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What answers of the interface look like that the controller does not give.
+"""What requests look like, and the answers that the controller does not give.
 
-Keys that a later controller adds are left out of answers, and no answer fails because of them.
+Requests are checked here for their form alone. What a policy or a job must be like beyond that, the
+controller says, as it does to every client.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ri2n_sdn.contract.choices import Role
+from ri2n_sdn.contract.choices import KINDS, Kind, Role
+from ri2n_sdn.contract.limits import (
+    MAX_DSCP,
+    MAX_HOSTS,
+    MAX_NAMES,
+    MAX_RATE_BPS,
+    MAX_SERVICES,
+    MAX_TABLES,
+    MAX_TIME_S,
+    MAX_TOKEN_DAYS,
+    MAX_UID,
+)
+from ri2n_sdn.contract.names import HOST_NAME, JOB_ID, TOKEN_NAME, USER_NAME
 
-__all__ = ["Health", "Me", "Ready", "Samples", "Strategy", "Weights"]
+__all__ = [
+    "Health",
+    "JobOrder",
+    "Me",
+    "NewPolicy",
+    "ParameterValue",
+    "PolicyBody",
+    "Ready",
+    "ReservationOrder",
+    "RightBody",
+    "Samples",
+    "Strategy",
+    "StrategyName",
+    "TokenOrder",
+    "VlanRows",
+    "Weights",
+]
+
+_Id = Annotated[str, Field(pattern=f"^{JOB_ID}$")]
+_User = Annotated[str, Field(pattern=f"^{USER_NAME}$")]
+_HostName = Annotated[str, Field(pattern=f"^{HOST_NAME}$")]
+_PathName = Annotated[str, Field(min_length=1, max_length=130)]
+_Rate = Annotated[int, Field(ge=1, le=MAX_RATE_BPS, description="bit/s on the wire, per host")]
+_Time = Annotated[float, Field(ge=0, le=MAX_TIME_S, allow_inf_nan=False, description="Unix time")]
+_Uid = Annotated[int, Field(ge=0, le=MAX_UID)]
+_Hosts = Annotated[list[_HostName], Field(min_length=1, max_length=MAX_HOSTS)]
+_Services = Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MAX_SERVICES)]
+
+
+class _Body(BaseModel):
+    """A request's body: unknown keys are errors, and no text counts as a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _example(**keys: Any) -> ConfigDict:
+    """What makes the document show a body with these keys."""
+    return ConfigDict(json_schema_extra={"examples": [keys]})
+
+
+class _Table(_Body):
+    dscp: Annotated[int, Field(ge=0, le=MAX_DSCP)]
+    paths: Annotated[list[_PathName], Field(min_length=1, max_length=MAX_NAMES)]
+
+
+class PolicyBody(_Body):
+    """A policy. Give either `policy` and what belongs to it, or `named`."""
+
+    model_config = _example(policy="paths", paths=["net1"])
+
+    policy: Kind | None = None
+    named: _Id | None = Field(None, description="the name of a policy, in place of the others")
+    paths: Annotated[list[_PathName], Field(max_length=MAX_NAMES)] | None = None
+    tables: Annotated[list[_Table], Field(max_length=MAX_TABLES)] | None = None
+    services: _Services | None = None
+    min_rate_bps: _Rate | None = None
+    max_rate_bps: _Rate | None = None
+
+
+class JobOrder(PolicyBody):
+    """A job that shall begin. Without a policy it is `shared`."""
+
+    model_config = _example(id="j7", hosts=["A", "B"], user="alice", policy="exclusive")
+
+    id: _Id
+    hosts: _Hosts
+    user: _User | None = Field(None, description="whose job it is; omitted: the token's user")
+    uid: _Uid | None = Field(None, description="omitted: that of the user on this machine")
+    begin_s: _Time | None = Field(None, description="Unix time; omitted: now")
+    end_s: _Time | None = Field(None, description="Unix time; omitted: when somebody ends it")
+
+
+class ReservationOrder(PolicyBody):
+    """Paths that a user's jobs shall have. Without a policy it is `exclusive`."""
+
+    model_config = _example(
+        id="r1", hosts=["A", "B"], user="alice", rate_bps=10**7, end_s=4_000_003_600
+    )
+
+    id: _Id
+    hosts: _Hosts
+    user: _User | None = Field(None, description="whose it is; omitted: the token's user")
+    begin_s: _Time | None = Field(None, description="Unix time; omitted: now")
+    end_s: _Time
+    rate_bps: _Rate | None = None
+
+
+class RightBody(_Body):
+    """What a user may ask for."""
+
+    model_config = _example(policies=["shared", "exclusive"], reserve=True)
+
+    policies: Annotated[list[Kind], Field(max_length=len(KINDS))]
+    max_rate_bps: Annotated[int, Field(ge=0, le=MAX_RATE_BPS)] | None = Field(
+        None, description="bit/s on the wire, per host; omitted: no limit"
+    )
+    max_hosts: Annotated[int, Field(ge=0, le=MAX_HOSTS)] | None = Field(
+        None, description="of one job; omitted: no limit"
+    )
+    reserve: bool = Field(False, description="whether the user may make reservations")
+
+
+class NewPolicy(_Body):
+    """A policy, with the name that orders may give in its place."""
+
+    model_config = _example(name="quiet", policy="exclusive")
+
+    name: _Id
+    policy: Kind
+    paths: Annotated[list[_PathName], Field(max_length=MAX_NAMES)] | None = None
+    tables: Annotated[list[_Table], Field(max_length=MAX_TABLES)] | None = None
+    services: _Services | None = None
+    min_rate_bps: _Rate | None = None
+    max_rate_bps: _Rate | None = None
+
+
+class StrategyName(_Body):
+    """The strategy that shall compute weights from now on."""
+
+    model_config = _example(name="max_min")
+
+    name: Annotated[str, Field(max_length=64)]
+
+
+class ParameterValue(_Body):
+    """The value that a parameter shall have from now on."""
+
+    model_config = _example(value=0.1)
+
+    value: Annotated[str, Field(max_length=64)] | int | float = Field(
+        description="in the unit of the parameter"
+    )
+
+
+class TokenOrder(_Body):
+    """A token that shall be made."""
+
+    model_config = _example(name="grafana", role="viewer", days=90)
+
+    name: Annotated[str, Field(pattern=f"^{TOKEN_NAME}$")]
+    role: Role
+    user: _User | None = Field(None, description="whose jobs it is for; needed by the role `user`")
+    days: Annotated[int, Field(ge=1, le=MAX_TOKEN_DAYS)] | None = Field(
+        None, description="it is good for so long; omitted: until it is removed"
+    )
+
+
+class VlanRows(_Body):
+    """The rows of a program's path table."""
+
+    model_config = _example(rows=[["A", "B", 101]])
+
+    rows: Annotated[
+        list[
+            Annotated[
+                list[str | int],
+                Field(min_length=3, max_length=3, description="sender, receiver and VLAN"),
+            ]
+        ],
+        Field(min_length=1, max_length=4096),
+    ]
+
+
+# Answers. Keys that a later controller adds are left out, and no answer fails because of them.
 
 _SAMPLES_NULL = "bit/s; null where a rate was not known, for example of a host that was away"
 

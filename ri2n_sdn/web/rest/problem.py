@@ -27,6 +27,7 @@ __all__ = [
     "ProblemError",
     "add_handlers",
     "answer",
+    "fields_of_route",
 ]
 
 _LOG = logging.getLogger("ri2n.rest")
@@ -96,32 +97,25 @@ class ProblemError(Exception):
         self.headers, self.faults = headers, faults
 
 
-def answer(
-    status: int,
-    code: str,
-    detail: str,
-    headers: Mapping[str, str] | None = None,
-    faults: Sequence[Fault] = (),
-    refused: Ri2nError | None = None,
-) -> JSONResponse:
+def answer(error: ProblemError, refused: Ri2nError | None = None) -> JSONResponse:
     """The answer with a problem. Characters that are not printable do not get into its texts.
 
     `refused` is the refusal that the problem tells of, if it is one.
     """
     problem = Problem(
-        title=HTTPStatus(status).phrase,
-        status=status,
-        detail=_line(detail),
-        code=code,
+        title=HTTPStatus(error.status).phrase,
+        status=error.status,
+        detail=_line(error.detail),
+        code=error.code,
         kind="" if refused is None else refused.kind,
         subject={} if refused is None else dict(refused.subject),
         args={} if refused is None else dict(refused.values),
-        errors=[_safe(each) for each in faults],
+        errors=[Fault(where=_shown(each.where), what=_line(each.what)) for each in error.faults],
     )
-    headers = dict(headers or {})
-    if status == HTTPStatus.UNAUTHORIZED:
+    headers = dict(error.headers or {})
+    if error.status == HTTPStatus.UNAUTHORIZED:
         headers.setdefault("WWW-Authenticate", 'Bearer realm="ri2n"')
-    return JSONResponse(problem.model_dump(), status, headers, MEDIA_TYPE)
+    return JSONResponse(problem.model_dump(), error.status, headers, MEDIA_TYPE)
 
 
 STATUSES: Mapping[str, int] = {
@@ -154,73 +148,71 @@ def faults_of(error: Ri2nError, fields: Mapping[str, str]) -> list[Fault]:
 def add_handlers(app: FastAPI) -> None:
     """Let an application answer every error with a problem."""
 
-    async def of_http(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        headers = dict(error.headers or {})
-        detail = str(error.detail)
-        if error.status_code == HTTPStatus.NOT_FOUND:
-            detail = f"{_shown(request.url.path)}: there is nothing here; see /api/v1/docs"
-        elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = _methods(app, request)
-            headers["Allow"] = ", ".join(allowed)
-            detail = f"{request.method}: only {headers['Allow']} can be done here"
-        return answer(
-            error.status_code, _HTTP_CODES.get(error.status_code, "http"), detail, headers
-        )
+    async def handler(request: Request, error: Exception) -> JSONResponse:
+        refused = error if isinstance(error, Ri2nError) and not isinstance(error, Denied) else None
+        return answer(_problem_of(app, request, error), refused)
 
-    async def of_request(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        faults = [
-            Fault(where=_where(each.get("loc", ())), what=_line(str(each.get("msg", ""))))
-            for each in error.errors()[:_MAX_FAULTS]
-        ]
-        detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
-        return answer(422, "request_wrong", detail or "the request is wrong", None, faults)
-
-    async def of_problem(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, ProblemError)
-        return answer(error.status, error.code, error.detail, error.headers, error.faults)
-
-    async def of_denied(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, Denied)
-        return answer(error.status, _HTTP_CODES[error.status], error.detail)
-
-    async def of_refusal(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, Ri2nError)
-        status = STATUSES[error.kind]
-        faults = faults_of(error, _fields(request)) if status == 422 else []
-        code = error.code or error.kind
-        return answer(status, code, str(error), _later(status), faults, error)
-
-    async def of_stranger(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, ResponseValidationError)
-        # The places alone: what stands there may be a secret.
-        places = sorted({_where(each.get("loc", ())) for each in error.errors()})[:3]
-        _LOG.error(
-            "%s: the controller's answer makes no sense (%s); is it of another version?",
-            *(ascii(request.url.path)[1:-1], ", ".join(places)),
-        )
-        detail = "the controller's answer makes no sense; see the log"
-        return answer(503, "answer_wrong", detail, _later(503))
-
-    async def of_anything(request: Request, error: Exception) -> JSONResponse:
-        detail = f"internal error: {type(error).__name__}; see the log of ri2n web"
-        return answer(500, "internal_error", detail)
-
-    app.add_exception_handler(HTTPException, of_http)
-    app.add_exception_handler(RequestValidationError, of_request)
-    app.add_exception_handler(ResponseValidationError, of_stranger)
-    app.add_exception_handler(ProblemError, of_problem)
-    app.add_exception_handler(Denied, of_denied)
-    app.add_exception_handler(Ri2nError, of_refusal)
-    app.add_exception_handler(Exception, of_anything)
+    for kind in (
+        *(HTTPException, RequestValidationError, ResponseValidationError),
+        *(ProblemError, Ri2nError, Exception),
+    ):
+        app.add_exception_handler(kind, handler)
 
 
-def _fields(request: Request) -> Mapping[str, str]:
-    """What the route of a request takes, and where."""
+def _problem_of(app: FastAPI, request: Request, error: Exception) -> ProblemError:
+    """What an error that a route has raised is to whoever asked."""
+    match error:
+        case ProblemError():
+            return error
+        case HTTPException():
+            return _of_http(app, request, error)
+        case Denied():
+            return ProblemError(error.status, _HTTP_CODES[error.status], error.detail)
+        case Ri2nError():
+            status = STATUSES[error.kind]
+            known = fields_of_route(request) or {}
+            faults = faults_of(error, known) if status == 422 else []
+            code = error.code or error.kind
+            return ProblemError(status, code, str(error), _later(status), faults)
+        case RequestValidationError():
+            faults = [
+                Fault(where=_where(each.get("loc", ())), what=_line(str(each.get("msg", ""))))
+                for each in error.errors()[:_MAX_FAULTS]
+            ]
+            detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
+            return ProblemError(
+                422, "request_wrong", detail or "the request is wrong", None, faults
+            )
+        case ResponseValidationError():
+            # The places alone: what stands there may be a secret.
+            places = sorted({_where(each.get("loc", ())) for each in error.errors()})[:3]
+            _LOG.error(
+                "%s: the controller's answer makes no sense (%s); is it of another version?",
+                *(ascii(request.url.path)[1:-1], ", ".join(places)),
+            )
+            detail = "the controller's answer makes no sense; see the log"
+            return ProblemError(503, "answer_wrong", detail, _later(503))
+    detail = f"internal error: {type(error).__name__}; see the log of ri2n web"
+    return ProblemError(500, "internal_error", detail)
+
+
+def _of_http(app: FastAPI, request: Request, error: HTTPException) -> ProblemError:
+    headers = dict(error.headers or {})
+    detail = str(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"{_shown(request.url.path)}: there is nothing here; see /api/v1/docs"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_methods(app, request))
+        detail = f"{request.method}: only {headers['Allow']} can be done here"
+    code = _HTTP_CODES.get(error.status_code, "http")
+    return ProblemError(error.status_code, code, detail, headers)
+
+
+def fields_of_route(request: Request) -> Mapping[str, str] | None:
+    """What the route of a request takes, and where; None when the route is not in the document."""
     known: Mapping[tuple[str, str], Mapping[str, str]] = request.app.state.fields
     path = getattr(request.scope.get("route"), "path", "")
-    return known.get((path, request.method), {})
+    return known.get((path, request.method))
 
 
 def _later(status: int) -> dict[str, str]:
@@ -244,10 +236,6 @@ def _where(place: Sequence[object]) -> str:
 def _shown(text: str) -> str:
     """A text of somebody else's: ASCII, and cut when it is long."""
     return cut(ascii(text)[1:-1], 80)
-
-
-def _safe(fault: Fault) -> Fault:
-    return Fault(where=_shown(fault.where), what=_line(fault.what))
 
 
 def _line(text: str) -> str:

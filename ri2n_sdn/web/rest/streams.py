@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.web.auth import Denied
-from ri2n_sdn.web.rest.access import Access, name_of
+from ri2n_sdn.web.rest.access import Asked, Viewer
 from ri2n_sdn.web.rest.hub import Client, Hub
-from ri2n_sdn.web.who import Who
 
-__all__ = ["EventStream", "router"]
+__all__ = ["EventStream", "api"]
 
 MAX_STREAM_S = 86_400.0
 """A stream ends after a day at the latest. A browser begins it anew by itself."""
@@ -51,68 +50,64 @@ MaxS = Annotated[
 ]
 
 
-def router(access: Access, hub: Hub) -> APIRouter:
-    """The routes."""
-    api = APIRouter(tags=["live"])
-    viewer: Who = access.needs("viewer")
+api = APIRouter(tags=["live"])
 
-    def stream(request: Request, who: Who, client: Client, max_s: float) -> EventStream:
-        header = request.headers.get("authorization")
-        address = request.client.host if request.client is not None else ""
 
-        def still() -> bool:
-            try:
-                return access.auth.who_of_bearer(header, address) == who
-            except Denied as error:
-                return error.status == 503
+@api.get("/stream", operation_id="stream", response_class=Response, responses=_STREAM)
+async def everything(
+    asked: Viewer,
+    parts: Annotated[
+        str | None,
+        Query(max_length=200, description="only these parts, as `hosts,problems`"),
+    ] = None,
+    max_s: MaxS = MAX_STREAM_S,
+    last_event_id: LastId = None,
+) -> Response:
+    """All that changes, as it changes, at most twice a second.
 
-        return EventStream(hub, client, still, max_s)
+    * `state`: the whole state, by parts and names.
+    * `change`: merge it map by map and key by key; `null` removes a key, and `events` are
+      appended.
+    * `connection`: whether the web process reaches the controller. While it does not, the state
+      is the last one.
 
-    @api.get("/stream", operation_id="stream", response_class=Response, responses=_STREAM)
-    async def everything(
-        request: Request,
-        parts: Annotated[
-            str | None,
-            Query(max_length=200, description="only these parts, as `hosts,problems`"),
-        ] = None,
-        max_s: MaxS = MAX_STREAM_S,
-        last_event_id: LastId = None,
-        who: Who = viewer,
-    ) -> Response:
-        """All that changes, as it changes, at most twice a second.
+    `Last-Event-ID` continues a stream that broke off. If too much was missed, it begins with
+    `state` again.
+    """
+    wanted = None if parts is None else frozenset(parts.split(","))
+    if wanted is not None and not wanted <= _PARTS:
+        raise refusal("not_of", "query.parts", choices=sorted(_PARTS))
+    client = asked.access.hub.join(asked.name, wanted, last_event_id)
+    return _stream(asked, client, max_s)
 
-        * `state`: the whole state, by parts and names.
-        * `change`: merge it map by map and key by key; `null` removes a key, and `events` are
-          appended.
-        * `connection`: whether the web process reaches the controller. While it does not, the state
-          is the last one.
 
-        `Last-Event-ID` continues a stream that broke off. If too much was missed, it begins with
-        `state` again.
-        """
-        wanted = None if parts is None else frozenset(parts.split(","))
-        if wanted is not None and not wanted <= _PARTS:
-            raise refusal("not_of", "query.parts", choices=sorted(_PARTS))
-        client = hub.join(name_of(request, who), wanted, last_event_id)
-        return stream(request, who, client, max_s)
+@api.get(
+    "/events/stream",
+    operation_id="stream_events",
+    response_class=Response,
+    responses=_STREAM,
+)
+async def events(
+    asked: Viewer,
+    max_s: MaxS = MAX_STREAM_S,
+    last_event_id: LastId = None,
+) -> Response:
+    """What happens, as it happens: each `event` is one of `/events`, the newest 200 first."""
+    client = asked.access.hub.join(asked.name, None, last_event_id, events_only=True)
+    return _stream(asked, client, max_s)
 
-    @api.get(
-        "/events/stream",
-        operation_id="stream_events",
-        response_class=Response,
-        responses=_STREAM,
-    )
-    async def events(
-        request: Request,
-        max_s: MaxS = MAX_STREAM_S,
-        last_event_id: LastId = None,
-        who: Who = viewer,
-    ) -> Response:
-        """What happens, as it happens: each `event` is one of `/events`, the newest 200 first."""
-        client = hub.join(name_of(request, who), None, last_event_id, events_only=True)
-        return stream(request, who, client, max_s)
 
-    return api
+def _stream(asked: Asked, client: Client, max_s: float) -> EventStream:
+    header = asked.http.headers.get("authorization")
+    address = asked.http.client.host if asked.http.client is not None else ""
+
+    def still() -> bool:
+        try:
+            return asked.access.auth.who_of_bearer(header, address) == asked.who
+        except Denied as error:
+            return error.status == 503
+
+    return EventStream(asked.access.hub, client, still, max_s)
 
 
 class EventStream(Response):

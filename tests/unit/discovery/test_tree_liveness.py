@@ -21,7 +21,7 @@ from ri2n_sdn.discovery.tree_liveness import LivenessSettings, TreeLiveness, Tre
 from ri2n_sdn.discovery.tree_state import TreeState
 from ri2n_sdn.fabric.model import NicId
 from tests.unit.vlan import worlds
-from tests.unit.vlan.worlds import FABRICS, Fabric, paths_of
+from tests.unit.vlan.worlds import FABRICS, Fabric
 
 TICK_S = 0.025
 Port = tuple[NicId, int, Direction]
@@ -99,7 +99,7 @@ class World:
         self.reports.append((max(self.now_s, *late_s) + self.delay_s, probe))
 
     def works(self, tree: int, a: int, b: int) -> bool:
-        paths = paths_of(self.trees, tree)
+        paths = self.trees.paths(tree)
         if not paths.joined(a, b):
             return False
         path = paths.path(a, b)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.vlan.worlds import FABRICS, paths_of
+from tests.unit.vlan.worlds import FABRICS
 
 
 @pytest.mark.parametrize("name", FABRICS)
 def test_the_ring_crosses_every_link_between_leaves_once(name: str) -> None:
     fabric = FABRICS[name]
     for tree in range(fabric.trees.count):
-        paths = paths_of(fabric.trees, tree)
+        paths = fabric.trees.paths(tree)
         leaves = sorted(set(fabric.leaf_of.values()))
         crossed = [link for a, b in paths.ring(leaves) for link in paths.path(a, b)]
         assert len(set(crossed)) == len(crossed)
@@ -25,22 +25,29 @@ def test_the_ring_crosses_every_link_between_leaves_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FABRICS)
-def test_ways_are_those_of_the_trees(name: str) -> None:
+def test_a_path_leads_over_cables_of_its_tree_and_meets_no_switch_twice(name: str) -> None:
+    """In a tree there is one such path alone."""
     trees = FABRICS[name].trees
     for tree in range(trees.count):
-        paths = paths_of(trees, tree)
+        paths, cables = trees.paths(tree), set(trees.cable[tree].tolist()) - {-1}
         reached = [s for s in range(len(trees.graph.names)) if trees.depth[tree, s] >= 0]
         for a in reached:
             for b in reached:
-                if paths.joined(a, b):
-                    assert paths.path(a, b) == trees.path(tree, a, b)
+                if not paths.joined(a, b):
+                    continue
+                met = [a]
+                for cable, back in (divmod(link, 2) for link in paths.path(a, b)):
+                    assert cable in cables
+                    assert trees.graph.ends[cable, back] == met[-1]
+                    met.append(int(trees.graph.ends[cable, 1 - back]))
+                assert met[-1] == b and len(set(met)) == len(met)
 
 
 @given(st.sampled_from(sorted(FABRICS)), st.data())
 def test_a_crossing_crosses_its_link_and_costs_the_least(name: str, data: st.DataObject) -> None:
     trees = FABRICS[name].trees
     tree = data.draw(st.integers(0, trees.count - 1))
-    paths = paths_of(trees, tree)
+    paths = trees.paths(tree)
     leaves = sorted(set(FABRICS[name].leaf_of.values()))
     sources = data.draw(st.sets(st.sampled_from(leaves), min_size=1))
     sinks = data.draw(st.sets(st.sampled_from(leaves), min_size=1))
@@ -65,7 +72,7 @@ def test_a_crossing_crosses_its_link_and_costs_the_least(name: str, data: st.Dat
 
 def test_of_crossings_that_cost_the_same_another_one_is_taken_each_turn() -> None:
     fabric = FABRICS["vbft"]
-    paths, leaves = paths_of(fabric.trees, 0), set(fabric.leaf_of.values())
+    paths, leaves = fabric.trees.paths(0), set(fabric.leaf_of.values())
     up, down = fabric.link("leaf1", "up1"), fabric.link("up1", "leaf1")
     found = [paths.crossings([up, down], leaves, leaves, {}, turn) for turn in range(4)]
     others = leaves - {fabric.switch("leaf1")}

@@ -61,7 +61,7 @@ def test_trees_of_random_graphs_are_trees(
     for t in range(trees.count):
         for a in leaves:
             for b in leaves:
-                there, back = trees.path(t, a, b), trees.path(t, b, a)
+                there, back = trees.paths(t).path(a, b), trees.paths(t).path(b, a)
                 assert [link ^ 1 for link in reversed(there)] == list(back)
 
 

@@ -32,7 +32,7 @@ def one_by_one(
             if host[nic] == host[other] or not (managed[nic] and managed[other]):
                 continue
             for tree in pair_candidates(trees, host[nic], host[other], at, there, table, k):
-                for link in trees.path(tree, at, there):
+                for link in trees.paths(tree).path(at, there):
                     for switch in trees.graph.ends[link // 2].tolist():
                         known[switch].add((nic, tree))
     return [len(names) for names in known]

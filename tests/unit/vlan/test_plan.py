@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_a_vbft() -> None:
         0,
     )
     assert (network.longest_way, network.mac_entries) == (2, 32)
-    document = plan.to_json()
+    document = asdict(plan)
     assert json.loads(json.dumps(document))["networks"][0]["roots"] == ["up1", "up2"]
     assert not {"trees", "mac_entries"} & set(document)
 
@@ -122,4 +123,4 @@ def test_the_longest_way_is_that_of_some_pair(network: tuple[SwitchGraph, list[i
     trees = build_trees(graph, leaves, VlanSpec())
     found = longest_paths(trees, np.array(leaves, dtype=np.int32))
     for t in range(trees.count):
-        assert found[t, 0] == max(len(trees.path(t, a, b)) for a in leaves for b in leaves)
+        assert found[t, 0] == max(len(trees.paths(t).path(a, b)) for a in leaves for b in leaves)

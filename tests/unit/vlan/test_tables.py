@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from ri2n_sdn.fabric.switches import SwitchGraph, VlanSpec
 from ri2n_sdn.fabric.topology import load_topology
 from ri2n_sdn.vlan.build import build_trees, topology_trees
-from ri2n_sdn.vlan.tables import (
-    candidates,
-    cyclic,
-    first_trees,
-    pair_candidates,
-)
+from ri2n_sdn.vlan.tables import candidates, first_trees, pair_candidates
 from tests.unit.vlan.graphs import generated, graph_of, networks
 
 VBFT = Path(__file__).resolve().parents[3] / "topologies" / "vbft"
@@ -42,7 +37,8 @@ def test_the_exchange_pairs_of_cg(m: int, row: list[int]) -> None:
         leaf = [place[spec.nics[0].switch] for spec in topology.hosts.values()]
         far = [(a, b) for a, b in CG if leaf[a] != leaf[b]]
         a, b = np.array(far).T
-        ids = cyclic(trees, a + 1, b + 1, np.array(leaf)[a], np.array(leaf)[b]) + 1
+        leaf_a, leaf_b = np.array(leaf)[a], np.array(leaf)[b]
+        ids = candidates(trees, a + 1, b + 1, leaf_a, leaf_b, "cyclic")[:, 0] + 1
         assert ids.tolist() == [vlan for pair, vlan in zip(CG, row, strict=True) if pair in far]
     a, b = np.array(CG).T
     assert (first_trees("cyclic", a + 1, b + 1, np.array(m)) + 1).tolist() == row
@@ -77,7 +73,7 @@ def test_both_hosts_agree(
     else:
         assert len(found) == (1 if table == "cyclic" else min(per_pair, trees.count))
     if table == "cyclic":
-        assert cyclic(trees, a, b, leaf_a, leaf_b).tolist() == list(found)
+        assert candidates(trees, a, b, leaf_a, leaf_b, "cyclic").tolist() == [list(found)]
 
 
 @given(st.integers(1, 40), st.integers(1, 4))
@@ -118,4 +114,4 @@ def test_different_networks_have_no_trees_and_small_ones_only_their_own() -> Non
     assert sorted(rows[0].tolist()) == [0, 1]
     assert rows[1:].tolist() == [[-1, -1], [0, -1]]
     assert pair_candidates(trees, 1, 3, 0, 4) == ()
-    assert cyclic(trees, 1, 3, 0, 4).tolist() == [-1]
+    assert candidates(trees, 1, 3, 0, 4, "cyclic").tolist() == [[-1]]

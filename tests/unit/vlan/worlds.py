@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from ri2n_sdn.discovery.tree_paths import TreePaths
 from ri2n_sdn.fabric.model import NicId
 from ri2n_sdn.fabric.switches import LinkSpec, SwitchGraph, SwitchSpec, switch_graph
 from ri2n_sdn.vlan.trees import Trees, trees_from_cables
@@ -138,9 +136,3 @@ FABRICS = {
     "ring": ring(),
     "forest": forest(),
 }
-
-
-@cache
-def paths_of(trees: Trees, tree: int) -> TreePaths:
-    """The paths of one tree, made once."""
-    return TreePaths(trees, tree)
