@@ -138,8 +138,8 @@ class Assignment:
         living = _first_alive(choices)
         if living is not None:
             return living, None
-        alike = _first_alive([common]) or next(filter(None, choices), common)
-        return alike, self._loss(holder, paths, own)
+        choice = _first_alive([common]) or next(filter(None, choices), common)
+        return choice, self._loss(holder, paths, own)
 
     def _loss(self, job: Job, paths: Sequence[Path], own: Sequence[Path]) -> str:
         sender, receiver = paths[0].own.host, paths[0].peer.host
