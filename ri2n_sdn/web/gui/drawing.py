@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from weakref import WeakKeyDictionary
 
 from nicegui import ui
@@ -17,7 +18,7 @@ from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.picture import HEAT_STEPS, Paint, changes, paint, svg
 from ri2n_sdn.web.gui.scene import Nic, Row, Scene, scene_of, shape_of
 
-__all__ = ["Drawing", "legend", "run"]
+__all__ = ["Drawing", "InPlace", "legend", "run"]
 
 
 class _Shared:
@@ -50,6 +51,23 @@ class _Shared:
 _SHARED: WeakKeyDictionary[Feed, _Shared] = WeakKeyDictionary()
 
 
+class InPlace:
+    """HTML of a page that is sent once. Then a function of gui.js changes its parts in place."""
+
+    def __init__(self, element: ui.html, function: str, *arguments: object) -> None:
+        self._element, self._call = element, functools.partial(run, function, *arguments)
+        self._rest: object = None
+        self._look: Paint = {}
+
+    def show(self, rest: object, look: Paint, content: Callable[[], Markup]) -> None:
+        """Show that the parts look so. The content is sent whole when its `rest` is another one."""
+        if rest != self._rest:
+            self._element.set_content(content())
+        elif changed := changes(self._look, look):
+            self._call(changed)
+        self._rest, self._look = rest, look
+
+
 class Drawing:
     """A picture on a page.
 
@@ -64,8 +82,7 @@ class Drawing:
         self._shared, self._own = _SHARED.setdefault(feed, _Shared()), _Shared()
         self._prefix = prefix
         self._scene: Scene | None = None
-        self._shown: Paint = {}
-        self._element = html("", classes="picture scroll")
+        self._picture = InPlace(html("", classes="picture scroll"), "paint", prefix)
 
     def row(self, number: object) -> Row | None:
         """The row with a number that a browser has sent; None when there is none."""
@@ -90,13 +107,8 @@ class Drawing:
             if emphasis
             else known.paint(state)
         )
-        if scene is not self._scene:
-            self._element.set_content(svg(scene, look, self._prefix))
-        else:
-            changed = changes(self._shown, look)
-            if changed:
-                run("paint", self._prefix, changed)
-        self._scene, self._shown = scene, look
+        self._picture.show(scene, look, lambda: svg(scene, look, self._prefix))
+        self._scene = scene
 
 
 def run(function: str, *arguments: object) -> None:

@@ -176,8 +176,7 @@ class Listing:
                 self._where = ui.label().props("role=status")
                 self._after = ui.button("Next", on_click=lambda: self._turn(1))
                 self._after.props("flat no-caps").props["aria-label"] = f"Next page of {label}"
-        self._table.visible = self._pager.visible = self._empty.visible = False
-        self._refusal.visible = False
+        self._show_only(self._none)
 
     @property
     def question(self) -> Question:
@@ -197,7 +196,9 @@ class Listing:
             if inspect.isawaitable(answer):
                 answer = await answer
         except (BadInput, NotAvailable) as error:
-            self._refuse(str(error))
+            self._refusal.set_content(text(str(error)))
+            self._show_only(self._refusal)
+            self._shown = None
             return
         if question != self.question:
             return  # Somebody has turned the page meanwhile, and that is shown.
@@ -205,7 +206,6 @@ class Listing:
             self._offset = (answer.total - 1) // PAGE_ROWS * PAGE_ROWS
             await self.refresh()
             return
-        self._refuse("")
         if answer != self._shown or (not answer.rows and question.search != self._searched):
             self._searched = question.search
             self._show(answer)
@@ -220,28 +220,23 @@ class Listing:
         shown = [{key: plain(value) for key, value in row.items()} for row in answer.rows]
         if self._table.rows != shown:
             self._table.rows = shown
-        self._table.visible = bool(shown)
         # What is not found may be there: that is another message than that there is nothing.
-        searched = self._searched.strip()
-        self._empty.visible = not shown and not searched
-        self._none.visible = not shown and bool(searched)
-        if self._none.visible:
+        if searched := self._searched.strip():
             said = f"Nothing fits “{searched}”. Clear the search to see all."
             self._none.set_content(text(said))
+        part = self._table if shown else self._none if searched else self._empty
+        self._show_only(part, pager=answer.total > PAGE_ROWS)
         self._total = answer.total
-        self._pager.visible = answer.total > PAGE_ROWS
         last = self._offset + len(shown)
         self._where.text = f"{self._offset + 1:,} to {last:,} of {answer.total:,}"
         self._before.set_enabled(self._offset > 0)
         self._after.set_enabled(last < answer.total)
 
-    def _refuse(self, why: str) -> None:
-        self._refusal.visible = bool(why)
-        if why:
-            self._refusal.set_content(text(why))
-            self._table.visible = self._empty.visible = self._pager.visible = False
-            self._none.visible = False
-            self._shown = None
+    def _show_only(self, shown: ui.element, *, pager: bool = False) -> None:
+        """Show one of the parts that stand for each other, and the pager where it is needed."""
+        for part in (self._refusal, self._table, self._empty, self._none):
+            part.visible = part is shown
+        self._pager.visible = pager
 
     async def _turn(self, pages: int) -> None:
         offset = self._offset + pages * PAGE_ROWS

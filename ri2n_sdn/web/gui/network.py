@@ -12,11 +12,10 @@ from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.operations import JOB_SHOW
 from ri2n_sdn.contract.units import counted
 from ri2n_sdn.web.gui.dialogs import check
-from ri2n_sdn.web.gui.drawing import Drawing, legend, run
+from ri2n_sdn.web.gui.drawing import Drawing, InPlace, legend, run
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, rate_cells, table
 from ri2n_sdn.web.gui.markup import text
-from ri2n_sdn.web.gui.picture import Paint, changes
 from ri2n_sdn.web.gui.scene import Nic
 from ri2n_sdn.web.gui.session import Session
 from ri2n_sdn.web.gui.tree_views import NO_TREE, cables_of, said_of, tree_choices
@@ -41,8 +40,6 @@ class _Network:
         self._job_document: Any = None
         self._tree = NO_TREE
         self._host = session.query.get("host") or None
-        self._rest = ""
-        self._rates: Paint = {}
         self._empty = empty_state(
             "No host has joined yet.",
             "Run host-up --controller with this controller's address on each host. It appears here"
@@ -70,6 +67,7 @@ class _Network:
                     html(legend(way="used by the job or the tree"), classes="legend")
                 self._details = html("", name="section", classes="card")
                 self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
+                self._facts = InPlace(self._details, "cells")
             self._table = _Table(session)
         ui.on("ri2n-row", self._choose_row)
         ui.on("ri2n-host", self._choose_host)
@@ -101,13 +99,9 @@ class _Network:
         if self._host is not None:
             # Rates change all the time. Only their cells do, so that what somebody reads, has
             # marked or is at with the keyboard stays where it is.
-            rest = details({**state, "rates": {}}, self._host)
-            look = rate_cells(state, self._host)
-            if rest != self._rest:
-                self._details.set_content(details(state, self._host))
-            elif changed := changes(self._rates, look):
-                run("cells", changed)
-            self._rest, self._rates = rest, look
+            host = self._host
+            rest, look = details({**state, "rates": {}}, host), rate_cells(state, host)
+            self._facts.show(rest, look, lambda: details(state, host))
         self._table.update()
 
     def _update_jobs(self) -> None:
@@ -193,8 +187,6 @@ class _Table:
         self._session = session
         self._page = 0
         self._group: Collection[str] | None = None
-        self._names: list[str] | None = None
-        self._cells: Paint = {}
         with ui.element("section").classes("card").props('id=hosts aria-label="Hosts"'):
             html(text("Hosts"), name="h2")
             with ui.element("div").classes("tools"):
@@ -210,7 +202,7 @@ class _Table:
                     for button in (self._back, self._next):
                         button.props("outline")
                 self._said = html("", classes="muted").props('role="status"')
-            self._body = html("", classes="scroll")
+            self._body = InPlace(html("", classes="scroll"), "cells")
 
     def show_group(self, hosts: Collection[str]) -> None:
         """From now on only these hosts are shown, from the first page on."""
@@ -228,15 +220,10 @@ class _Table:
         first = self._page * PAGE_ROWS
         shown = names[first : first + PAGE_ROWS]
         look = cells(state, shown)
-        if shown != self._names:
-            self._body.set_content(table(shown, look) if shown else text(self._none()))
-        else:
-            changed = changes(self._cells, look)
-            if changed:
-                run("cells", changed)
+        none = text(self._none())
+        self._body.show(shown, look, lambda: table(shown, look) if shown else none)
         where = f"{first + 1} to {first + len(shown)} of " if pages > 1 else ""
         self._said.set_content(text(f"{where}{counted(len(names), 'host')}"))
-        self._names, self._cells = shown, look
         self._back.set_visibility(pages > 1)
         self._next.set_visibility(pages > 1)
         self._back.set_enabled(self._page > 0)

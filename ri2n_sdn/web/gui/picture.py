@@ -7,7 +7,7 @@ have changed (`changes`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ri2n_sdn.contract.documents import Documents, HostEntry
 from ri2n_sdn.web.gui.markup import Markup, tag, text
@@ -22,6 +22,9 @@ HEAT_STEPS = (0.01, 0.25, 0.5, 0.8)
 Paint = dict[str, list[str]]
 """By the end of an element's id: its class, and for a row what stands beside its name."""
 
+Part = Callable[..., Markup]
+"""Makes a part of the picture of its key in a `Paint`, and of what `tag` makes an element of."""
+
 Rates = Mapping[str, Mapping[str, Sequence[float]]]
 
 _MIN_LABEL, _MAX_LABEL = 4, 18
@@ -31,13 +34,18 @@ _LETTER_PX = 6.6
 
 def svg(scene: Scene, painted: Paint, prefix: str = "net") -> Markup:
     """The whole picture. The ids of its parts begin with `prefix` and a hyphen."""
+
+    def part(key: str, name: str, *children: Markup, **attributes: object) -> Markup:
+        """A part whose look may change."""
+        return tag(name, *children, id=f"{prefix}-{key}", class_=painted[key][0], **attributes)
+
     parts = [
         *(_title(name, x) for name, x in scene.titles),
-        *(_cable(number, cable, painted, prefix) for number, cable in enumerate(scene.cables)),
-        *(_link(number, link, scene, painted, prefix) for number, link in enumerate(scene.links)),
-        *(_bar(number, bar, painted, prefix) for number, bar in enumerate(scene.bars)),
-        *(_dot(number, link, scene, painted, prefix) for number, link in enumerate(scene.links)),
-        *(_row(number, scene, painted, prefix) for number in range(len(scene.rows))),
+        *(_cable(part, number, cable) for number, cable in enumerate(scene.cables)),
+        *(_link(part, number, link, scene) for number, link in enumerate(scene.links)),
+        *(_bar(part, number, bar) for number, bar in enumerate(scene.bars)),
+        *(_dot(part, number, link, scene) for number, link in enumerate(scene.links)),
+        *(_row(part, number, scene, painted[f"r{number}"][1]) for number in range(len(scene.rows))),
     ]
     width, height = round(scene.width), round(scene.height)
     return tag(
@@ -157,12 +165,12 @@ def _title(name: str, x: float) -> Markup:
     )
 
 
-def _row(number: int, scene: Scene, painted: Paint, prefix: str) -> Markup:
+def _row(part: Part, number: int, scene: Scene, note: str) -> Markup:
     row, width = scene.rows[number], scene.row_width
-    kind, note = painted[f"r{number}"]
-    many = len(row.hosts) > 1
+    name = f"{'hosts' if len(row.hosts) > 1 else 'host'} {row.label}"
     half = row.height / 2
-    return tag(
+    return part(
+        f"r{number}",
         "g",
         tag("title", row.label),
         tag("rect", x=ROW_X, y=row.y, width=width, height=row.height, rx=4),
@@ -181,22 +189,19 @@ def _row(number: int, scene: Scene, painted: Paint, prefix: str) -> Markup:
             text_anchor="end",
             class_="note",
         ),
-        id=f"{prefix}-r{number}",
-        class_=kind,
         role="button",
         tabindex=0,
         data_row=number,
-        data_name=f"{'hosts' if many else 'host'} {row.label}",
-        aria_label=f"{'hosts' if many else 'host'} {row.label}{f': {note}' if note else ''}",
+        data_name=name,
+        aria_label=f"{name}: {note}" if note else name,
     )
 
 
-def _link(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) -> Markup:
+def _link(part: Part, number: int, link: Link, scene: Scene) -> Markup:
     bar = scene.bars[link.bar]
-    return tag(
+    return part(
+        f"l{number}",
         "line",
-        id=f"{prefix}-l{number}",
-        class_=painted[f"l{number}"][0],
         x1=ROW_X + scene.row_width,
         y1=_round(link.y),
         x2=_round(bar.x + BAR_WIDTH / 2),
@@ -204,22 +209,21 @@ def _link(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) ->
     )
 
 
-def _dot(number: int, link: Link, scene: Scene, painted: Paint, prefix: str) -> Markup:
+def _dot(part: Part, number: int, link: Link, scene: Scene) -> Markup:
     bar = scene.bars[link.bar]
     said = ", ".join(f"{nic.host} {nic.nic}" for nic in link.nics[:3])
     more = f" and {len(link.nics) - 3} more" if len(link.nics) > 3 else ""
-    return tag(
+    return part(
+        f"d{number}",
         "circle",
         tag("title", f"{said}{more}"),
-        id=f"{prefix}-d{number}",
-        class_=painted[f"d{number}"][0],
         cx=_round(bar.x + BAR_WIDTH / 2),
         cy=_round(link.y),
         r=4,
     )
 
 
-def _bar(number: int, bar: Bar, painted: Paint, prefix: str) -> Markup:
+def _bar(part: Part, number: int, bar: Bar) -> Markup:
     kind = "switch" if bar.is_switch else "network"
     label = text()  # A network's name stands above its column already.
     if bar.upper:
@@ -231,26 +235,16 @@ def _bar(number: int, bar: Bar, painted: Paint, prefix: str) -> Markup:
         shown = shortened(bar.name, letters) if letters >= _MIN_LABEL else ""
         turn = f"rotate(-90 {x} {y})"
         label = tag("text", shown, x=x, y=y, transform=turn, text_anchor="middle")
-    return tag(
-        "g",
-        tag("title", f"{kind} {bar.name}"),
-        tag("rect", x=_round(bar.x), y=_round(bar.y), width=BAR_WIDTH, height=_round(bar.height)),
-        label,
-        id=f"{prefix}-b{number}",
-        class_=painted[f"b{number}"][0],
-    )
+    x, y, height = _round(bar.x), _round(bar.y), _round(bar.height)
+    place = tag("rect", x=x, y=y, width=BAR_WIDTH, height=height)
+    return part(f"b{number}", "g", tag("title", f"{kind} {bar.name}"), place, label)
 
 
-def _cable(number: int, cable: Cable, painted: Paint, prefix: str) -> Markup:
+def _cable(part: Part, number: int, cable: Cable) -> Markup:
     bend = min(70.0, 14 + abs(cable.y2 - cable.y1) / 4)
     middle = f"Q {cable.x1 + bend:.1f} {(cable.y1 + cable.y2) / 2:.1f}" if cable.bent else "L"
-    return tag(
-        "path",
-        tag("title", f"cable {cable.name}"),
-        id=f"{prefix}-c{number}",
-        class_=painted[f"c{number}"][0],
-        d=f"M {cable.x1:.1f} {cable.y1:.1f} {middle} {cable.x2:.1f} {cable.y2:.1f}",
-    )
+    way = f"M {cable.x1:.1f} {cable.y1:.1f} {middle} {cable.x2:.1f} {cable.y2:.1f}"
+    return part(f"c{number}", "path", tag("title", f"cable {cable.name}"), d=way)
 
 
 def _round(value: float) -> float:
