@@ -162,7 +162,7 @@ class Watch:
             except (KeyError, TypeError, ValueError):
                 raise _stranger(self._path) from None
             if changed:
-                self.state = cast(Documents, merge(self.state, changed))
+                self.state = cast("Documents", merge(self.state, changed))
                 return self.state
 
     def _line(self) -> bytes | None:
