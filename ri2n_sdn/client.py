@@ -118,14 +118,14 @@ class Watch:
         controller's own error when it refuses.
         """
         self._path, self._silent_s = path, silent_s
-        self._data = bytearray()
         self._connection = socket.socket(socket.AF_UNIX)
+        self._lines = self._connection.makefile("rb", 1 << 16)
         try:
             with _asking(path, silent_s):
                 _send(self._connection, path, silent_s, request_line(WATCH.name, {}, who))
                 first = _answer(path, self._line() or b"")
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
         self.seq = int(first["seq"])
         """The number of the newest change. Numbers grow, and some may be left out."""
@@ -141,6 +141,7 @@ class Watch:
 
     def close(self) -> None:
         """End the stream. To do it twice is no error."""
+        self._lines.close()
         self._connection.close()
 
     def __iter__(self) -> Watch:
@@ -167,18 +168,12 @@ class Watch:
 
     def _line(self) -> bytes | None:
         """The next line; None at the end of the stream. A part of a line is a broken stream."""
-        while (end := self._data.find(b"\n")) < 0:
-            if len(self._data) > MAX_LINE_BYTES:
-                raise _stranger(self._path)
-            chunk = self._connection.recv(1 << 16)
-            if not chunk:
-                if self._data:
-                    raise refusal("controller_broke_off", path=str(self._path))
-                return None
-            self._data += chunk
-        line = bytes(self._data[: end + 1])
-        del self._data[: end + 1]
-        return line
+        line = self._lines.readline(MAX_LINE_BYTES)
+        if len(line) == MAX_LINE_BYTES:
+            raise _stranger(self._path)
+        if line and not line.endswith(b"\n"):
+            raise refusal("controller_broke_off", path=str(self._path))
+        return line or None
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from rich.text import Text
 from ri2n_sdn.cli.common import JsonOption, console, print_json
 from ri2n_sdn.cli.doctor_controller import examine_controller
 from ri2n_sdn.cli.examined import HOST, OPTIONS, Examined
-from ri2n_sdn.cli.finding import Finding, problems_in
+from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.cli.labs import labs
 from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.views import STYLES
 from ri2n_sdn.client import DEFAULT_SOCKET
-from ri2n_sdn.contract.said import exit_code, worst_first
+from ri2n_sdn.contract.said import Line, exit_code, worst_first
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import host_script
 
@@ -79,7 +79,11 @@ def doctor(
         findings = _examine_all()
     else:
         findings = labs("--lab").examine_lab(lab, host)
-    problems = problems_in(findings)
+    problems = [
+        Line(each.verdict, f"{each.host}: {each.seen}", each.advice)
+        for each in findings
+        if each.verdict != "ok"
+    ]
     if as_json:
         print_json(
             {

@@ -117,18 +117,19 @@ def kernel(seen: Examined) -> Iterator[Row]:
     neighbours = setting("net/ipv4/neigh/default/gc_thresh3")
     tracked = setting("net/netfilter/nf_conntrack_count")
     may = setting("net/netfilter/nf_conntrack_max")
-    wrong = False
-    if backlog is not None and backlog < min(hosts, 1024):
-        wrong, text = True, f"net.core.somaxconn is {backlog}: hosts connect late"
+    late = backlog is not None and backlog < min(hosts, 1024)
+    few = neighbours is not None and neighbours < 2 * hosts
+    full = tracked is not None and may and tracked > FULL * may
+    if late:
+        text = f"net.core.somaxconn is {backlog}: hosts connect late"
         yield "warning", text, "sysctl -w net.core.somaxconn=4096"
-    if neighbours is not None and neighbours < 2 * hosts:
-        wrong, advice = True, f"sysctl -w net.ipv4.neigh.default.gc_thresh3={8 * hosts}"
+    if few:
         text = f"net.ipv4.neigh.default.gc_thresh3 is {neighbours}, too few for {hosts} hosts"
-        yield "warning", text, advice
-    if tracked is not None and may and tracked > FULL * may:
-        wrong, text = True, f"{tracked} of {may} connections are tracked by the firewall"
+        yield "warning", text, f"sysctl -w net.ipv4.neigh.default.gc_thresh3={8 * hosts}"
+    if full:
+        text = f"{tracked} of {may} connections are tracked by the firewall"
         yield "warning", text, "sysctl -w net.netfilter.nf_conntrack_max: raise it"
-    if not wrong:
+    if not (late or few or full):
         yield "ok", f"{platform.release()}, its limits are wide enough for {hosts} hosts", ""
 
 

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ri2n_sdn.contract.said import Line
-
-__all__ = ["Finding", "Verdict", "problems_in"]
+__all__ = ["Finding", "Verdict"]
 
 Verdict = Literal["bad", "warning", "ok"]
 
@@ -26,12 +23,3 @@ class Finding:
     verdict: Verdict
     seen: str
     advice: str = ""
-
-
-def problems_in(findings: Iterable[Finding]) -> list[Line]:
-    """The findings that are not ok, as lines whose texts name the host."""
-    return [
-        Line(finding.verdict, f"{finding.host}: {finding.seen}", finding.advice)
-        for finding in findings
-        if finding.verdict != "ok"
-    ]

@@ -36,7 +36,6 @@ class Process:
     uid: int
     groups: frozenset[int]
     resident_bytes: int
-    threads: int
     files: int | None
     max_files: int | None
     sockets: frozenset[int] = frozenset()
@@ -75,7 +74,6 @@ def process(pid: int, proc: Path = Path("/proc")) -> Process | None:
         int(status["Uid"].split()[1]),
         frozenset({int(status["Gid"].split()[1]), *map(int, status.get("Groups", "").split())}),
         int(status.get("VmRSS", "0 kB").split()[0]) * 1024,
-        int(status.get("Threads", "1")),
         files,
         int(limit[1]) if limit and limit[1].isdecimal() else None,
         frozenset(sockets),
