@@ -22,7 +22,7 @@ from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec, ProbeKind
 from ri2n_sdn.apps.refusals import Refusals
@@ -454,7 +454,7 @@ class Cluster:
         for host in hosts:
             channel = self.members[host].channel if host in self.members else None
             if channel is not None:
-                channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
+                channel.send(ofp.OFPT_ECHO_REQUEST, ECHO.pack(now_s))
 
     def send_probe(
         self,
