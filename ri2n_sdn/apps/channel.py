@@ -161,6 +161,10 @@ class Channel:
         """Queue a message of this kind (OFPT_...)."""
         self.send_bytes(codec.message(kind, body, self.next_xid()))
 
+    def send_frame(self, port: int, frame: bytes) -> None:
+        """Queue a frame that the switch sends out of a port."""
+        self.send_bytes(codec.packet_out(port, frame, self.next_xid()))
+
     def send_bytes(self, data: bytes) -> None:
         """Queue whole encoded messages. A switch that lets 16 MB wait is given up."""
         with self._more:

@@ -196,5 +196,4 @@ class Charge:
     def _say_hello(self, channel: Channel) -> None:
         if self._store is not None and self._cluster.passive is not None:
             return  # a slave must not send
-        frame = self.own_hello().encode()
-        channel.send_bytes(codec.packet_out(codec.CONTROLLER, frame, channel.next_xid()))
+        channel.send_frame(codec.CONTROLLER, self.own_hello().encode())

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.counts import Counts, Wakes
@@ -475,7 +474,7 @@ class Cluster:
             return False
         named = numbers or (member.dpid, port.number)
         frame = self.probes.encode(kind, source_mac or port.mac, target_mac, *named, now_s, tag)
-        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+        member.channel.send_frame(port.number, frame)
         return True
 
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:

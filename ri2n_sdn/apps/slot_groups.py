@@ -50,11 +50,10 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
             member.dirty = True
             cluster.wake.trunk.set()
             continue
-        n_sent = len(barriers)
         with cluster.contain_fault("slot_tables_not_sent", member):
             barriers.append(_send_tables(cluster, fabric, member, member.channel, receivers))
-        if len(barriers) == n_sent:
-            member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
+            continue
+        member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
     return barriers
 
 

@@ -163,6 +163,8 @@ class TrunkApp(App):
 
         They are few at once, so that the other hosts can be changed in the same turn.
         """
+        if not self.cluster.started:
+            return []
         members = self.cluster.members.values()
         every_s = max(_AUDIT_S, _AUDIT_EACH_S * len(members))
         due = [
@@ -170,11 +172,7 @@ class TrunkApp(App):
             for member in members
             if now_s - member.audited_s > every_s and member.installed is not None
         ]
-        return (
-            sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE]
-            if self.cluster.started
-            else []
-        )
+        return sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE]
 
     def _forget(self, now_s: float) -> None:
         """Forget hosts that are away for long and from which no other host receives any more.

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ri2n_sdn.apps.channel import Channel, Close
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
-from ri2n_sdn.apps.codec import Question
+from ri2n_sdn.apps.codec import Question, packet_out
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.discovery.wiring import Wiring
@@ -57,6 +57,9 @@ class FakeChannel:
 
     def send(self, kind: int, body: bytes = b"") -> None:
         self.sent.append((kind, body))
+
+    def send_frame(self, port: int, frame: bytes) -> None:
+        self.send_bytes(packet_out(port, frame, self.next_xid()))
 
     def send_bytes(self, data: bytes) -> None:
         self.sent_bytes.append(data)

@@ -340,3 +340,12 @@ def test_messages_without_a_reply_are_encoded_as_os_ken_does(
     reference.set_xid(1)
     reference.serialize()
     assert sent == [bytes(reference.buf)]
+
+
+def test_a_frame_that_a_switch_is_to_send_is_a_packet_out(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+    monkeypatch.setattr(channel, "send_bytes", sent.append)
+    channel.send_frame(3, b"x" * 60)
+    assert sent == [codec.packet_out(3, b"x" * 60, 1)]
