@@ -15,7 +15,8 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from ri2n_sdn.addresses import plain_address
-from ri2n_sdn.apps.openflow import handler_drops, ofp, parser
+from ri2n_sdn.apps import codec
+from ri2n_sdn.apps.openflow import handler_drops, ofp
 
 __all__ = ["ECHO", "Channel", "Close", "Refused", "Unfinished"]
 
@@ -74,14 +75,14 @@ class Refused(Exception):
 class _Request:
     """An open request and the parts of its reply so far.
 
-    `reply` is (message type, kind of multipart reply) of the message that answers it, `size` the
-    bytes of all `parts`.
+    `kind` is that of the multipart reply which answers it, or None for a barrier. `parts` are the
+    bodies so far, and `size` the bytes of their messages.
     """
 
-    future: Future[list[Any]]
-    reply: tuple[int, int | None]
+    future: Future[bytes]
+    kind: int | None
     asked_s: float
-    parts: list[Any] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
     size: int = 0
 
 
@@ -156,13 +157,13 @@ class Channel:
         with self._lock:
             return next(self._xids) & 0x7FFFFFFF
 
-    def send(self, *messages: Any) -> None:
-        """Queue os-ken messages."""
-        for message in messages:
-            if message.xid is None:
-                message.set_xid(self.next_xid())
-            message.serialize()
-            self.send_bytes(bytes(message.buf))
+    def send(self, kind: int, body: bytes = b"") -> None:
+        """Queue a message of this kind (OFPT_...)."""
+        self.send_bytes(codec.message(kind, body, self.next_xid()))
+
+    def send_frame(self, port: int, frame: bytes) -> None:
+        """Queue a frame that the switch sends out of a port."""
+        self.send_bytes(codec.packet_out(port, frame, self.next_xid()))
 
     def send_bytes(self, data: bytes) -> None:
         """Queue whole encoded messages. A switch that lets 16 MB wait is given up."""
@@ -176,22 +177,27 @@ class Channel:
         if overflow:
             self.close(Close.NOT_READING)
 
-    def request(self, message: Any) -> Future[list[Any]]:
-        """Queue a request, and return a future of all parts of its reply.
+    def request(self, question: codec.Question | None) -> Future[bytes]:
+        """Queue a request, None for a barrier; return a future of the bodies of its reply.
 
         The future raises Refused when the switch answers with an error, and ConnectionError when
         the connection has ended or has too many open requests.
         """
-        message.set_xid(self.next_xid())
-        future: Future[list[Any]] = Future()
+        if question is None:
+            message_kind, kind, body = ofp.OFPT_BARRIER_REQUEST, None, b""
+        else:
+            message_kind, kind = ofp.OFPT_MULTIPART_REQUEST, question.kind
+            body = struct.pack("!H6x", kind) + question.body
+        xid = self.next_xid()
+        future: Future[bytes] = Future()
         with self._lock:
             if self.closed or len(self._pending) >= _MAX_PENDING:
                 future.set_exception(
                     ConnectionError("closed" if self.closed else "too many open requests")
                 )
                 return future
-            self._pending[message.xid] = _Request(future, _reply_of(message), time.monotonic())
-        self.send(message)
+            self._pending[xid] = _Request(future, kind, time.monotonic())
+        self.send_bytes(codec.message(message_kind, body, xid))
         return future
 
     def mute_s(self, now_s: float) -> float:
@@ -207,9 +213,9 @@ class Channel:
         """Note that it is known which host this is."""
         self.datapath.ri2n_admitted()
 
-    def barrier(self) -> Future[list[Any]]:
+    def barrier(self) -> Future[bytes]:
         """A future that is done when the switch has processed everything queued before."""
-        return self.request(parser.OFPBarrierRequest(self.datapath))
+        return self.request(None)
 
     def answered(self, message: Any) -> None:
         """Take in one part of a reply. The last part completes its request.
@@ -226,12 +232,12 @@ class Channel:
                 return
             more = getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE
             size = len(message.buf or b"")
-            if (message.msg_type, getattr(message, "type", None)) != request.reply:
+            if getattr(message, "type", None) != request.kind:
                 wrong = Close.WRONG_REPLY
             elif more and self._reply_bytes + size > _MAX_REPLY_BYTES:
                 wrong = Close.REPLY_TOO_LONG
             else:
-                request.parts.append(message)
+                request.parts.append(bytes(message.buf[ofp.OFP_MULTIPART_REPLY_SIZE :]))
                 if more:
                     request.size += size
                     self._reply_bytes += size
@@ -243,7 +249,7 @@ class Channel:
         elif longest is not None:
             longest.close(Close.REPLIES_EVICTED)
         elif not more:
-            request.future.set_result(request.parts)
+            request.future.set_result(b"".join(request.parts))
 
     def _finish(self, xid: int, request: _Request) -> None:
         """Remove an open request (the lock is held)."""
@@ -296,13 +302,6 @@ class Channel:
             if not self.datapath.send(b"".join(batch)):
                 self.close(Close.SEND_FAILED)
                 return
-
-
-def _reply_of(request: Any) -> tuple[int, int | None]:
-    """(message type, kind of multipart reply) of the message that answers a request."""
-    if request.cls_msg_type == ofp.OFPT_BARRIER_REQUEST:
-        return ofp.OFPT_BARRIER_REPLY, None
-    return ofp.OFPT_MULTIPART_REPLY, request.type
 
 
 def _own_port(connection: Any) -> int | None:

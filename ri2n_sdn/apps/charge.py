@@ -13,6 +13,7 @@ every 8 s.
 from __future__ import annotations
 
 import math
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, guarded_loop
-from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.remembered import remembered
 from ri2n_sdn.apps.rivals import Hello
 
@@ -31,6 +32,7 @@ _HELLO_S = 1.0
 # A controller that stands back goes on doing so for this time after most hosts have shown the other
 # one last: hosts that have just connected have shown nothing yet.
 _GONE_S = 3.0
+_ROLE = struct.Struct("!IH2xQ")
 _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 _IS_SLAVE = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
 
@@ -76,7 +78,7 @@ class Charge:
         cluster = self._store.state().cluster
         epoch = self._store.epoch if in_charge else cluster.epoch if cluster is not None else 0
         role = ofp.OFPCR_ROLE_MASTER if in_charge else ofp.OFPCR_ROLE_SLAVE
-        channel.send(parser.OFPRoleRequest(channel.datapath, role, ofp.OFPCID_UNDEFINED, epoch))
+        channel.send(ofp.OFPT_ROLE_REQUEST, _ROLE.pack(role, ofp.OFPCID_UNDEFINED, epoch))
 
     def came(self, member: Member) -> None:
         """A host was let in (the lock is held)."""
@@ -197,5 +199,4 @@ class Charge:
     def _say_hello(self, channel: Channel) -> None:
         if self._store is not None and self._cluster.passive is not None:
             return  # a slave must not send
-        frame = self.own_hello().encode()
-        channel.send_bytes(codec.packet_out(codec.CONTROLLER, frame, channel.next_xid()))
+        channel.send_frame(codec.CONTROLLER, self.own_hello().encode())

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.counts import Counts, Wakes
@@ -22,7 +21,7 @@ from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
-from ri2n_sdn.apps.openflow import OSKenApp, ofp, parser
+from ri2n_sdn.apps.openflow import OSKenApp, ofp
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S
 from ri2n_sdn.apps.probes import ProbeCodec, ProbeKind
 from ri2n_sdn.apps.refusals import Refusals
@@ -456,7 +455,7 @@ class Cluster:
         for host in hosts:
             channel = self.members[host].channel if host in self.members else None
             if channel is not None:
-                channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
+                channel.send(ofp.OFPT_ECHO_REQUEST, ECHO.pack(now_s))
 
     def send_probe(
         self,
@@ -477,7 +476,7 @@ class Cluster:
             return False
         named = numbers or (member.dpid, port.number)
         frame = self.probes.encode(kind, source_mac or port.mac, target_mac, *named, now_s, tag)
-        member.channel.send_bytes(codec.packet_out(port.number, frame, member.channel.next_xid()))
+        member.channel.send_frame(port.number, frame)
         return True
 
     def port_of(self, nic: NicId) -> tuple[Member | None, Port | None]:

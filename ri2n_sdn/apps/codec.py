@@ -11,14 +11,14 @@ a malformed body.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from ri2n_sdn.fabric.model import UNTAGGED
-from ri2n_sdn.pipeline.layout import ETH_IPV6
+from ri2n_sdn.pipeline.layout import COOKIE_MASK, COOKIE_OURS, ETH_IPV6
 from ri2n_sdn.pipeline.messages import (
     Action,
     Bucket,
@@ -46,20 +46,27 @@ from ri2n_sdn.weights.counters import Count
 
 __all__ = [
     "CONTROLLER",
+    "DESCRIPTION",
+    "GROUPS",
+    "GROUP_COUNTERS",
     "HEADERS",
     "OFPGC_ADD",
     "OFPGC_DELETE",
     "OFPGC_MODIFY",
+    "PORT_COUNTERS",
     "Entry",
     "FlowCounters",
     "GroupCounters",
+    "Question",
     "action_bytes",
     "add_flow",
     "delete_flows",
     "fin_timeout",
     "flow_mod",
+    "flows",
     "group_mod",
     "mac_bytes",
+    "message",
     "packet_out",
     "padded",
     "read_entries",
@@ -81,7 +88,7 @@ _ADD, _DELETE = 0, 3
 # The OpenFlow header, then the fields of an OFPT_FLOW_MOD up to its match.
 _FLOW_MOD_HEAD = struct.Struct("!BBHIQQBBHHHIIIHH")
 _NO_BUFFER = _ANY = 0xFFFFFFFF
-_ALL_TABLES, _DEFAULT_PRIORITY = 0xFF, 0x8000
+_ALL_TABLES, _ALL_GROUPS, _DEFAULT_PRIORITY = 0xFF, 0xFFFFFFFC, 0x8000
 _APPLY_ACTIONS = 4
 _OUTPUT, _PUSH_VLAN, _POP_VLAN, _GROUP, _SET_FIELD, _COPY_FIELD = 0, 17, 18, 22, 25, 28
 _WHOLE_FRAME = 0xFFFF
@@ -124,6 +131,19 @@ HEADERS = {
     **{f"reg{number}": 0x00010004 | number << 9 for number in range(8)},
 }
 _BASIC, _STATISTICS, _PACKETS, _BYTES = 0x8000, 0x8002, 4, 5
+
+
+class Question(NamedTuple):
+    """What a multipart request asks for: its kind, which the reply has as well, and its body."""
+
+    kind: int
+    body: bytes = b""
+
+
+DESCRIPTION = Question(0)
+PORT_COUNTERS = Question(4, struct.pack("!I4x", _ANY))
+GROUP_COUNTERS = Question(6, struct.pack("!I4x", _ALL_GROUPS))
+GROUPS = Question(7, struct.pack("!I4x", _ALL_GROUPS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +316,32 @@ _FIXED_ACTIONS = {
 # ---- Messages
 
 
+def message(kind: int, body: bytes, xid: int) -> bytes:
+    """A whole message of this kind (OFPT_...)."""
+    return struct.pack("!BBHI", _VERSION, kind, 8 + len(body), xid) + body
+
+
+def flows(
+    table: int = _ALL_TABLES,
+    cookie: int = COOKIE_OURS << 48,
+    mask: int = COOKIE_MASK,
+    match: Mapping[str, MatchValue] | None = None,
+) -> Question:
+    """Asks for the rows of one table, or of all, with this cookie under `mask`.
+
+    These are by default all rows of this controller. With `match`, they are rows for such frames.
+    """
+    head = struct.pack("!B3xII4xQQ", table, _ANY, _ANY, cookie, mask)
+    return Question(1, head + _match((match or {}).items()))
+
+
+def _match(match: Iterable[tuple[str, MatchValue]]) -> bytes:
+    # Fields are in the order of their numbers: a field comes after the fields that it requires.
+    fields = b"".join(sorted(_field(name, value) for name, value in match))
+    length = 4 + len(fields)
+    return struct.pack("!HH", 1, length) + fields + bytes(-length % 8)
+
+
 def flow_mod(
     command: int,
     place: tuple[int, int],
@@ -308,10 +354,7 @@ def flow_mod(
     idle_timeout_s: int = 0,
 ) -> bytes:
     """A whole OFPT_FLOW_MOD message about the row of `place` (table, priority) with this match."""
-    # Fields are in the order of their numbers: a field comes after the fields that it requires.
-    fields = b"".join(sorted(_field(name, value) for name, value in match))
-    length = 4 + len(fields)
-    body = struct.pack("!HH", 1, length) + fields + bytes(-length % 8)
+    body = _match(match)
     if actions:
         body += struct.pack("!HH4x", _APPLY_ACTIONS, 8 + len(actions)) + actions
     table, priority = place
@@ -325,8 +368,7 @@ def flow_mod(
 def add_flow(flow: Flow, xid: int) -> bytes:
     """The message that adds `flow`, or replaces the row in its place and keeps its counters."""
     actions = b"".join(map(action_bytes, flow.actions))
-    place = (flow.table, flow.priority)
-    return flow_mod(_ADD, place, flow.match, actions, xid, cookie=flow.cookie)
+    return flow_mod(_ADD, (flow.table, flow.priority), flow.match, actions, xid, cookie=flow.cookie)
 
 
 def delete_flows(cookie: int, xid: int) -> bytes:
@@ -351,17 +393,15 @@ def group_mod(command: int, group: Group, xid: int) -> bytes:
     head = struct.pack(
         "!HBxIHxxI", command, _GROUP_TYPES[group.kind], group.group_id, len(body), _ANY
     )
-    length = 8 + len(head) + len(body) + len(properties)
-    return struct.pack("!BBHI", _VERSION, _GROUP_MOD, length, xid) + head + body + properties
+    return message(_GROUP_MOD, head + body + properties, xid)
 
 
 def _bucket(number: int, bucket: Bucket, kind: str) -> bytes:
     actions = b"".join(map(_bucket_action, bucket.actions))
     properties = struct.pack("!HHHxx", _WEIGHT, 8, 100) if kind == Group.SELECT else b""
-    if bucket.watch_port is not None:
-        properties += struct.pack("!HHI", _WATCH_PORT, 8, bucket.watch_port)
-    if bucket.watch_group is not None:
-        properties += struct.pack("!HHI", _WATCH_GROUP, 8, bucket.watch_group)
+    for what, watched in ((_WATCH_PORT, bucket.watch_port), (_WATCH_GROUP, bucket.watch_group)):
+        if watched is not None:
+            properties += struct.pack("!HHI", what, 8, watched)
     length = 8 + len(actions) + len(properties)
     return struct.pack("!HHI", length, len(actions), number) + actions + properties
 
@@ -376,25 +416,19 @@ def _bucket_action(action: Action) -> bytes:
 
 def packet_out(port: int, frame: bytes, xid: int) -> bytes:
     """A whole OFPT_PACKET_OUT message that sends `frame` out of `port`."""
-    match = struct.pack("!HH", 1, 12) + _field("in_port", CONTROLLER) + bytes(4)
     action = action_bytes(Output(port), _WHOLE_FRAME)
-    length = 8 + 8 + len(match) + len(action) + len(frame)
-    head = struct.pack("!BBHIIHxx", _VERSION, _PACKET_OUT, length, xid, _NO_BUFFER, len(action))
-    return head + match + action + frame
+    head = struct.pack("!IHxx", _NO_BUFFER, len(action)) + _match([("in_port", CONTROLLER)])
+    return message(_PACKET_OUT, head + action + frame, xid)
 
 
 def tagged(frame: bytes, vlan: int) -> bytes:
     """An Ethernet frame with an 802.1Q tag of that VLAN ID, priority 0; unchanged for UNTAGGED."""
-    return (
-        frame if vlan == UNTAGGED else frame[:12] + struct.pack("!HH", _ETH_VLAN, vlan) + frame[12:]
-    )
+    tag = b"" if vlan == UNTAGGED else struct.pack("!HH", _ETH_VLAN, vlan)
+    return frame[:12] + tag + frame[12:]
 
 
 def untagged(frame: bytes) -> tuple[bytes, int]:
-    """(the frame without its outermost 802.1Q tag, the tag's VLAN ID).
-
-    It is (the same frame, UNTAGGED) when the frame has no tag.
-    """
+    """(the frame without its outermost 802.1Q tag, the tag's VLAN ID; UNTAGGED without one)."""
     if len(frame) < 16 or frame[12:14] != b"\x81\x00":
         return frame, UNTAGGED
     return frame[:12] + frame[16:], int.from_bytes(frame[14:16], "big") & 0xFFF
@@ -469,9 +503,8 @@ def read_group_counters(body: bytes) -> list[GroupCounters]:
     for entry in split_entries(body, 40):
         (number,) = struct.unpack_from("!I", entry, 4)
         rest = entry[40 : 40 + (len(entry) - 40) // 16 * 16]
-        result.append(
-            GroupCounters(number, tuple(map(Count._make, struct.iter_unpack("!QQ", rest))))
-        )
+        counts = tuple(map(Count._make, struct.iter_unpack("!QQ", rest)))
+        result.append(GroupCounters(number, counts))
     return result
 
 

@@ -7,6 +7,7 @@ It also takes in replies and errors, and asks hosts for signs of life.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import time
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from typing import Any
 
-from ri2n_sdn.apps import identity
+from ri2n_sdn.apps import codec, identity
 from ri2n_sdn.apps.channel import ECHO, Channel, Close
 from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import App, Member, Port
@@ -40,6 +41,8 @@ __all__ = ["ConnectionApp"]
 
 _LOG = logging.getLogger("ri2n.connection")
 _TICK_S = 0.5
+# The software, the serial number and the name in a switch's description of itself.
+_DESCRIPTION = struct.Struct("!512x256s32s256s")
 _MAX_NIC_NAME = 16
 # A host from which nothing was read for this time is disconnected.
 _SILENT_S = 5.0
@@ -86,7 +89,7 @@ class ConnectionApp(App):
             datapath.ri2n_channel = channel = Channel(datapath)
             if self.charge is not None:
                 self.charge.greet(channel)
-            reply = channel.request(parser.OFPDescStatsRequest(datapath, 0))
+            reply = channel.request(codec.DESCRIPTION)
             reply.add_done_callback(lambda done: self._described(channel, done))
             return
         ended: Channel | None = getattr(datapath, "ri2n_channel", None)
@@ -218,11 +221,12 @@ class ConnectionApp(App):
 
     # Which host a connection belongs to
 
-    def _described(self, channel: Channel, reply: Future[list[Any]]) -> None:
+    def _described(self, channel: Channel, reply: Future[bytes]) -> None:
         """Let a switch in that has described itself, or refuse it."""
         if reply.exception() is not None:
             return
-        body = reply.result()[0].body
+        texts = _DESCRIPTION.unpack_from(reply.result())
+        software, serial, said = (text.rstrip(b"\0") for text in texts)
         ports, taps = {}, {}
         # The copy is made in one step: the reading thread may change the ports meanwhile.
         described = channel.datapath.ports.copy()
@@ -236,23 +240,18 @@ class ConnectionApp(App):
         if local is None:
             channel.close(Close.NO_LOCAL_PORT)
             return
-        name = (
-            body.dp_desc.decode("utf-8", "replace").rstrip("\0")
-            or f"host-{channel.datapath.id:016x}"
-        )
+        name = said.decode("utf-8", "replace") or f"host-{channel.datapath.id:016x}"
         if not is_host_name(name):
             args = {"address": channel.address, "name": name[: identity.MAX_SHOWN]}
             problem = Problem("host_name_invalid", {}, args)
             self._turn_away(channel, None, problem, Close.BAD_NAME)
             return
-        version = printable(body.sw_desc)
+        version = printable(software)
         candidate = Member(name, channel.datapath.id, str(local.hw_addr), version, ports, channel)
         candidate.control_port = channel.reached_at_port
         candidate.taps = taps
         candidate.certificate_ends_s = channel.datapath.ri2n_certificate_ends_s
-        candidate.datapath, candidate.hash_algorithm = _datapath(
-            body.serial_num.decode("utf-8", "replace")
-        )
+        candidate.datapath, candidate.hash_algorithm = _datapath(serial.decode("utf-8", "replace"))
         fault = identity.certificate_fault(name, channel.address, channel.datapath.ri2n_names)
         if fault is not None:
             self._turn_away(channel, name, fault, Close.NOT_ITS_CERTIFICATE)
@@ -478,7 +477,7 @@ class ConnectionApp(App):
             elif min(channel.mute_s(now_s), now_s - self._listening_s) > _MUTE_S:
                 channel.close(Close.UNANSWERED, seconds=_MUTE_S)
             else:
-                channel.send(parser.OFPEchoRequest(channel.datapath, ECHO.pack(now_s)))
+                channel.send(ofp.OFPT_ECHO_REQUEST, ECHO.pack(now_s))
         self.cluster.wake.stop.wait(_TICK_S)
 
 

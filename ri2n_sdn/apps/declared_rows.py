@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.codec import mac_bytes, read_entries, read_flow_counters
-from ri2n_sdn.apps.flow_messages import flow_request
+from ri2n_sdn.apps.codec import flows, mac_bytes, read_entries, read_flow_counters
 from ri2n_sdn.pipeline.layout import (
     COOKIE_DECLARED,
     COOKIE_FAILED,
@@ -24,7 +22,7 @@ from ri2n_sdn.pipeline.layout import (
     Table,
 )
 
-__all__ = ["Reading", "declared_request", "is_jobs_changed", "read_declared", "read_failed"]
+__all__ = ["Reading", "is_jobs_changed", "read_declared", "read_failed"]
 
 _EXPERIMENTER, _NICIRA, _NOTE = 0xFFFF, 0x2320, 8
 # So many rows about orders that a host cannot carry out are read, as many as it has orders.
@@ -32,37 +30,35 @@ _MAX_FAILED = 64
 _CHANGED = mac_bytes(JOBS_CHANGED_TO), struct.pack("!H", ETH_RI2N) + JOBS_CHANGED
 
 
-def declared_request(channel: Channel) -> Any:
-    """A request for the rows in which a host declares jobs, or says which orders it cannot do."""
-    mask = COOKIE_SAID_MASK
-    return flow_request(channel, Table.JOB_DECLARATIONS, COOKIE_DECLARED << 48, mask)
+# Asks for the rows in which a host declares jobs, or says which orders it cannot do.
+_SAID = flows(Table.JOB_DECLARATIONS, COOKIE_DECLARED << 48, COOKIE_SAID_MASK)
 
 
-def read_declared(bodies: Iterable[bytes]) -> list[bytes]:
+def read_declared(body: bytes) -> list[bytes]:
     """The texts of the first MAX_CLASS rows in a reply that declare a job.
 
     A host has no more classes, so more rows are a mistake or an attack, and are not looked at.
     Raises ValueError when the reply is malformed.
     """
-    declared = (text for cookie, text in _notes(bodies) if cookie != COOKIE_FAILED)
+    declared = (text for cookie, text in _notes(body) if cookie != COOKIE_FAILED)
     return list(islice(declared, MAX_CLASS))
 
 
-def read_failed(bodies: Iterable[bytes]) -> list[bytes]:
+def read_failed(body: bytes) -> list[bytes]:
     """The texts of the first rows in a reply about orders that the host cannot carry out.
 
     Raises ValueError when the reply is malformed.
     """
-    failed = (text for cookie, text in _notes(bodies) if cookie == COOKIE_FAILED)
+    failed = (text for cookie, text in _notes(body) if cookie == COOKIE_FAILED)
     return list(islice(failed, _MAX_FAILED))
 
 
-def _notes(bodies: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _notes(body: bytes) -> Iterator[tuple[int, bytes]]:
     """The upper 16 bits of the cookie of each row that holds a text, and the text.
 
     There may be no more than of both kinds together; further rows are not looked at.
     """
-    return islice((note for body in bodies for note in _notes_in(body)), MAX_CLASS + _MAX_FAILED)
+    return islice(_notes_in(body), MAX_CLASS + _MAX_FAILED)
 
 
 def _notes_in(body: bytes) -> Iterator[tuple[int, bytes]]:
@@ -84,18 +80,18 @@ class Reading:
 
     channel: Channel
     believed: frozenset[int]
-    declared: Future[list[Any]]
-    messages: Future[list[Any]] | None
+    declared: Future[bytes]
+    messages: Future[bytes] | None
 
     @classmethod
     def begin(cls, channel: Channel, believed: frozenset[int]) -> Reading:
         """Ask a host."""
-        declared = channel.request(declared_request(channel))
-        messages = channel.request(flow_request(channel, Table.JOB_ANSWERS)) if believed else None
+        declared = channel.request(_SAID)
+        messages = channel.request(flows(Table.JOB_ANSWERS)) if believed else None
         return cls(channel, believed, declared, messages)
 
     @property
-    def futures(self) -> tuple[Future[list[Any]], ...]:
+    def futures(self) -> tuple[Future[bytes], ...]:
         """The open requests."""
         return (self.declared,) if self.messages is None else (self.declared, self.messages)
 
@@ -109,16 +105,12 @@ class Reading:
 
         Raises whatever a request or a malformed reply raises.
         """
-        bodies = list(_bodies(self.declared))
-        declared, failed = read_declared(bodies), read_failed(bodies)
+        body = self.declared.result(timeout=0)
+        declared, failed = read_declared(body), read_failed(body)
         if self.messages is None:
             return declared, failed, frozenset()
-        there = {row.cookie for body in _bodies(self.messages) for row in read_flow_counters(body)}
+        there = {row.cookie for row in read_flow_counters(self.messages.result(timeout=0))}
         return declared, failed, self.believed - there
-
-
-def _bodies(future: Future[list[Any]]) -> Iterator[bytes]:
-    return (raw.data for part in future.result(timeout=0) for raw in part.body)
 
 
 def is_jobs_changed(frame: bytes) -> bool:

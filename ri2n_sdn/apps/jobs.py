@@ -14,7 +14,6 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import App, Cluster, Member
 from ri2n_sdn.apps.declared_rows import Reading
@@ -376,13 +375,8 @@ class JobsApp(App):
             if last is not None and last[0] == enclosure and now_s - last[1] < _ANNOUNCE_S:
                 continue
             self._announced[name] = enclosure, now_s
-            channel = member.channel
-            channel.send_bytes(
-                b"".join(
-                    codec.packet_out(port, frame, channel.next_xid())
-                    for port, frame in announcements(fabric, name, enclosure)
-                )
-            )
+            for port, frame in announcements(fabric, name, enclosure):
+                member.channel.send_frame(port, frame)
 
     def _note_changes(self, agreement: Agreement) -> None:
         """Tell operators of jobs that are new or have other hosts (cluster.lock is held)."""

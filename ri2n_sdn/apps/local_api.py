@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -168,11 +169,8 @@ class LocalApi:
     def close(self) -> None:
         """Stop serving and remove the sockets."""
         # A server takes half a second to end, so all of them end at once.
-        ending = [threading.Thread(target=server.shutdown) for server in self._servers]
-        for thread in ending:
-            thread.start()
-        for thread in ending:
-            thread.join()
+        with ThreadPoolExecutor(len(self._servers)) as pool:
+            list(pool.map(lambda server: server.shutdown(), self._servers))
         self._remove_sockets()
         self._watching.close()
 

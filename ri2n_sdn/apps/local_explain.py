@@ -17,7 +17,7 @@ from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.pairs import path_documents
-from ri2n_sdn.apps.placed_rows import deciding_request, deciding_row
+from ri2n_sdn.apps.placed_rows import deciding_row, deciding_rows
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
@@ -161,8 +161,7 @@ def _deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | N
     if channel is None:
         raise refusal("host_away_for_rows", host=source)
     try:
-        parts = channel.request(deciding_request(channel, connection)).result(timeout=_ANSWER_S)
-        row = deciding_row(b"".join(raw.data for part in parts for raw in part.body))
+        row = deciding_row(channel.request(deciding_rows(connection)).result(timeout=_ANSWER_S))
     except (FutureTimeoutError, Refused, ConnectionError, ValueError) as error:
         why = str(error) or type(error).__name__
         raise refusal("host_rows_unread", host=source, why=str(why)) from None

@@ -41,7 +41,7 @@ def list_hosts(cluster: Cluster) -> KnownHosts:
         found: list[KnownHost] = []
         for name in sorted(names):
             member, row = cluster.members.get(name), rows.get(name)
-            connected = member is not None and member.channel is not None
+            channel = member.channel if member is not None else None
             away_s = row.away_since_s if row is not None else None
             if away_s is None and member is not None and member.left_s:
                 away_s = since_epoch_s + member.left_s
@@ -56,17 +56,15 @@ def list_hosts(cluster: Cluster) -> KnownHosts:
             found.append(
                 {
                     "name": name,
-                    "connected": connected,
+                    "connected": channel is not None,
                     "seen": member is not None or row is not None,
-                    "address": member.channel.address
-                    if member is not None and member.channel is not None
-                    else None,
+                    "address": channel.address if channel is not None else None,
                     "dpid": f"{member.dpid:016x}"
                     if member is not None
                     else row.datapath_id
                     if row is not None
                     else None,
-                    "away_since_s": None if connected else away_s,
+                    "away_since_s": None if channel is not None else away_s,
                     "nics": nics,
                     "declared": declared is not None,
                     "places": {

@@ -49,11 +49,8 @@ class Reported:
 
     def take(self, report: Report, now_s: float) -> None:
         """Take in a part of a report that was received at `now_s`."""
-        self.heard_s, self.running_s, self.generation = (
-            now_s,
-            report.time_ms / 1000,
-            report.generation,
-        )
+        self.heard_s, self.running_s = now_s, report.time_ms / 1000
+        self.generation = report.generation
         for entry in report.entries:
             key = (entry.peer, entry.link)
             if key in self.links or len(self.links) < _MAX_LINKS:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 # isort: off
@@ -43,7 +44,6 @@ __all__ = [
     "MAIN_DISPATCHER",
     "PARSERS",
     "OSKenApp",
-    "RawBody",
     "event",
     "handler",
     "handler_drops",
@@ -140,26 +140,17 @@ def handler(events: Any, dispatchers: Any = None) -> Callable[[_HandlerT], _Hand
     return decorate
 
 
-class RawBody:
-    """The undecoded body of a multipart reply. `apps.codec` decodes it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.length = len(data)
-
-    @classmethod
-    def parser(cls, buf: bytes, offset: int) -> RawBody:
-        return cls(bytes(buf[offset:]))
-
-
-# os-ken decodes these three replies slowly or wrongly: it reads past the end of groups and buckets
-# and loses the whole reply.
+# The apps read the bodies of these replies from the messages' bytes. os-ken decodes some of them
+# slowly or wrongly: it reads past the end of groups and buckets and loses the whole reply.
+_UNREAD = SimpleNamespace(parser=lambda buf, offset: SimpleNamespace(length=len(buf) - offset))
 for _reply in (
+    parser.OFPDescStatsReply,
     parser.OFPFlowDescStatsReply,
     parser.OFPGroupDescStatsReply,
     parser.OFPGroupStatsReply,
+    parser.OFPPortStatsReply,
 ):
-    _reply.cls_stats_body_cls = RawBody
+    _reply.cls_stats_body_cls = _UNREAD
 
 
 class _Malformed(Exception):

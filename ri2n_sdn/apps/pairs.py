@@ -72,7 +72,8 @@ def pairs_page(cluster: Cluster, request: dict[str, Any]) -> PairsPage:
         sign = -1 if asked.descending else 1
         found.sort(key=lambda pair: (sign * rate_bps(pair), pair))
     else:
-        found.sort(key=_order(asked.sort), reverse=asked.descending)
+        by_dst = asked.sort == "dst"
+        found.sort(key=lambda pair: pair[::-1] if by_dst else pair, reverse=asked.descending)
     if asked.active is True:
         page: Sequence[PairKey] = found[asked.offset : asked.offset + asked.limit]
         total = len(found)
@@ -213,10 +214,6 @@ def _fits(asked: _Question, pair: PairKey) -> bool:
 
 def _joined(fabric: Fabric, pair: PairKey) -> bool:
     return fabric.hosts.keys() >= set(pair) and bool(fabric.paths(*pair))
-
-
-def _order(sort: str) -> Callable[[PairKey], PairKey]:
-    return (lambda pair: (pair[1], pair[0])) if sort == "dst" else (lambda pair: pair)
 
 
 def _documents(

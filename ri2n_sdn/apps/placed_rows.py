@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Any
 
-from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.codec import (
     HEADERS,
+    Question,
     action_bytes,
     fin_timeout,
     flow_mod,
+    flows,
     read_entries,
     read_fields,
 )
-from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import (
@@ -37,13 +36,16 @@ from ri2n_sdn.pipeline.placement import (
 from ri2n_sdn.pipeline.priorities import Placed
 
 __all__ = [
+    "PLACED_ROWS",
     "add_placed",
-    "deciding_request",
     "deciding_row",
+    "deciding_rows",
     "delete_placed",
-    "placed_request",
     "read_placed",
 ]
+
+PLACED_ROWS = flows(Table.PLACED, COOKIE_PLACED, COOKIE_PLACED_MASK)
+"""Asks for all rows of placed connections that a switch has."""
 
 _STATISTICS, _DURATION, _PACKETS = 0x8002, 0, 4
 _SET_FIELD, _REG1 = 25, HEADERS["reg1"].to_bytes(4, "big")
@@ -69,14 +71,9 @@ def delete_placed(connection: Connection, xid: int) -> bytes:
     return flow_mod(ofp.OFPFC_DELETE_STRICT, Placed.BY_CONTROLLER, match, b"", xid)
 
 
-def placed_request(channel: Channel) -> Any:
-    """A request for all rows of placed connections that a switch has."""
-    return flow_request(channel, Table.PLACED, COOKIE_PLACED, COOKIE_PLACED_MASK)
-
-
-def deciding_request(channel: Channel, connection: Connection) -> Any:
-    """A request for the rows, placed or learned, that a switch has for one connection's packets."""
-    return flow_request(channel, Table.PLACED, 0, 0, connection.match)
+def deciding_rows(connection: Connection) -> Question:
+    """Asks for the rows, placed or learned, that a switch has for one connection's packets."""
+    return flows(Table.PLACED, 0, 0, connection.match)
 
 
 def deciding_row(body: bytes) -> tuple[bool, PathKey] | None:

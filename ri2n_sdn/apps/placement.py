@@ -14,7 +14,7 @@ from typing import Any
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import App, Cluster, Member
-from ri2n_sdn.apps.placed_rows import add_placed, delete_placed, placed_request, read_placed
+from ri2n_sdn.apps.placed_rows import PLACED_ROWS, add_placed, delete_placed, read_placed
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.placement import (
@@ -89,16 +89,15 @@ class PlacementApp(App):
         These are the hosts that ask for a place, unless they were just read, and the hosts that
         have not been read since they connected.
         """
-        requests: dict[str, tuple[Channel, Future[list[Any]]]] = {}
+        requests: dict[str, tuple[Channel, Future[bytes]]] = {}
         for name, channel in servers.items():
             read_by, read_s = self._read.get(name, (None, 0.0))
             if read_by is not channel or (name in asking and now_s - read_s > _FRESH_S):
-                requests[name] = channel, channel.request(placed_request(channel))
+                requests[name] = channel, channel.request(PLACED_ROWS)
         deadline_s = time.monotonic() + _ANSWER_S
         for name, (channel, future) in requests.items():
             try:
-                parts = future.result(timeout=max(0.0, deadline_s - time.monotonic()))
-                rows = [row for part in parts for raw in part.body for row in read_placed(raw.data)]
+                rows = read_placed(future.result(timeout=max(0.0, deadline_s - time.monotonic())))
                 placed = {
                     row.connection: row.path for row in rows if not self._given_up(channel, row)
                 }

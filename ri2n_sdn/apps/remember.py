@@ -96,10 +96,7 @@ class Rememberer:
             if name not in expendable
         }
         for name, row in cluster.remembered.hosts.items():
-            away_s = row.away_since_s if row.away_since_s is not None else now_s
-            former = state.hosts.get(name)
-            if former is not None and former.away_since_s is not None:
-                away_s = former.away_since_s
+            away_s = _away_s(state.hosts.get(name), _away_s(row, now_s))
             rows.setdefault(name, replace(row, away_since_s=away_s))
         return rows
 
@@ -125,11 +122,7 @@ def host_row(cluster: Cluster, member: Member, former: HostRow | None, now_s: fl
 
     cluster.lock is held.
     """
-    away_s = None
-    if member.channel is None:
-        away_s = now_s
-        if former is not None and former.away_since_s is not None:
-            away_s = former.away_since_s
+    away_s = _away_s(former, now_s) if member.channel is None else None
     ports = member.ports.values()
     faults: dict[int, str] = {}
     for port in ports:
@@ -150,6 +143,11 @@ def host_row(cluster: Cluster, member: Member, former: HostRow | None, now_s: fl
         member.accepts_wire,
         helper if member.has_taps else "",
     )
+
+
+def _away_s(row: HostRow | None, now_s: float) -> float:
+    """Since when a host is away (Unix time): as its row says, or else since now."""
+    return now_s if row is None or row.away_since_s is None else row.away_since_s
 
 
 def _changes(state: State, rows: Iterable[_Learned]) -> list[Change]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel
@@ -21,7 +20,7 @@ from ri2n_sdn.weights.loop import PairDecision
 __all__ = ["send_slots", "slots_in_force"]
 
 
-def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list[Future[list[Any]]]:
+def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list[Future[bytes]]:
     """Send the slot tables that changed, and return barriers to wait for (cluster.lock is held).
 
     A pair that has a group of its own gets that group modified. A pair that becomes active has no
@@ -41,7 +40,7 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
     cluster.pair_slots = changes.tables
     cluster.counters.add("slots_moved", changes.moved)
     fabric = cluster.fabric()
-    barriers: list[Future[list[Any]]] = []
+    barriers: list[Future[bytes]] = []
     for sender in dict.fromkeys([*changes.receivers, *sorted(changes.to_plan)]):
         member = cluster.members.get(sender)
         if member is None or member.channel is None:
@@ -51,11 +50,10 @@ def send_slots(cluster: Cluster, decisions: dict[PairKey, PairDecision]) -> list
             member.dirty = True
             cluster.wake.trunk.set()
             continue
-        n_sent = len(barriers)
         with cluster.contain_fault("slot_tables_not_sent", member):
             barriers.append(_send_tables(cluster, fabric, member, member.channel, receivers))
-        if len(barriers) == n_sent:
-            member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
+            continue
+        member.installed, member.dirty, member.retry_s = None, True, time.monotonic() + RETRY_S
     return barriers
 
 
@@ -70,7 +68,7 @@ def _holds_groups(member: Member, receivers: Sequence[str]) -> bool:
 
 def _send_tables(
     cluster: Cluster, fabric: Fabric, member: Member, channel: Channel, receivers: list[str]
-) -> Future[list[Any]]:
+) -> Future[bytes]:
     """Modify a host's groups for these receivers where they differ, and return a barrier."""
     assert member.wanted is not None and member.installed is not None
     groups = dict(member.wanted.groups)

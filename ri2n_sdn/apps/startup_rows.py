@@ -4,27 +4,22 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
-from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.codec import HEADERS, read_entries
-from ri2n_sdn.apps.flow_messages import flow_request
+from ri2n_sdn.apps.codec import HEADERS, flows, read_entries
 from ri2n_sdn.fabric.model import Guest
 from ri2n_sdn.pipeline.layout import COOKIE_STARTUP, STARTUP_RECEIVE
 from ri2n_sdn.pipeline.priorities import STARTUP
 
-__all__ = ["MAX_EXTRA_MACS", "read_addresses", "startup_request"]
+__all__ = ["MAX_EXTRA_MACS", "STARTUP_ROWS", "read_addresses"]
+
+STARTUP_ROWS = flows(STARTUP_RECEIVE, COOKIE_STARTUP << 48)
+"""Asks for the rows of `host-up` for frames that arrive."""
 
 MAX_EXTRA_MACS = 256
 """At most so many addresses are taken from a host: each needs a row, and a host may claim any."""
 
 # Type and length of an output action, which is the last action of such a row.
 _OUTPUT = 0x00000010
-
-
-def startup_request(channel: Channel) -> Any:
-    """A request for the rows of `host-up` for frames that arrive."""
-    return flow_request(channel, STARTUP_RECEIVE, COOKIE_STARTUP << 48)
 
 
 def read_addresses(body: bytes) -> list[Guest]:

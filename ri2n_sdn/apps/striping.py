@@ -320,17 +320,10 @@ class StripingApp(App):
             sum(len(frames.by_key) for frames in self._frames_of.values()) / _FRAMES_PER_S,
         )
         for name, member in helpers.items():
-            channel = member.channel
-            assert channel is not None
+            assert member.channel is not None
             due = self._frames_of[name].due(now_s, repeat_s)
-            channel.send_bytes(
-                b"".join(
-                    codec.packet_out(
-                        WIRE_PORT, codec.tagged(frame, HELPER_VLAN), channel.next_xid()
-                    )
-                    for frame in due
-                )
-            )
+            for frame in due:
+                member.channel.send_frame(WIRE_PORT, codec.tagged(frame, HELPER_VLAN))
             self.cluster.counters.add("helper_frames_sent", len(due))
 
 

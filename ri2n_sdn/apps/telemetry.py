@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import logging
 import math
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, App, Member
-from ri2n_sdn.apps.flow_messages import flow_request
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
 from ri2n_sdn.apps.solver import Solver
@@ -42,6 +41,7 @@ _FIRST_ROWS_S = 30.0
 # bytes take three months.
 _MAX_COUNT = 2**62
 _UNREAD = RowCounts()
+EntryT = TypeVar("EntryT")
 _Row = tuple[str, str, PathKey]
 """(sender, receiver, path)."""
 
@@ -55,14 +55,14 @@ class _Poll:
 
     member: Member
     installed: Installed | None
-    flows: list[Future[list[Any]]]
-    canary: Future[list[Any]]
-    ports: Future[list[Any]]
-    groups: Future[list[Any]] | None
+    flows: list[Future[bytes]]
+    canary: Future[bytes]
+    ports: Future[bytes]
+    groups: Future[bytes] | None
     counted: bool = False
 
     @property
-    def futures(self) -> list[Future[list[Any]]]:
+    def futures(self) -> list[Future[bytes]]:
         return [
             *self.flows,
             self.canary,
@@ -189,7 +189,7 @@ class TelemetryApp(App):
                     slot_bytes.update(self._take(poll))
             if any(poll.counted for poll in polls):
                 cluster.measured.sampled_s = round(time.time(), 3)
-            barriers: list[Future[list[Any]]] = []
+            barriers: list[Future[bytes]] = []
             with cluster.contain_fault("slot_tables_undecided"):
                 barriers = self._decide(
                     now_s, slot_bytes, {poll.member.name for poll in polls if poll.counted}
@@ -208,7 +208,7 @@ class TelemetryApp(App):
 
     def _decide(
         self, now_s: float, slot_bytes: dict[PairKey, tuple[int, ...]], counted: Collection[str]
-    ) -> list[Future[list[Any]]]:
+    ) -> list[Future[bytes]]:
         """Decide and send the slot tables, and return barriers to wait for (cluster.lock is held).
 
         `slot_bytes` are the bytes in each slot of a pair since the last round. `counted` are the
@@ -233,14 +233,12 @@ class TelemetryApp(App):
             member,
             member.installed,
             [
-                channel.request(flow_request(channel, table))
+                channel.request(codec.flows(table))
                 for table in (Table.SEND_COUNT, Table.RECEIVE_COUNT)
             ],
-            channel.request(flow_request(channel, Table.CANARY)),
-            channel.request(parser.OFPPortStatsRequest(channel.datapath, 0, ofp.OFPP_ANY)),
-            channel.request(parser.OFPGroupStatsRequest(channel.datapath, 0, ofp.OFPG_ALL))
-            if own_groups
-            else None,
+            channel.request(codec.flows(Table.CANARY)),
+            channel.request(codec.PORT_COUNTERS),
+            channel.request(codec.GROUP_COUNTERS) if own_groups else None,
         )
 
     def _take(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
@@ -298,22 +296,20 @@ class TelemetryApp(App):
         self.cluster.wake.trunk.set()
 
     def _take_ports(self, poll: _Poll) -> None:
-        if not poll.ports.done() or poll.ports.exception() is not None:
-            return
         now_s = time.monotonic()
-        for part in poll.ports.result():
-            for row in part.body:
-                port = poll.member.ports.get(row.port_no)
-                if port is None:
-                    continue
-                if max(row.tx_bytes, row.rx_bytes) > _MAX_COUNT:
-                    self.cluster.counters.add("dropped_counter_unknown")
-                    continue
-                elapsed_s = now_s - port.counted_s
-                if port.counted_s and elapsed_s > 0:
-                    port.tx_bps = max(0.0, (row.tx_bytes - port.tx_bytes) * 8 / elapsed_s)
-                    port.rx_bps = max(0.0, (row.rx_bytes - port.rx_bytes) * 8 / elapsed_s)
-                port.tx_bytes, port.rx_bytes, port.counted_s = row.tx_bytes, row.rx_bytes, now_s
+        for row in _entries(poll.member.name, poll.ports, _port_counters) or ():
+            number, rx_bytes, tx_bytes = row
+            port = poll.member.ports.get(number)
+            if port is None:
+                continue
+            if max(tx_bytes, rx_bytes) > _MAX_COUNT:
+                self.cluster.counters.add("dropped_counter_unknown")
+                continue
+            elapsed_s = now_s - port.counted_s
+            if port.counted_s and elapsed_s > 0:
+                port.tx_bps = max(0.0, (tx_bytes - port.tx_bytes) * 8 / elapsed_s)
+                port.rx_bps = max(0.0, (rx_bytes - port.rx_bytes) * 8 / elapsed_s)
+            port.tx_bytes, port.rx_bytes, port.counted_s = tx_bytes, rx_bytes, now_s
 
     def _take_slots(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
         """The bytes in each slot of the host's active pairs since the last round.
@@ -444,14 +440,19 @@ class TelemetryApp(App):
         cluster.measured.rates = rates
 
 
+def _port_counters(body: bytes) -> list[tuple[int, int, int]]:
+    """(number, received bytes, sent bytes) of each port in an OFPMP_PORT_STATS reply."""
+    return [struct.unpack_from("!4xI24xQQ", entry) for entry in codec.split_entries(body, 80)]
+
+
 def _entries(
-    name: str, future: Future[list[Any]] | None, read: Callable[[bytes], list[Any]]
-) -> list[Any] | None:
+    name: str, future: Future[bytes] | None, read: Callable[[bytes], list[EntryT]]
+) -> list[EntryT] | None:
     """All entries of a host's reply; None when there is none yet, or when it is malformed."""
     if future is None or not future.done() or future.exception() is not None:
         return None
     try:
-        return [entry for part in future.result() for raw in part.body for entry in read(raw.data)]
+        return read(future.result())
     except ValueError as error:
         _LOG.warning(
             "%s: its counters cannot be read, and are left out: %s",

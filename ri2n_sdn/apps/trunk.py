@@ -20,10 +20,9 @@ from typing import Any
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import App, Member
-from ri2n_sdn.apps.flow_messages import flow_request
-from ri2n_sdn.apps.openflow import ofp, parser
+from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.patience import MUTE_S, RETRY_S, await_most
-from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, read_addresses, startup_request
+from ri2n_sdn.apps.startup_rows import MAX_EXTRA_MACS, STARTUP_ROWS, read_addresses
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.diff import (
     AddFlow,
@@ -78,7 +77,7 @@ class _Reading:
     """
 
     channel: Channel
-    futures: tuple[Future[list[Any]], Future[list[Any]], Future[list[Any]]]
+    futures: tuple[Future[bytes], Future[bytes], Future[bytes]]
 
 
 class TrunkApp(App):
@@ -164,6 +163,8 @@ class TrunkApp(App):
 
         They are few at once, so that the other hosts can be changed in the same turn.
         """
+        if not self.cluster.started:
+            return []
         members = self.cluster.members.values()
         every_s = max(_AUDIT_S, _AUDIT_EACH_S * len(members))
         due = [
@@ -171,11 +172,7 @@ class TrunkApp(App):
             for member in members
             if now_s - member.audited_s > every_s and member.installed is not None
         ]
-        return (
-            sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE]
-            if self.cluster.started
-            else []
-        )
+        return sorted(due, key=lambda member: member.audited_s)[:_AUDITS_AT_ONCE]
 
     def _forget(self, now_s: float) -> None:
         """Forget hosts that are away for long and from which no other host receives any more.
@@ -207,11 +204,10 @@ class TrunkApp(App):
         for member, channel in work:
             reading = self._readings.get(member.name)
             if reading is None or reading.channel is not channel:
-                groups = parser.OFPGroupDescStatsRequest(channel.datapath, 0, ofp.OFPG_ALL)
                 futures = (
-                    channel.request(flow_request(channel)),
-                    channel.request(groups),
-                    channel.request(startup_request(channel)),
+                    channel.request(codec.flows()),
+                    channel.request(codec.GROUPS),
+                    channel.request(STARTUP_ROWS),
                 )
                 self._readings[member.name] = _Reading(channel, futures)
                 asked.append((member.name, futures))
@@ -222,10 +218,12 @@ class TrunkApp(App):
                 continue
             del self._readings[member.name]
             try:
-                of_rows, of_groups, of_startup = reading.futures
-                rows = _bodies(of_rows, codec.read_flow_counters)
-                groups_held = _bodies(of_groups, codec.read_groups)
-                addresses = _bodies(of_startup, read_addresses)
+                of_rows, of_groups, of_startup = (
+                    future.result(timeout=0) for future in reading.futures
+                )
+                rows = codec.read_flow_counters(of_rows)
+                groups_held = codec.read_groups(of_groups)
+                addresses = read_addresses(of_startup)
             except Exception as error:
                 # Whatever a reply holds, it is this host's fault alone.
                 _LOG.warning(
@@ -413,7 +411,7 @@ class TrunkApp(App):
         # its probes.
         for number, batch in enumerate(batches(change)):
             if number:
-                channel.send(parser.OFPBarrierRequest(channel.datapath))
+                channel.send(ofp.OFPT_BARRIER_REQUEST)
             for message in batch:
                 _send_message(channel, message)
         with cluster.lock:
@@ -518,15 +516,6 @@ def _send_message(channel: Channel, message: Message) -> None:
     else:
         data = codec.group_mod(codec.OFPGC_DELETE, Group(message.group_id, Group.SELECT, ()), xid)
     channel.send_bytes(data)
-
-
-def _bodies(future: Future[list[Any]], read: Any) -> list[Any]:
-    """All entries of a multipart reply, whose bodies `read` decodes.
-
-    Raises TimeoutError, Refused, ConnectionError or ValueError.
-    """
-    parts = future.result(timeout=0)
-    return [entry for part in parts for raw in part.body for entry in read(raw.data)]
 
 
 def _slots_of(group: Group) -> tuple[PathKey, ...] | None:

@@ -119,7 +119,5 @@ class VlanApp(App):
             macs = codec.mac_bytes(target_mac) + codec.mac_bytes(port.mac)
             head = macs + struct.pack("!H", _ETH_OUI_EXTENDED)
             frame = codec.tagged((head + _PRIME).ljust(60, b"\0"), tree.tag(prime.tree))
-            member.channel.send_bytes(
-                codec.packet_out(port.number, frame, member.channel.next_xid())
-            )
+            member.channel.send_frame(port.number, frame)
             cluster.counters.add("announcements_sent")

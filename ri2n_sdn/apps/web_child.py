@@ -117,7 +117,8 @@ class WebChild:
                     self._let_go()
                 if self._stopping.is_set():
                     return
-                _LOG.warning("the web process has ended (%s); it is started again", _how(code))
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                _LOG.warning("the web process has ended (%s); it is started again", how)
             if time.monotonic() - began_s > _LONG_S:
                 pause_s = _FIRST_PAUSE_S
             self._stopping.wait(pause_s)
@@ -170,7 +171,3 @@ class WebChild:
         if self._mine is not None:
             os.close(self._mine)
             self._mine = None
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -30,7 +30,7 @@ _PORT_BYTES, _PORT_STATS_BYTES, _DESCRIPTION_BYTES = 40, 80, 1056
 _ROLE_BYTES = 24
 # Replies that are lists: the bytes of an entry's head, and where in it the entry's length is.
 _LISTS = {PORT_STATS: (_PORT_STATS_BYTES, 0), PORT_DESCRIPTION: (_PORT_BYTES, 4)}
-# Replies that apps.codec reads, which checks lengths while it reads.
+# Other replies that apps.codec reads, which checks lengths while it reads.
 _READ_BY_CODEC = (FLOW_DESCRIPTION, GROUP_DESCRIPTION, GROUP_STATS)
 _PACKET_IN_BYTES = 24
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -12,14 +13,15 @@ from typing import Any, cast
 
 from ri2n_sdn.apps.channel import Channel, Close
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
+from ri2n_sdn.apps.codec import Question, packet_out
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.openflow import RawBody, ofp, parser
+from ri2n_sdn.apps.openflow import ofp, parser
 from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.model import NicId, PairKey, PathKey
 from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.plan import plan_host
 
-__all__ = ["RATE_BPS", "FakeChannel", "cluster_of", "host_mac", "member_of", "parts", "plan"]
+__all__ = ["RATE_BPS", "FakeChannel", "cluster_of", "description", "host_mac", "member_of", "plan"]
 
 RATE_BPS = 100_000_000
 
@@ -27,10 +29,10 @@ RATE_BPS = 100_000_000
 class FakeChannel:
     """Replaces apps.channel.Channel: keeps what is sent, and `answer` makes up the replies.
 
-    `answer` returns the reply's parts, an exception, or None: then the reply does not come.
+    `answer` returns the reply's body, an exception, or None: then the reply does not come.
     """
 
-    def __init__(self, answer: Callable[[Any], Any] = lambda message: []) -> None:
+    def __init__(self, answer: Callable[[Question | None], Any] = lambda question: b"") -> None:
         self.datapath = SimpleNamespace(
             **{"ofproto": ofp, "ofproto_parser": parser, "heard_s": -1e9, "id": 0, "ports": {}},
             ri2n_names=None,
@@ -45,32 +47,35 @@ class FakeChannel:
         self.answer = answer
         self.mute_for_s = 0.0
         self.known = False
-        self.asked: list[Any] = []
-        self.sent: list[Any] = []
+        self.asked: list[Question | None] = []
+        self.sent: list[tuple[int, bytes]] = []
         self.sent_bytes: list[bytes] = []
         self._xids = itertools.count(1)
 
     def next_xid(self) -> int:
         return next(self._xids)
 
-    def send(self, *messages: Any) -> None:
-        self.sent += messages
+    def send(self, kind: int, body: bytes = b"") -> None:
+        self.sent.append((kind, body))
+
+    def send_frame(self, port: int, frame: bytes) -> None:
+        self.send_bytes(packet_out(port, frame, self.next_xid()))
 
     def send_bytes(self, data: bytes) -> None:
         self.sent_bytes.append(data)
 
-    def request(self, message: Any) -> Future[list[Any]]:
-        self.asked.append(message)
-        future: Future[list[Any]] = Future()
-        answer = self.answer(message)
+    def request(self, question: Question | None) -> Future[bytes]:
+        self.asked.append(question)
+        future: Future[bytes] = Future()
+        answer = self.answer(question)
         if isinstance(answer, Exception):
             future.set_exception(answer)
         elif answer is not None:
             future.set_result(answer)
         return future
 
-    def barrier(self) -> Future[list[Any]]:
-        return self.request(parser.OFPBarrierRequest(self.datapath))
+    def barrier(self) -> Future[bytes]:
+        return self.request(None)
 
     def mute_s(self, now_s: float) -> float:
         return self.mute_for_s
@@ -82,9 +87,9 @@ class FakeChannel:
         self.closed, self.why_closed = True, why
 
 
-def parts(*bodies: bytes) -> list[Any]:
-    """The parts of a reply that apps.codec reads."""
-    return [SimpleNamespace(body=[RawBody(body)]) for body in bodies]
+def description(name: bytes, software: bytes = b"3.1.0", serial: bytes = b"netdev/0") -> bytes:
+    """What a switch says of itself: the body of an OFPMP_DESC reply."""
+    return struct.pack("!512x256s32s256s", software, serial, name)
 
 
 def host_mac(name: str) -> str:

@@ -60,8 +60,8 @@ class Line:
         self.answers_after_s = answers_after_s
         self.mute_for_s = 0.0
 
-    def send(self, *messages: object) -> None:
-        self.echoes += len(messages)
+    def send(self, kind: int, body: bytes) -> None:
+        self.echoes += kind == ofp.OFPT_ECHO_REQUEST
 
     def mute_s(self, now_s: float) -> float:
         return self.mute_for_s
@@ -73,17 +73,17 @@ class Line:
         self.closed = True
         self.reasons.append(why)
 
-    def barrier(self) -> Future[list[Any]]:
+    def barrier(self) -> Future[bytes]:
         after_s = self.answers_after_s
 
-        class Answer(Future[list[Any]]):
+        class Answer(Future[bytes]):
             waited_s = 0.0
 
-            def result(self, timeout: float | None = None) -> list[Any]:
+            def result(self, timeout: float | None = None) -> bytes:
                 self.waited_s += timeout or 0.0
                 if after_s is None or self.waited_s < after_s:
                     raise FutureTimeoutError
-                return []
+                return b""
 
         return Answer()
 
@@ -301,7 +301,7 @@ def test_a_host_that_owes_too_many_answers_is_not_gone(
 ) -> None:
     """An attacker who causes that, by answering slowly, must not get the host's place."""
     line = Line(clock.now_s)
-    full: Future[list[Any]] = Future()
+    full: Future[bytes] = Future()
     full.set_exception(ConnectionError("too many open requests"))
     monkeypatch.setattr(line, "barrier", lambda: full)
     if heard:

@@ -13,7 +13,7 @@ import pytest
 from ri2n_sdn.apps import codec, discovery
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.discovery import DiscoveryApp
-from ri2n_sdn.apps.openflow import handler_errors
+from ri2n_sdn.apps.openflow import handler_errors, ofp
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.contract.events import Event
 from ri2n_sdn.discovery.wiring import Probe, Wiring
@@ -228,7 +228,8 @@ def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(
     wires(discovery_app).hosts_under_test = {"A", "Z"}
     discovery_app._turn()
     a = channel_of(discovery_app.cluster, "A")
-    (echo,) = a.sent
+    ((kind, echo),) = a.sent
+    assert kind == ofp.OFPT_ECHO_REQUEST
     assert not channel_of(discovery_app.cluster, "B").sent and wires(
         discovery_app
     ).answered == dict.fromkeys("ABC", -1e9)
@@ -243,7 +244,7 @@ def test_hosts_under_test_are_asked_for_an_echo_behind_their_probes(
     answer(b"")
     answer(struct.pack("!d", clock.now_s + 1))  # from the future
     assert a.answered_s == -1e9
-    answer(echo.data)
+    answer(echo)
     assert a.answered_s == clock.now_s
     answer(struct.pack("!d", clock.now_s - 1))  # an older one
     assert a.answered_s == clock.now_s

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from ri2n_sdn.discovery.wiring import Wiring
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.diff import Installed
 from tests.problem_texts import problem_texts
-from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of, plan
+from tests.unit.fake_hosts import FakeChannel, cluster_of, description, host_mac, member_of, plan
 
 FIRST_NIC_OF_B = "04:00:00:00:42:01"
 
@@ -56,12 +57,8 @@ def described(
         number: raw_port(number, nic, nic_name) for number, nic in nics.items()
     }
     channel.datapath.ports = body.pop("ports", dict)(channel.datapath.ports)
-    description = SimpleNamespace(
-        **{"sw_desc": b"3.1.0", "serial_num": b"netdev/0", "dp_desc": name, **body}
-    )
-    reply: Any = SimpleNamespace(
-        exception=lambda: None, result=lambda: [SimpleNamespace(body=description)]
-    )
+    reply: Future[bytes] = Future()
+    reply.set_result(description(name, **body))
     app._described(cast(Channel, channel), reply)
     return channel
 
@@ -340,7 +337,7 @@ def test_what_a_switch_says_of_itself_is_spelled_out(app: ConnectionApp) -> None
         b"D",
         "06:00:00:00:99:00",
         {1: "04:00:00:00:99:01"},
-        sw_desc=b"3\x1b[31m\n2026 forged",
+        software=b"3\x1b[31m\n2026 forged",
         nic_name=b"e\x1b\r0",
     )
     member = app.cluster.members["D"]

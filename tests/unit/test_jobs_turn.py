@@ -14,6 +14,7 @@ import pytest
 
 from ri2n_sdn.apps import jobs as jobs_module
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.codec import Question, flows
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.jobs import JobsApp, jobs_changed
 from ri2n_sdn.jobs.declaration import Declaration
@@ -24,7 +25,7 @@ from ri2n_sdn.pipeline.diff import Installed
 from ri2n_sdn.pipeline.jobs import HostJobs, message_rows
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.store.rows import LanesRow, Put
-from tests.unit.fake_hosts import FakeChannel, cluster_of, parts
+from tests.unit.fake_hosts import FakeChannel, cluster_of
 from tests.unit.job_notes import declaration_note
 from tests.unit.job_rows import FakeStore, described
 
@@ -37,24 +38,24 @@ class Host(FakeChannel):
         self.declared = declared
         self.messages = b""
         self.late = False
-        self.open: list[tuple[Future[list[Any]], Any]] = []
+        self.open: list[tuple[Future[bytes], Question | None]] = []
 
-    def _reply(self, message: Any) -> list[Any]:
-        if message.table_id == Table.JOB_ANSWERS:
-            return parts(self.messages)
-        return parts(described(*map(declaration_note, self.declared)))
+    def _reply(self, question: Question | None) -> bytes:
+        if question == flows(Table.JOB_ANSWERS):
+            return self.messages
+        return described(*map(declaration_note, self.declared))
 
-    def request(self, message: Any) -> Future[list[Any]]:
+    def request(self, question: Question | None) -> Future[bytes]:
         if not self.late:
-            return super().request(message)
-        self.asked.append(message)
-        self.open.append((Future(), message))
+            return super().request(question)
+        self.asked.append(question)
+        self.open.append((Future(), question))
         return self.open[-1][0]
 
     def answer_all(self) -> None:
         while self.open:
-            future, message = self.open.pop()
-            future.set_result(self._reply(message))
+            future, question = self.open.pop()
+            future.set_result(self._reply(question))
 
 
 def declared(host: str, name: str, number: int = 1) -> Declaration:

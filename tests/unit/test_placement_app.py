@@ -14,7 +14,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.placement import PlacementApp, take_syn_ack
 from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.placement import Connection, path_of_cookie
-from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, parts
+from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac
 from tests.unit.placed_frames import reply, syn_ack
 
 
@@ -81,7 +81,7 @@ def test_connections_of_servers_that_have_not_asked_yet_count_too() -> None:
     So A's own service begins on the other NIC.
     """
     of_c = Connection("10.0.0.3", 80, "10.0.0.1", 5000, host_mac("A"))
-    a, c = FakeChannel(), FakeChannel(lambda _: parts(reply(of_c, path=(1, 1, 0))))
+    a, c = FakeChannel(), FakeChannel(lambda _: reply(of_c, path=(1, 1, 0)))
     config = parse_model("placement: [{hosts: [A, C]}]", ClusterConfig, "cluster.yaml")
     app = PlacementApp()
     app.cluster = cluster_of({"A": a, "B": FakeChannel(), "C": c}, config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,7 +32,7 @@ from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.weights.losses import Loss
 from tests.problem_texts import problem_texts
 from tests.unit.app_turns import Clock, replace_time
-from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
+from tests.unit.fake_hosts import FakeChannel, cluster_of, description, host_mac, member_of
 
 
 @pytest.fixture
@@ -206,10 +207,8 @@ def test_an_impossible_name_is_refused_with_what_to_do(app: ConnectionApp) -> No
         properties=[],
     )
     channel.datapath.ports = {0xFFFFFFFE: local}
-    body = SimpleNamespace(dp_desc=b"two words\0", sw_desc=b"3.1.0", serial_num=b"netdev/0")
-    reply: Any = SimpleNamespace(
-        exception=lambda: None, result=lambda: [SimpleNamespace(body=body)]
-    )
+    reply: Future[bytes] = Future()
+    reply.set_result(description(b"two words"))
     app._described(cast(Channel, channel), reply)
     assert channel.why_closed is Close.BAD_NAME
     (warning,) = problem_texts(app.cluster)

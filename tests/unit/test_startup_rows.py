@@ -18,7 +18,7 @@ from ri2n_sdn.fabric.yamlfile import parse_model
 from ri2n_sdn.pipeline.layout import LOCAL
 from ri2n_sdn.pipeline.priorities import STARTUP
 from tests.unit import bridge_model
-from tests.unit.fake_hosts import member_of, parts
+from tests.unit.fake_hosts import member_of
 from tests.unit.trunk_turns import Trunk
 
 
@@ -56,7 +56,7 @@ def read_again(trunk: Trunk, startup: bytes) -> Member:
     host.installed, host.dirty, switch.requests = None, True, []
     trunk.turn()
     for request, answer in zip(switch.requests, (b"", b"", startup), strict=True):
-        request.set_result(parts(answer))
+        request.set_result(answer)
     trunk.turn()
     return host
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -56,7 +57,11 @@ def with_store(cluster: Cluster) -> tuple[Charge, FakeStore, list[str]]:
 
 
 def roles(cluster: Cluster, name: str) -> list[tuple[int, int]]:
-    return [(message.role, message.generation_id) for message in channel_of(cluster, name).sent]
+    found = []
+    for kind, body in channel_of(cluster, name).sent:
+        assert kind == ofp.OFPT_ROLE_REQUEST
+        found.append(struct.unpack("!I4xQ", body))
+    return found
 
 
 def test_a_standby_is_a_slave_and_becomes_master_with_its_epoch(cluster: Cluster) -> None:

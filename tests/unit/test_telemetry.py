@@ -16,7 +16,6 @@ from ri2n_sdn.apps import cluster as cluster_module
 from ri2n_sdn.apps import codec, problems, telemetry
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.openflow import parser
 from ri2n_sdn.apps.telemetry import TelemetryApp
 from ri2n_sdn.fabric.model import PathKey
 from ri2n_sdn.pipeline.layout import Table
@@ -24,7 +23,7 @@ from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id, plan_probes_on
 from ri2n_sdn.weights.counters import Count
 from ri2n_sdn.weights.slots import default_slots
 from tests.problem_texts import problem_texts
-from tests.unit.fake_hosts import FakeChannel, cluster_of, parts, plan
+from tests.unit.fake_hosts import FakeChannel, cluster_of, plan
 from tests.unit.test_codec import flow_entry
 
 ONE, TWO = (1, 1, 0), (2, 2, 0)
@@ -50,35 +49,34 @@ class World:
         self.nics: dict[tuple[str, int], tuple[int, int]] = {}
         self.slots: dict[tuple[str, str], list[int]] = {}
         self.canary = {"A": True, "B": True}
-        self.silent: set[tuple[str, type]] = set()
-        self.refusing: set[tuple[str, type]] = set()
+        self.silent: set[tuple[str, int]] = set()
+        self.refusing: set[tuple[str, int]] = set()
         self.garbled: set[str] = set()
         self.app = TelemetryApp()
         self.app.cluster = self.cluster
         plan(self.cluster)
 
-    def answer(self, name: str, message: Any) -> Any:
-        if (name, type(message)) in self.silent:
+    def answer(self, name: str, question: codec.Question | None) -> Any:
+        if question is None:
+            return b""
+        if (name, question.kind) in self.silent:
             return None
-        if (name, type(message)) in self.refusing:
+        if (name, question.kind) in self.refusing:
             return Refused("error type 1 code 1")
-        if isinstance(message, parser.OFPPortStatsRequest):
-            rows = [
-                SimpleNamespace(port_no=port, tx_bytes=tx, rx_bytes=rx)
+        if question == codec.PORT_COUNTERS:
+            return b"".join(
+                struct.pack("!H2xI24xQQ32x", 80, port, rx, tx)
                 for (host, port), (tx, rx) in self.nics.items()
                 if host == name
-            ]
-            return [SimpleNamespace(body=rows)]
-        if isinstance(message, parser.OFPGroupStatsRequest):
+            )
+        if question == codec.GROUP_COUNTERS:
             entries = [
                 group_entry(pair_group_id(peer), octets)
                 for (host, peer), octets in self.slots.items()
                 if host == name
             ]
-            return parts(*entries)
-        if isinstance(message, parser.OFPFlowDescStatsRequest):
-            return parts(b"".join(self.flows(name, message.table_id)))
-        return []
+            return b"".join(entries)
+        return b"".join(self.flows(name, question.body[0]))
 
     def flows(self, name: str, table: int) -> Iterator[bytes]:
         if name in self.garbled:
@@ -144,7 +142,7 @@ def test_what_a_row_had_carried_before_it_was_read_is_no_traffic(world: World, u
     """
     world.sent[AB_ONE] = world.received[AB_ONE] = 10**9
     member = world.cluster.members["A"]
-    planned, silent = member.wanted, ("A", parser.OFPFlowDescStatsRequest)
+    planned, silent = member.wanted, ("A", codec.flows().kind)
     if unread == "no answer":
         world.silent.add(silent)
     else:
@@ -214,7 +212,7 @@ def test_a_path_that_loses_packets_is_named_in_status(world: World) -> None:
         "10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"
     ]
     # B's counters stay as they were. That says nothing about the cable.
-    world.silent.add(("B", parser.OFPFlowDescStatsRequest))
+    world.silent.add(("B", codec.flows().kind))
     assert pass_time(0.0) == [
         "10% of packets are lost in one of: what B:eth0 receives, what A:eth0 sends"
     ]
@@ -234,7 +232,7 @@ def test_a_nics_rates_are_its_own_counters_over_the_time_between_them(world: Wor
     world.round(0.5)
     assert (nic.tx_bps, nic.rx_bps) == (0, 0)
     world.nics["A", 1] = (500, 250)
-    world.silent.add(("A", parser.OFPPortStatsRequest))
+    world.silent.add(("A", codec.PORT_COUNTERS.kind))
     world.round(0.5)
     world.silent.clear()
     world.round(0.5)
@@ -268,9 +266,9 @@ def test_a_host_that_does_not_answer_properly_was_not_emptied(world: World, how:
     world.sent[AB_ONE] = 2_000_000
     world.canary["A"] = False
     for kind in (
-        parser.OFPFlowDescStatsRequest,
-        parser.OFPGroupStatsRequest,
-        parser.OFPPortStatsRequest,
+        codec.flows().kind,
+        codec.GROUP_COUNTERS.kind,
+        codec.PORT_COUNTERS.kind,
     ):
         if how == "garbled":
             world.garbled.add("A")
@@ -311,9 +309,7 @@ def taken(world: World) -> dict[tuple[str, str], tuple[int, ...]]:
 
 
 def test_bytes_per_slot_are_those_since_the_last_round_with_this_table(world: World) -> None:
-    assert not any(
-        isinstance(message, parser.OFPGroupStatsRequest) for message in world.channels["A"].asked
-    )
+    assert not any(question == codec.GROUP_COUNTERS for question in world.channels["A"].asked)
     table = default_slots([ONE, TWO], [1.0, 1.0], 64)
     world.cluster.pair_slots[AB] = table
     world.slots[AB] = [10] * 64
@@ -327,7 +323,7 @@ def test_bytes_per_slot_are_those_since_the_last_round_with_this_table(world: Wo
     assert taken(world) == {AB: (17,) * 63 + (3,)}
     world.slots[AB] = [20] * 16  # the table before, of another size
     assert taken(world) == {}
-    world.silent.add(("A", parser.OFPGroupStatsRequest))
+    world.silent.add(("A", codec.GROUP_COUNTERS.kind))
     assert taken(world) == {}
 
 
@@ -335,9 +331,7 @@ def test_group_counters_are_asked_for_where_a_pair_has_a_table_of_its_own(world:
     world.cluster.pair_slots[AB] = default_slots([ONE, TWO], [1.0, 1.0], 64)
     for name, channel in world.channels.items():
         world.app._ask(world.cluster.members[name])
-        assert any(
-            isinstance(message, parser.OFPGroupStatsRequest) for message in channel.asked
-        ) == (name == "A")
+        assert any(question == codec.GROUP_COUNTERS for question in channel.asked) == (name == "A")
 
 
 def test_what_the_loop_is_told_of_a_pair(world: World) -> None:
@@ -422,7 +416,7 @@ def test_figures_are_of_the_last_round_in_which_a_host_was_read(world: World) ->
     world.round()
     read_s = world.cluster.measured.sampled_s
     assert read_s == 5e8 + world.now_s
-    world.silent = {(name, parser.OFPFlowDescStatsRequest) for name in "AB"}
+    world.silent = {(name, codec.flows().kind) for name in "AB"}
     world.round()
     assert world.cluster.measured.sampled_s == read_s, "no host has answered"
     world.silent.pop()
@@ -591,8 +585,8 @@ def test_a_host_that_makes_no_sense_is_no_part_of_the_fabric(
 
 
 def test_the_log_says_whose_counters_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    reply: Future[list[Any]] = Future()
-    reply.set_result([SimpleNamespace(body=[SimpleNamespace(data=b"\0" * 7)])])
+    reply: Future[bytes] = Future()
+    reply.set_result(b"\0" * 7)
     assert telemetry._entries("node7", reply, codec.read_flow_counters) is None
     (record,) = caplog.records
     assert record.getMessage().startswith("node7: its counters cannot be read")

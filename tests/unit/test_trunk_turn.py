@@ -160,7 +160,7 @@ def test_a_host_that_says_late_what_it_holds_is_asked_once_and_holds_nobody_up(
         )
     assert waited == [(["B"], len(trunk.switches) - 1)], "once"
     for request in switch.requests:
-        request.set_result([])
+        request.set_result(b"")
     trunk.turn()
     assert late.installed is not None and len(switch.requests) == 3
     assert [entry for entry in trunk.log if entry[:2] == ("B", "row")], "it held nothing"
