@@ -212,17 +212,13 @@ class Cluster:
     _helper_link_numbers: HelperLinkNumbers = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.measured.hbspan_s = self.config.hbspan_s.min
+        span_s = self.config.hbspan_s
+        self.measured.hbspan_s = span_s.min
         self.refusals = Refusals(self.lock, self.counters, self.note)
         self.fat_tree = FatTree.of(self.config, self.nic_name)
         self.wiring = Wiring(name=self.nic_name, switch=self._switch_of)
         self.loop = WeightLoop(
-            LoopSettings(
-                strategy=self.strategy,
-                slots=self.config.slots,
-                hbspan_min_s=self.config.hbspan_s.min,
-                hbspan_max_s=self.config.hbspan_s.max,
-            )
+            LoopSettings(self.strategy, self.config.slots, span_s.min, span_s.max)
         )
 
     def fabric(self) -> Fabric:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -131,6 +130,9 @@ HEADERS = {
     **{f"reg{number}": 0x00010004 | number << 9 for number in range(8)},
 }
 _BASIC, _STATISTICS, _PACKETS, _BYTES = 0x8000, 0x8002, 4, 5
+# These are read of each row of a large cluster, some times a second.
+_LENGTH_AT, _FIELD_AT = struct.Struct("!H").unpack_from, struct.Struct("!HBB").unpack_from
+_ROW_AT = struct.Struct("!4xBxH8xQ2xH").unpack_from
 
 
 class Question(NamedTuple):
@@ -146,8 +148,7 @@ GROUP_COUNTERS = Question(6, struct.pack("!I4x", _ALL_GROUPS))
 GROUPS = Question(7, struct.pack("!I4x", _ALL_GROUPS))
 
 
-@dataclass(frozen=True, slots=True)
-class FlowCounters:
+class FlowCounters(NamedTuple):
     """A row's table, cookie and counters."""
 
     table: int
@@ -155,8 +156,7 @@ class FlowCounters:
     count: Count
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCounters:
+class GroupCounters(NamedTuple):
     """The counters of a group's buckets."""
 
     group_id: int
@@ -457,11 +457,11 @@ class Entry(NamedTuple):
 def read_entries(body: bytes) -> Iterator[Entry]:
     """The rows in an OFPMP_FLOW_DESC reply."""
     for entry in split_entries(body, 32):
-        table, priority, cookie, match_length = struct.unpack_from("!4xBxH8xQ2xH", entry)
+        table, priority, cookie, match_length = _ROW_AT(entry)
         begin = 24 + padded(match_length)
         if match_length < 4 or begin + 4 > len(entry):
             raise ValueError("flow description: match is longer than its entry")
-        (length,) = struct.unpack_from("!2xH", entry, begin)
+        (length,) = _LENGTH_AT(entry, begin + 2)
         if length < 4 or begin + length > len(entry):
             raise ValueError("flow description: statistics are longer than their entry")
         match, statistics = entry[28 : 24 + match_length], entry[begin + 4 : begin + length]
@@ -473,16 +473,16 @@ def read_fields(raw: bytes, field_class: int = _BASIC) -> dict[int, bytes]:
 
     A masked field has its mask behind its value. Raises ValueError for a field that is cut off.
     """
-    fields, offset = {}, 0
-    while offset < len(raw):
-        if offset + 4 > len(raw):
+    fields, offset, end = {}, 0, len(raw)
+    while offset < end:
+        if offset + 4 > end:
             raise ValueError("a field is cut off")
-        found_class, number, size = struct.unpack_from("!HBB", raw, offset)
-        if offset + 4 + size > len(raw):
+        found_class, number, size = _FIELD_AT(raw, offset)
+        begin, offset = offset + 4, offset + 4 + size
+        if offset > end:
             raise ValueError("a field is longer than its list")
         if found_class == field_class:
-            fields[number >> 1] = raw[offset + 4 : offset + 4 + size]
-        offset += 4 + size
+            fields[number >> 1] = raw[begin:offset]
     return fields
 
 
@@ -576,7 +576,7 @@ def split_entries(body: bytes, min_bytes: int, length_at: int = 0) -> Iterator[b
     while offset < len(body):
         if offset + min_bytes > len(body):
             raise ValueError("an entry is cut off")
-        (length,) = struct.unpack_from("!H", body, offset + length_at)
+        (length,) = _LENGTH_AT(body, offset + length_at)
         if length < min_bytes or offset + length > len(body):
             raise ValueError(f"an entry of {length} bytes")
         yield body[offset : offset + length]

@@ -70,4 +70,4 @@ def test_a_link_that_fails_turns_red_and_heals(
         # The wrong question is answered in the controller's words.
         way.get_by_label("To host").fill("nobody")
         way.get_by_role("button", name="Explain").click()
-        way.get_by_text("nobody").last.wait_for()
+        answer.get_by_text("nobody").locator("visible=true").first.wait_for()

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.apps import jobs as jobs_module
+from ri2n_sdn.apps.codec import Question
 from ri2n_sdn.apps.openflow import ofp
 from ri2n_sdn.apps.trunk import TrunkApp
 from ri2n_sdn.jobs.declaration import Declaration
@@ -43,12 +44,12 @@ class Bridge(Host):
         super().__init__(*declarations)
         self.rows: dict[int, int] = {}
         self.before_row: Callable[[], None] = lambda: None
-        self.held: list[tuple[Future[list[Any]], list[Any]]] = []
+        self.held: list[tuple[Future[bytes], bytes]] = []
 
-    def request(self, message: Any) -> Future[list[Any]]:
+    def request(self, question: Question | None) -> Future[bytes]:
         if not self.late:
-            return super().request(message)
-        self.held.append((Future(), self._reply(message)))
+            return super().request(question)
+        self.held.append((Future(), self._reply(question)))
         return self.held[-1][0]
 
     def answer_all(self) -> None:
@@ -56,11 +57,11 @@ class Bridge(Host):
             future, reply = self.held.pop()
             future.set_result(reply)
 
-    def _reply(self, message: Any) -> list[Any]:
-        if message.cls_msg_type == ofp.OFPT_BARRIER_REQUEST:
-            return []
+    def _reply(self, question: Question | None) -> bytes:
+        if question is None:  # a barrier
+            return b""
         self.messages = b"".join(map(entry, self.rows.values()))
-        return super()._reply(message)
+        return super()._reply(question)
 
     def send_bytes(self, data: bytes) -> None:
         if data[1] != ofp.OFPT_FLOW_MOD:
