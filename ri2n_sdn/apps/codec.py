@@ -153,7 +153,7 @@ class FlowCounters(NamedTuple):
 
     table: int
     cookie: int
-    count: Count
+    counted: Count
 
 
 class GroupCounters(NamedTuple):

@@ -264,12 +264,12 @@ class TelemetryApp(App):
                 if flow is None or flow.counts is None:
                     continue
                 direction, peer, path = flow.counts
-                if max(row.count) > _MAX_COUNT:
+                if max(row.counted) > _MAX_COUNT:
                     cluster.counters.add("dropped_counter_unknown")
                 elif direction == SENT:
-                    self._counts.sent[member.name, peer, path].take(now_s, row.count)
+                    self._counts.sent[member.name, peer, path].take(now_s, row.counted)
                 elif direction == RECEIVED:
-                    self._counts.received[peer, member.name, path].take(now_s, row.count)
+                    self._counts.received[peer, member.name, path].take(now_s, row.counted)
         self._take_ports(poll)
         return self._take_slots(poll)
 
