@@ -458,15 +458,19 @@ def test_a_peer_that_nobody_knows_is_declared_gone(sandbox: Sandbox) -> None:
 
 
 def test_a_restarted_controller_changes_nothing(spare: Sandbox) -> None:
-    """It reads the rows and groups of striped pairs as what they are."""
-    spare.start_controller(strategy="max_min")
+    """It reads the rows and groups of striped pairs as what they are.
+
+    It has a memory of its own. In the others' memory a helper may be silent, and it never reports.
+    """
+    memory = ("--state-dir", str(spare.folder / "striped"))
+    spare.start_controller(strategy="max_min", extra=memory)
     assert spare.wait_settled()["counters"]["group_mods"] > 0
     spare.kill_controllers()
     frames = [udp(spare.mac("A"), spare.mac("B"), (6000 + i, 1)) for i in range(4)]
     tap = Tap(spare, "A-plain")
     spare.receive("A", *frames)
     tap.expect(*frames)  # this needs no controller
-    spare.start_controller(strategy="max_min")
+    spare.start_controller(strategy="max_min", extra=memory)
     counters = spare.wait_settled()["counters"]
     assert counters.get("flow_mods", 0) == 0 and counters.get("group_mods", 0) == 0, counters
 
