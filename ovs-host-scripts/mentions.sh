@@ -67,16 +67,19 @@ mentions_in_rules() {
 }
 
 # Programs in this network namespace that were started for the NIC, such as a DHCP client.
+# A host has hundreds of processes, so no program is started to look at one.
 mentions_in_processes() {
-    local process here line word
+    local process line word part
     word=$(word "$1")
-    here=$(readlink /proc/self/ns/net)
     for process in /proc/[0-9]*; do
         [[ $process != "/proc/$$" && $process != "/proc/$BASHPID" &&
             $process != "/proc/$PPID" ]] || continue
-        line=$(tr '\0' ' ' 2>/dev/null <"$process/cmdline") || continue
-        [[ -n $line && $line != *host-up* &&
-            $(readlink "$process/ns/net" 2>/dev/null) == "$here" ]] || continue
-        [[ ! $line =~ $word ]] || echo "process ${process#/proc/}: ${line:0:80}"
+        line=
+        while IFS= read -r -d '' part || [[ -n $part ]]; do
+            line+="$part "
+        done 2>/dev/null <"$process/cmdline" || continue
+        [[ $line != *host-up* && $line =~ $word &&
+            "$process/ns/net" -ef /proc/self/ns/net ]] || continue
+        echo "process ${process#/proc/}: ${line:0:80}"
     done
 }

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `./dev install` and `./dev setup` ask pip for, where pip only writes that down."""
+"""What `./dev install` and `./dev setup` ask pip for, where pip only writes that down.
+
+`./dev test` builds the guests' kernel meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = (
@@ -93,3 +98,56 @@ def test_a_helper_that_does_not_build_is_told(checkout: Path) -> None:
 def test_an_unknown_argument_changes_nothing(checkout: Path) -> None:
     asked, said = dev(checkout, "install", "--no-helpers", code=2)
     assert asked == [] and "--no-helpers" in said
+
+
+KERNEL = """#!/bin/bash
+[[ ${1-} != --print-path ]] || exec echo kernel
+echo $$ >building
+exec sleep 1000
+"""
+WAITS = """#!/bin/bash
+[[ $1 != -m ]] || printf '%s\\n' "${*:2}" >>asked
+[[ $2 != pip || -e kernel ]] || while [[ ! -e building ]]; do sleep 0.01; done
+"""
+"""pip, which waits until the kernel is being built."""
+
+
+@pytest.fixture
+def building(checkout: Path) -> Path:
+    """The file with the pid of what builds the guests' kernel, in a checkout that has none."""
+    script = checkout / "ri2n_lab/guests/kernel/build-guest-kernel"
+    script.parent.mkdir(parents=True)
+    script.write_text(KERNEL)
+    script.chmod(0o755)
+    return checkout / "building"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="no guest boots without root")
+def test_the_guests_kernel_is_built_while_pip_installs_and_no_longer_than_the_tests(
+    checkout: Path, building: Path
+) -> None:
+    (checkout / ".venv/bin/python").write_text(WAITS)
+    asked, said = dev(checkout, "test", "--seed", "2")
+    assert "kernel is missing" in said
+    assert any(line.startswith("pip") for line in asked) and asked[-1] == "tests.run --seed 2"
+    pid = int(building.read_text())
+    # Its output has ended, or `dev` had not returned.
+    wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), "the build goes on")
+
+
+@pytest.mark.parametrize(
+    "argv", [["setup"], ["test", "--tier", "unit"], ["test", "--tier=rust"], ["test", "tests/unit"]]
+)
+def test_no_kernel_is_built_where_no_guest_is_wanted(
+    checkout: Path, building: Path, argv: list[str]
+) -> None:
+    dev(checkout, *argv)
+    assert not building.exists()
+
+
+def test_a_kernel_that_is_there_is_not_built(checkout: Path, building: Path) -> None:
+    kernel = checkout / "kernel"
+    kernel.touch()
+    kernel.chmod(0o755)
+    assert "kernel" not in dev(checkout, "test")[1]
+    assert not building.exists()
