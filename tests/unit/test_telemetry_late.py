@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_sdn.apps.openflow import parser
+from ri2n_sdn.apps import codec
 from ri2n_sdn.pipeline.diff import Change, Installed, apply
 from ri2n_sdn.pipeline.layout import Table
 from tests.unit.test_telemetry import World, world
@@ -27,9 +27,9 @@ def test_a_host_that_was_filled_after_it_was_asked_was_not_emptied(world: World,
     world.canary["A"] = False
     answer = world.channels["A"].answer
 
-    def answer_and_fill(message: Any) -> Any:
-        reply = answer(message)
-        if isinstance(message, parser.OFPPortStatsRequest):
+    def answer_and_fill(question: codec.Question | None) -> Any:
+        reply = answer(question)
+        if question == codec.PORT_COUNTERS:
             member.installed = apply(Change(), filled)
             member.dirty = member.busy = False
         return reply
