@@ -177,15 +177,22 @@ def _joined(
 
 def _classes(sets: Sequence[Iterable[str]]) -> list[list[int]]:
     """The numbers of the sets that overlap, directly or by way of others, in order."""
-    found: list[tuple[set[str], list[int]]] = []
-    for index, each in enumerate(sets):
-        members, numbers = set(each), [index]
-        for other in [other for other in found if not members.isdisjoint(other[0])]:
-            found.remove(other)
-            members |= other[0]
-            numbers += other[1]
-        found.append((members, sorted(numbers)))
-    return sorted(numbers for _, numbers in found)
+    parent = list(range(len(sets)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = index = parent[parent[index]]
+        return index
+
+    first: dict[str, int] = {}
+    for index, members in enumerate(sets):
+        for member in members:
+            one, other = root(first.setdefault(member, index)), root(index)
+            parent[max(one, other)] = min(one, other)
+    found: dict[int, list[int]] = {}
+    for index in range(len(sets)):
+        found.setdefault(root(index), []).append(index)
+    return list(found.values())
 
 
 def _strangers(
