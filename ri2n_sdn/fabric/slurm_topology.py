@@ -76,11 +76,11 @@ def slurm_tree(
             notes.append(f"host {host} is left out: none of its NICs is known to be in a network")
         else:
             leaves.setdefault(own, []).append(host)
-    ordered = list(leaves)  # each leaf is where its first host is
-    names = _leaf_names(ordered)
+    names = _leaf_names(leaves)
+    # Each leaf is where its first host is.
     made = [
-        SlurmSwitch(names[own], nodes=tuple(leaves[own]), places=tuple(sorted(own)))
-        for own in ordered
+        SlurmSwitch(names[own], nodes=tuple(hosts), places=tuple(sorted(own)))
+        for own, hosts in leaves.items()
     ]
     neighbours = _neighbours(cables)
     notes += _strangers(leaves, neighbours)
@@ -133,7 +133,7 @@ def _head(tree: SlurmTree) -> list[str]:
     ]
 
 
-def _leaf_names(leaves: Sequence[frozenset[str]]) -> dict[frozenset[str], str]:
+def _leaf_names(leaves: Collection[frozenset[str]]) -> dict[frozenset[str], str]:
     """A name for each leaf: that of its only place, or `leafN`."""
     alone = [next(iter(own)) for own in leaves if len(own) == 1]
     taken = {place for place in alone if _SWITCH.match(place)}
