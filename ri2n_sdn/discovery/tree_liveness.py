@@ -126,10 +126,7 @@ class TreeLiveness:
 
     @property
     def hosts_under_test(self) -> set[str]:
-        """Hosts that must answer an echo request before there is a verdict.
-
-        The caller sends it after the probes.
-        """
+        """Hosts that must answer an echo request before there is a verdict (`tick`)."""
         return {
             nic[0]
             for inquiry in self._inquiries.values()

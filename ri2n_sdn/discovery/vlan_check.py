@@ -195,13 +195,13 @@ def learning_findings(
     ]
     clear = {test.switch for test in tests} - {test.switch for test in failed}
     guilty = [test.switch for test in failed if not test.others]
-    texts = [f"{name}: learns MACs for all VLANs together (shared learning)" for name in guilty]
-    for test in failed:
-        if test.others and not set(test.others) & set(guilty):
-            others = [other for other in test.others if other not in clear]
-            names = " or ".join([test.switch, *others])
-            texts.append(f"{names}: learns MACs for all VLANs together (shared learning)")
-    return texts
+    suspects = [
+        " or ".join([test.switch, *(other for other in test.others if other not in clear)])
+        for test in failed
+        if test.others and not set(test.others) & set(guilty)
+    ]
+    shared = "learns MACs for all VLANs together (shared learning)"
+    return [f"{names}: {shared}" for names in (*guilty, *suspects)]
 
 
 def _steps(a: NicId, b: NicId, c: NicId, x: int, y: int, mac: str) -> tuple[LearningStep, ...]:

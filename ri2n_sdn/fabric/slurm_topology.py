@@ -76,11 +76,11 @@ def slurm_tree(
             notes.append(f"host {host} is left out: none of its NICs is known to be in a network")
         else:
             leaves.setdefault(own, []).append(host)
-    ordered = list(leaves)  # each leaf is where its first host is
-    names = _leaf_names(ordered)
+    names = _leaf_names(leaves)
+    # Each leaf is where its first host is.
     made = [
-        SlurmSwitch(names[own], nodes=tuple(leaves[own]), places=tuple(sorted(own)))
-        for own in ordered
+        SlurmSwitch(names[own], nodes=tuple(hosts), places=tuple(sorted(own)))
+        for own, hosts in leaves.items()
     ]
     neighbours = _neighbours(cables)
     notes += _strangers(leaves, neighbours)
@@ -133,7 +133,7 @@ def _head(tree: SlurmTree) -> list[str]:
     ]
 
 
-def _leaf_names(leaves: Sequence[frozenset[str]]) -> dict[frozenset[str], str]:
+def _leaf_names(leaves: Collection[frozenset[str]]) -> dict[frozenset[str], str]:
     """A name for each leaf: that of its only place, or `leafN`."""
     alone = [next(iter(own)) for own in leaves if len(own) == 1]
     taken = {place for place in alone if _SWITCH.match(place)}
@@ -177,15 +177,22 @@ def _joined(
 
 def _classes(sets: Sequence[Iterable[str]]) -> list[list[int]]:
     """The numbers of the sets that overlap, directly or by way of others, in order."""
-    found: list[tuple[set[str], list[int]]] = []
-    for index, each in enumerate(sets):
-        members, numbers = set(each), [index]
-        for other in [other for other in found if not members.isdisjoint(other[0])]:
-            found.remove(other)
-            members |= other[0]
-            numbers += other[1]
-        found.append((members, sorted(numbers)))
-    return sorted(numbers for _, numbers in found)
+    parent = list(range(len(sets)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = index = parent[parent[index]]
+        return index
+
+    first: dict[str, int] = {}
+    for index, members in enumerate(sets):
+        for member in members:
+            one, other = root(first.setdefault(member, index)), root(index)
+            parent[max(one, other)] = min(one, other)
+    found: dict[int, list[int]] = {}
+    for index in range(len(sets)):
+        found.setdefault(root(index), []).append(index)
+    return list(found.values())
 
 
 def _strangers(

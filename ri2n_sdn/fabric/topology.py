@@ -128,10 +128,9 @@ class Topology(StrictModel):
 
         Raises KeyError for an unknown host.
         """
-        for number, name in enumerate(self.hosts, start=1):
-            if name == host:
-                return number
-        raise KeyError(host)
+        if host not in self.hosts:
+            raise KeyError(host)
+        return list(self.hosts).index(host) + 1
 
     def address(self, host: str) -> str:
         """The host's IPv4 address in a lab, in 10.77.0.0/24."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ri2n_sdn.fabric.model import Fabric, Path
+from ri2n_sdn.jobs.held import Held
 from ri2n_sdn.jobs.lanes import Lane, LaneMap, chosen
 from ri2n_sdn.jobs.model import Job
 from ri2n_sdn.jobs.placing import Placing
@@ -95,11 +96,12 @@ class Assignment:
         """The links between switches that jobs' lanes cross between their hosts."""
         if self.fabric.routing is None:
             return frozenset()
+        held = Held(self.lane_map, self.jobs)
         return frozenset(
             link
             for name, lanes in self.lanes.items()
             if lanes
-            for path in _between(self.fabric, self.jobs[name])
+            for path in held.between(self.jobs[name])
             if self.lane_map.of(path) in lanes
             for link in path.route.links
         )
@@ -208,8 +210,3 @@ def assign(
 def _first_alive(choices: Iterable[tuple[Path, ...]]) -> tuple[Path, ...] | None:
     """The first of these choices of paths with a live path; None when there is none."""
     return next((some for some in choices if any(path.alive for path in some)), None)
-
-
-def _between(fabric: Fabric, job: Job) -> Sequence[Path]:
-    hosts = [host for host in job.hosts if host in fabric.hosts]
-    return [path for a in hosts for b in hosts if a != b for path in fabric.paths(a, b)]

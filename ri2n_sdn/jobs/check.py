@@ -13,7 +13,7 @@ from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import exact_rate, time_text
 from ri2n_sdn.jobs.model import Job, Policy, Reservation
-from ri2n_sdn.jobs.text import parse_service, service_text
+from ri2n_sdn.jobs.text import once, parse_service, service_text
 
 __all__ = ["check_job", "check_policy", "check_reservation"]
 
@@ -87,11 +87,7 @@ def _check_hosts(hosts: Sequence[str]) -> None:
         raise refusal("none_there", "hosts")
     if len(hosts) > limits.MAX_HOSTS:
         raise refusal("too_many", "hosts", most=limits.MAX_HOSTS)
-    for name in hosts:
-        host_name(name)
-    if len(set(hosts)) < len(hosts):
-        twice = next(name for place, name in enumerate(hosts) if name in hosts[:place])
-        raise refusal("twice", "hosts", what=twice)
+    once([host_name(name) for name in hosts], "hosts")
 
 
 def _check_times(begin_s: float, end_s: float | None) -> None:

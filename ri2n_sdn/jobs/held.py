@@ -102,7 +102,7 @@ class Held:
             self.promised[nic] = self.promised.get(nic, 0) + rate_bps
         if any(self.map.is_vlan(lane) for lane in lanes):
             self._guards.clear()
-            for path in self._between(job):
+            for path in self.between(job):
                 for link in path.route.links if self.map.of(path) in lanes else ():
                     self.links.setdefault(link, set()).add(job.id)
 
@@ -129,7 +129,7 @@ class Held:
         if job.id in self._guards:
             return self._guards[job.id]
         result: dict[Lane, tuple[str, str]] = {}
-        for path in self._between(job) if self.links else ():
+        for path in self.between(job) if self.links else ():
             lane = self.map.of(path)
             for link in path.route.links if lane is not None else ():
                 for name in sorted(self.links.get(link, ())):
@@ -157,7 +157,7 @@ class Held:
     def shared_links(self, job: Job, lanes: frozenset[Lane]) -> dict[Lane, dict[str, set[str]]]:
         """The links between switches that lanes share with other jobs: by lane, and by job."""
         result: dict[Lane, dict[str, set[str]]] = {}
-        for path in self._between(job) if self.links else ():
+        for path in self.between(job) if self.links else ():
             lane = self.map.of(path)
             if lane is not None and lane in lanes:
                 for link in path.route.links:
@@ -165,7 +165,8 @@ class Held:
                         result.setdefault(lane, {}).setdefault(name, set()).add(link)
         return result
 
-    def _between(self, job: Job) -> Iterator[Path]:
+    def between(self, job: Job) -> Iterator[Path]:
+        """The paths between a job's hosts, in both directions."""
         return (path for pair in self.pairs(job) for path in self.fabric.paths(*pair))
 
 

@@ -16,6 +16,7 @@ reached by some traffic; elsewhere it may be a little too high, but never too lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -143,11 +144,7 @@ def _rates(rates: Iterable[tuple[Lane, int]]) -> Rates:
 
 
 def _ends(shares: dict[str, set[PairShare]]) -> Ends:
-    counts: dict[frozenset[PairShare], int] = {}
-    for of_host in shares.values():
-        key = frozenset(of_host)
-        counts[key] = counts.get(key, 0) + 1
-    return frozenset(counts.items())
+    return frozenset(Counter(map(frozenset, shares.values())).items())
 
 
 def _hosts(ends: Ends, lanes: frozenset[Lane]) -> float:

@@ -15,6 +15,7 @@ from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.model import PathTable, Policy, Service
 
 __all__ = [
+    "once",
     "parse_dscp_table",
     "parse_hosts",
     "parse_paths",
@@ -26,12 +27,12 @@ __all__ = [
 
 def parse_paths(text: str, where: str = "--paths") -> tuple[str, ...]:
     """The names in `net1,net2/12`. Raises BadInput, which begins with `where`."""
-    return _once((path_name(name.strip(" "), where) for name in text.split(",")), where)
+    return once((path_name(name.strip(" "), where) for name in text.split(",")), where)
 
 
 def parse_hosts(text: str, where: str = "--hosts") -> tuple[str, ...]:
     """The names of hosts in `n1,n2`. Raises BadInput, which begins with `where`."""
-    return _once((host_name(name.strip(" "), where) for name in text.split(",")), where)
+    return once((host_name(name.strip(" "), where) for name in text.split(",")), where)
 
 
 def parse_dscp_table(text: str, where: str = "--table") -> PathTable:
@@ -93,10 +94,11 @@ def policy_document(policy: Policy) -> PolicyOf:
     }
 
 
-def _once(names: Iterable[str], where: str) -> tuple[str, ...]:
-    result: list[str] = []
+def once(names: Iterable[str], where: str) -> tuple[str, ...]:
+    """The names. Raises BadInput, which begins with `where`, when one is there twice."""
+    result: dict[str, None] = {}
     for name in names:
         if name in result:
             raise refusal("twice", where, what=name)
-        result.append(name)
+        result[name] = None
     return tuple(result)

@@ -264,13 +264,15 @@ class Link:
         table, values = change.key
         uuid = self._uuids[table].get(values)
         if uuid is None:
-            return None if change.columns is None else _op("insert", table, row=change.columns)
+            if change.columns is None:
+                return None
+            return {"op": "insert", "table": table, "row": change.columns}
         where = [["_uuid", "==", ["uuid", str(uuid)]]]
         if change.columns is None:
-            return _op("delete", table, where=where)
+            return {"op": "delete", "table": table, "where": where}
         if self._rows[table].get(uuid) == change.row:
             return None
-        return _op("update", table, where=where, row=change.columns)
+        return {"op": "update", "table": table, "where": where, "row": change.columns}
 
 
 def encode(change: Change) -> Encoded:
@@ -298,11 +300,7 @@ def _types() -> Mapping[str, Any]:
     return tables
 
 
-def _op(kind: str, table: str, **more: Any) -> dict[str, Any]:
-    return {"op": kind, "table": table, **more}
-
-
 def _wait(rows: list[dict[str, int]]) -> dict[str, Any]:
     """Fail unless the table of the cluster has these rows alone."""
-    what = {"where": [], "columns": ["epoch"], "until": "==", "rows": rows, "timeout": 0}
-    return _op("wait", "Cluster", **what)
+    of_cluster = {"table": "Cluster", "where": [], "columns": ["epoch"]}
+    return {"op": "wait", **of_cluster, "until": "==", "rows": rows, "timeout": 0}

@@ -190,25 +190,23 @@ def _levelled(
         )
     uses = np.zeros(len(a), dtype=np.int64)
     trees = []
-    for root in roots.tolist():
+
+    def add(root: int, *, first: bool) -> bool:
+        """Add a tree under `root`, a further one only if it uses a new cable; whether it is one."""
         above = _tree_below(graph, root, stages, uses, leaves)
-        if above is not None:
-            uses[above[above >= 0]] += 1
-            trees.append((root, above))
+        if above is None or not (first or (uses[above[above >= 0]] == 0).any()):
+            return False
+        uses[above[above >= 0]] += 1
+        trees.append((root, above))
+        return True
+
+    to_try = [root for root in roots.tolist() if add(root, first=True)]
     if 2 * len(trees) < len(roots) or not trees:
         return None
     # Cables are left unused where several lie side by side, or several paths lead down from a root.
     # Each root gets one more tree as long as that uses a new cable.
-    to_try = [root for root, _ in trees]
     while to_try and not uses[level[lower] >= 0].all():
-        added = []
-        for root in to_try:
-            above = _tree_below(graph, root, stages, uses, leaves)
-            if above is not None and not uses[above[above >= 0]].all():
-                uses[above[above >= 0]] += 1
-                added.append(root)
-                trees.append((root, above))
-        to_try = added
+        to_try = [root for root in to_try if add(root, first=False)]
     tops = np.array([root for root, _ in trees], dtype=np.int32)
     return np.stack([above for _, above in trees]), tops
 

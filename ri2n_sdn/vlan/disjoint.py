@@ -71,7 +71,6 @@ class _Trees:
         self.parent = np.full(shape, -1, dtype=np.int32)
         self.enter = np.zeros(shape, dtype=np.int32)
         self.leave = np.zeros(shape, dtype=np.int32)
-        self.walk: list[list[int]] = [[] for _ in self.roots]
         self.cables: list[set[int]] = []
         for t, root in enumerate(self.roots):
             cables = self._nearest(root)
@@ -201,7 +200,6 @@ class _Trees:
             if parent[switch] >= 0:
                 below[parent[switch]] += below[switch]
         self.above[t], self.parent[t], self.enter[t], self.leave[t] = above, parent, enter, leave
-        self.walk[t] = order
 
     def _exchanges(self, cable: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The cables that can replace `cable` in some tree, and one such tree for each."""

@@ -196,7 +196,12 @@ class Chains:
         when no link is above the limit. It has at most `longest` moves, with `only_two` between two
         VLANs. Everything is as before when it returns.
         """
-        trees = self._trees_sharing(pair, self.choice[pair]) | self._trees_sharing(pair, column)
+        crossed = {*self._path(pair, self.choice[pair]), *self._path(pair, column)}
+        trees = frozenset(
+            tree
+            for tree, path in self._columns_of(pair)
+            if tree >= 0 and not crossed.isdisjoint(path)
+        )
         undo: list[tuple[int, int]] = []
         moved: dict[int, int] = {}
         before: dict[int, float] = {}
@@ -270,15 +275,6 @@ class Chains:
             if level > limit + 1e-9 and link not in present:
                 harm += level - limit
         return harm, highest
-
-    def _trees_sharing(self, pair: int, column: int) -> frozenset[int]:
-        """The VLANs of the candidates of a pair that share a link with this one."""
-        path = set(self._path(pair, column))
-        return frozenset(
-            tree
-            for tree, other in self._columns_of(pair)
-            if tree >= 0 and not path.isdisjoint(other)
-        )
 
     def _columns_avoiding(
         self, pair: int, link: int, trees: frozenset[int] | None

@@ -247,24 +247,18 @@ def trees_from_cables(
     parent, cable_of, depth = (np.full(shape, -1, dtype=np.int32) for _ in range(3))
     for t, (of_tree, tops) in enumerate(zip(cables, roots, strict=True)):
         wanted = set(of_tree)
-        left = set(of_tree)
-        waiting = list(tops)
+        reached = list(tops)
         depth[t, tops] = 0
-        while waiting:
-            below: list[int] = []
-            for switch in waiting:
-                for other, cable in graph.neighbours[switch]:
-                    if cable not in wanted or cable == cable_of[t, switch]:
-                        continue
-                    if depth[t, other] >= 0:
-                        raise ValueError(
-                            f"VLAN {vlans[t]} would have a circle at {graph.names[other]}"
-                        )
-                    parent[t, other], cable_of[t, other] = switch, cable
-                    depth[t, other] = depth[t, switch] + 1
-                    left.discard(cable)
-                    below.append(other)
-            waiting = below
-        if left:
+        # The list grows by the switches below each one.
+        for switch in reached:
+            for other, cable in graph.neighbours[switch]:
+                if cable not in wanted or cable == cable_of[t, switch]:
+                    continue
+                if depth[t, other] >= 0:
+                    raise ValueError(f"VLAN {vlans[t]} would have a circle at {graph.names[other]}")
+                parent[t, other], cable_of[t, other] = switch, cable
+                depth[t, other] = depth[t, switch] + 1
+                reached.append(other)
+        if not wanted.issubset(cable_of[t].tolist()):
             raise ValueError(f"VLAN {vlans[t]}: its roots do not reach all of its cables")
     return Trees(graph, vlans, parent, cable_of, depth)

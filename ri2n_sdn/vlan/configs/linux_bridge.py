@@ -11,9 +11,8 @@ from ri2n_sdn.contract.limits import MAX_VLAN
 from ri2n_sdn.vlan.configs.common import Vendor, ranges, safe, seconds, text_of
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
-__all__ = ["DEVICE", "LINUX_BRIDGE"]
+__all__ = ["LINUX_BRIDGE"]
 
-DEVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}")
 AGEING_S = (0, 86_400)
 
 HEADER = """\
@@ -65,7 +64,7 @@ LINUX_BRIDGE = Vendor(
     extension="sh",
     text=text_of(HEADER, _head, _block),
     port_name=lambda port: f"swp{port}",
-    is_name=DEVICE,
+    is_name=re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,14}"),
     ageing_s=AGEING_S,
     script=True,
 )

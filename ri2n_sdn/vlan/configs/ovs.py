@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ri2n_sdn.vlan.configs.common import Vendor, safe, seconds, text_of
-from ri2n_sdn.vlan.configs.linux_bridge import DEVICE
+from ri2n_sdn.vlan.configs.common import safe, seconds, text_of
+from ri2n_sdn.vlan.configs.linux_bridge import LINUX_BRIDGE
 from ri2n_sdn.vlan.switch_ports import SwitchPort, SwitchPorts
 
 __all__ = ["OVS"]
@@ -59,13 +60,11 @@ def _block(switch: SwitchPorts, port: SwitchPort, name: str) -> Iterator[str]:
     yield f"ip link set dev {device} up"
 
 
-OVS = Vendor(
+# Ports are devices of Linux here, too.
+OVS = replace(
+    LINUX_BRIDGE,
     name="ovs",
-    extension="sh",
     text=text_of(HEADER, _head, _block),
-    port_name=lambda port: f"swp{port}",
-    is_name=DEVICE,
     ageing_s=AGEING_S,
     mac_table=MAC_TABLE[1],
-    script=True,
 )
