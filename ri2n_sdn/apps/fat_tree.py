@@ -36,7 +36,8 @@ _NAME: Callable[[NicId], str] = "{0[1]}".format
 class FatTree:
     """The declared switches and what is known about them. It is used under the cluster's lock.
 
-    `dead` are the dead parts, as the probes last showed them.
+    `dead` are the dead parts, as the probes last showed them. `network_of` has the network of each
+    switch, where a network has several switches.
 
     The path table decides which VLANs a pair of NICs may use. With `adaptive` it is one VLAN at a
     time, which may change. With `spread` it is all candidates. With `cyclic` it is one fixed VLAN.
@@ -57,7 +58,7 @@ class FatTree:
         # Which connection of the local interface holds a table, by the table's owner.
         self.leased: dict[str, object] = {}
         self._tree_of = {tag_of(trees, tree): tree for tree in range(trees.count)}
-        self._network_of = {
+        self.network_of = {
             switch: name for name, members in self.networks.items() for switch in members
         }
         self._numbers = {name: number for number, name in enumerate(config.hosts, 1)}
@@ -91,10 +92,6 @@ class FatTree:
             raise BadInput(f"{source}: {error}") from None
 
     # Switches, trees and paths
-
-    def network(self, switch: str) -> str | None:
-        """The network that a switch belongs to, if it has several switches."""
-        return self._network_of.get(switch)
 
     def leaf_of(self, fabric: Fabric) -> dict[NicId, int]:
         """The number of each NIC's switch, for the NICs whose switch is declared."""

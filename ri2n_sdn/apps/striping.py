@@ -170,9 +170,7 @@ class StripingApp(App):
             # A silent helper is told its links, too: a helper reports nothing until it knows its
             # own host.
             helpers = {
-                name: member
-                for name, member in cluster.members.items()
-                if member.channel is not None and member.helper_runs
+                member.name: member for member, _ in cluster.connections() if member.helper_runs
             }
             self._listen(helpers)
             if not cluster.started:
