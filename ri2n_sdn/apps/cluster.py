@@ -17,7 +17,7 @@ from typing import Any
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.counts import Counts, Wakes
-from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
+from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
@@ -206,7 +206,6 @@ class Cluster:
     certificate_ends_s: float | None = None
     loop: WeightLoop = field(init=False)
     fat_tree: FatTree | None = None
-    vlan_check: RunningCheck | None = None
     faults: dict[str, str] = field(default_factory=dict)
     _fabric: Fabric | None = None
     _helper_link_numbers: HelperLinkNumbers = field(default_factory=dict)

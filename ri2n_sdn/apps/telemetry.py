@@ -283,9 +283,8 @@ class TelemetryApp(App):
         wait_s = min(_EMPTIED_MAX_S, 0.5 * 2**member.emptied) if member.emptied else 0.0
         member.installed, member.dirty, member.retry_s = None, True, now_s + wait_s
         if wait_s < _EMPTIED_MAX_S:
-            code, args = (
-                ("tables_emptied_again", {"wait_s": wait_s}) if wait_s else ("tables_emptied", {})
-            )
+            code = "tables_emptied_again" if wait_s else "tables_emptied"
+            args = {"wait_s": wait_s} if wait_s else {}
             self.cluster.note(code, {"host": member.name}, **args)
         if member.accepts_wire:
             member.accepts_wire = False
