@@ -141,9 +141,8 @@ class Charge:
         if now_s - self._hello_s >= _HELLO_S:
             self._hello_s = now_s
             with cluster.lock:
-                for member in cluster.members.values():
-                    if member.channel is not None:
-                        self._say_hello(member.channel)
+                for _, channel in cluster.connections():
+                    self._say_hello(channel)
 
     def _follow(self, active: bool, deposed: bool, answers: bool) -> None:
         """Do what the store says."""
@@ -155,9 +154,8 @@ class Charge:
                     return
                 assert self._store is not None
                 cluster.take_charge(time.monotonic(), remembered(self._store.state()))
-                for member in cluster.members.values():
-                    if member.channel is not None:
-                        self.greet(member.channel)
+                for _, channel in cluster.connections():
+                    self.greet(channel)
                 return
             connected = cluster.connected()
             # Hosts alone may lie. Most of them count while the store cannot be asked.

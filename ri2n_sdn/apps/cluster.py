@@ -17,7 +17,7 @@ from typing import Any
 from ri2n_sdn.apps.channel import ECHO, Channel
 from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.counts import Counts, Wakes
-from ri2n_sdn.apps.fat_tree import FatTree, RunningCheck
+from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.measured import Measured
 from ri2n_sdn.apps.memory import Memory
@@ -206,7 +206,6 @@ class Cluster:
     certificate_ends_s: float | None = None
     loop: WeightLoop = field(init=False)
     fat_tree: FatTree | None = None
-    vlan_check: RunningCheck | None = None
     faults: dict[str, str] = field(default_factory=dict)
     _fabric: Fabric | None = None
     _helper_link_numbers: HelperLinkNumbers = field(default_factory=dict)
@@ -272,17 +271,17 @@ class Cluster:
             self.remember(remembered)
         for member in self.members.values():
             member.installed, member.retry_s = None, 0.0
-            if member.channel is not None:
-                self.came_back(member)
+        for member, _ in self.connections():
+            self.came_back(member)
         self.topology_changed()
 
-    def other_rivals(self) -> list[Hello]:
-        """The other controllers without a common store that are there now."""
-        return self.rivals.known(self.connected(), time.monotonic())
+    def connections(self) -> list[tuple[Member, Channel]]:
+        """The hosts that are connected, with their connections."""
+        return [(each, each.channel) for each in self.members.values() if each.channel is not None]
 
     def connected(self) -> set[str]:
         """The names of the hosts that are connected."""
-        return {name for name, member in self.members.items() if member.channel is not None}
+        return {member.name for member, _ in self.connections()}
 
     def came_back(self, member: Member) -> None:
         """Compare a host that was let in with what is remembered of it (the lock is held).
@@ -325,7 +324,9 @@ class Cluster:
         if not self.members or not self.wiring.settled:
             return False
         connected = self.connected()
-        answering = {name for name in connected if not self._is_mute(name, now_s)}
+        answering = {
+            member.name for member, channel in self.connections() if channel.mute_s(now_s) <= MUTE_S
+        }
         if not all(self.members[name].reports_probes for name in answering):
             return False
         if any(now_s < self.members[name].came_s + _MEET_S for name in answering):
@@ -343,11 +344,6 @@ class Cluster:
             self.topology_changed()
         return self.started
 
-    def _is_mute(self, name: str, now_s: float, limit_s: float = MUTE_S) -> bool:
-        """Whether a host has left a request open for so long that no thread waits for it."""
-        channel = self.members[name].channel
-        return channel is not None and channel.mute_s(now_s) > limit_s
-
     def settled(self) -> bool:
         """Whether each host has acknowledged all rows, except hosts that are mute for long."""
         now_s = time.monotonic()
@@ -356,8 +352,8 @@ class Cluster:
             and self.wiring.settled
             and all(
                 member.accepts_wire and member.jobs_known and not member.dirty and not member.busy
-                for name, member in self.members.items()
-                if member.channel is not None and not self._is_mute(name, now_s, LONG_MUTE_S)
+                for member, channel in self.connections()
+                if channel.mute_s(now_s) <= LONG_MUTE_S
             )
         )
 
@@ -491,7 +487,7 @@ class Cluster:
         if self.fat_tree is None or port is None:
             return None
         switch = self.config.nic(nic[0], port.name).switch
-        return switch if switch is not None and self.fat_tree.network(switch) is not None else None
+        return switch if switch in self.fat_tree.network_of else None
 
     def _declared_networks(self) -> dict[str, str]:
         """The declared name of each network of several switches, by the name that probes gave it.
@@ -506,9 +502,8 @@ class Cluster:
             for number in member.ports:
                 nic = (member.name, number)
                 learned, switch = self.wiring.network(nic), self._switch_of(nic)
-                network = self.fat_tree.network(switch) if switch is not None else None
-                if learned is not None and network is not None:
-                    names[learned] = network
+                if learned is not None and switch is not None:
+                    names[learned] = self.fat_tree.network_of[switch]
         return names
 
     def _host(self, member: Member, declared: Mapping[str, str]) -> Host:

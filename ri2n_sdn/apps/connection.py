@@ -279,12 +279,8 @@ class ConnectionApp(App):
         """A connected host with the candidate's name, datapath ID or one of its MAC addresses."""
         macs = identity.claims(candidate)
         with self.cluster.lock:
-            for member in self.cluster.members.values():
-                if (
-                    member.channel is None
-                    or member.channel.closed
-                    or member.channel is candidate.channel
-                ):
+            for member, channel in self.cluster.connections():
+                if channel.closed or channel is candidate.channel:
                     continue
                 if (
                     member.name == candidate.name
@@ -307,11 +303,7 @@ class ConnectionApp(App):
             if member.channel is None and member.dpid == candidate.dpid:
                 cluster.forget(member, "host_renamed", name=candidate.name)
             elif not macs.isdisjoint(identity.claims(member)):
-                old = (
-                    member.channel.address
-                    if member.channel is not None
-                    else "an unknown address, not connected now,"
-                )
+                old = identity.address_of(member, "an unknown address, not connected now,")
                 return identity.refusal(candidate, member, identity.address_of(candidate), old)[0]
         return None
 
@@ -396,10 +388,8 @@ class ConnectionApp(App):
             with self.cluster.lock:
                 others = [
                     member
-                    for member in self.cluster.members.values()
-                    if member is not rival
-                    and member.name != candidate.name
-                    and member.channel is not None
+                    for member, _ in self.cluster.connections()
+                    if member is not rival and member.name != candidate.name
                 ]
                 if not others or any(other.installed is not None for other in others):
                     return identity.was_here(
@@ -458,11 +448,7 @@ class ConnectionApp(App):
         A lost connection is noticed only when something is sent.
         """
         with self.cluster.lock:
-            channels = [
-                member.channel
-                for member in self.cluster.members.values()
-                if member.channel is not None
-            ]
+            channels = [channel for _, channel in self.cluster.connections()]
         now_s = time.monotonic()
         if now_s - self._ticked_s > 2 * _TICK_S:
             # This machine was held up: what hosts sent meanwhile may not have been read yet.

@@ -11,6 +11,7 @@ from itertools import islice
 
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.codec import flows, mac_bytes, read_entries, read_flow_counters
+from ri2n_sdn.contract.limits import MAX_CLASS
 from ri2n_sdn.pipeline.layout import (
     COOKIE_DECLARED,
     COOKIE_FAILED,
@@ -18,11 +19,10 @@ from ri2n_sdn.pipeline.layout import (
     ETH_RI2N,
     JOBS_CHANGED,
     JOBS_CHANGED_TO,
-    MAX_CLASS,
     Table,
 )
 
-__all__ = ["Reading", "is_jobs_changed", "read_declared", "read_failed"]
+__all__ = ["Reading", "is_jobs_changed", "read_said"]
 
 _EXPERIMENTER, _NICIRA, _NOTE = 0xFFFF, 0x2320, 8
 # So many rows about orders that a host cannot carry out are read, as many as it has orders.
@@ -34,34 +34,21 @@ _CHANGED = mac_bytes(JOBS_CHANGED_TO), struct.pack("!H", ETH_RI2N) + JOBS_CHANGE
 _SAID = flows(Table.JOB_DECLARATIONS, COOKIE_DECLARED << 48, COOKIE_SAID_MASK)
 
 
-def read_declared(body: bytes) -> list[bytes]:
-    """The texts of the first MAX_CLASS rows in a reply that declare a job.
+def read_said(body: bytes) -> tuple[list[bytes], list[bytes]]:
+    """The texts in a reply that declare jobs, and those about orders that cannot be carried out.
 
-    A host has no more classes, so more rows are a mistake or an attack, and are not looked at.
-    Raises ValueError when the reply is malformed.
+    They are the first MAX_CLASS and the first _MAX_FAILED. A host has no more classes and orders,
+    so more rows than both together are a mistake or an attack, and are not looked at. Raises
+    ValueError when the reply is malformed.
     """
-    declared = (text for cookie, text in _notes(body) if cookie != COOKIE_FAILED)
-    return list(islice(declared, MAX_CLASS))
-
-
-def read_failed(body: bytes) -> list[bytes]:
-    """The texts of the first rows in a reply about orders that the host cannot carry out.
-
-    Raises ValueError when the reply is malformed.
-    """
-    failed = (text for cookie, text in _notes(body) if cookie == COOKIE_FAILED)
-    return list(islice(failed, _MAX_FAILED))
+    notes = list(islice(_notes(body), MAX_CLASS + _MAX_FAILED))
+    declared = [text for cookie, text in notes if cookie != COOKIE_FAILED]
+    failed = [text for cookie, text in notes if cookie == COOKIE_FAILED]
+    return declared[:MAX_CLASS], failed[:_MAX_FAILED]
 
 
 def _notes(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The upper 16 bits of the cookie of each row that holds a text, and the text.
-
-    There may be no more than of both kinds together; further rows are not looked at.
-    """
-    return islice(_notes_in(body), MAX_CLASS + _MAX_FAILED)
-
-
-def _notes_in(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """The upper 16 bits of the cookie of each row that holds a text, and the text."""
     for entry in read_entries(body):
         for action, raw in entry.actions():
             if action == _EXPERIMENTER and len(raw) > 10:
@@ -105,8 +92,7 @@ class Reading:
 
         Raises whatever a request or a malformed reply raises.
         """
-        body = self.declared.result(timeout=0)
-        declared, failed = read_declared(body), read_failed(body)
+        declared, failed = read_said(self.declared.result(timeout=0))
         if self.messages is None:
             return declared, failed, frozenset()
         there = {row.cookie for row in read_flow_counters(self.messages.result(timeout=0))}

@@ -86,8 +86,8 @@ class DiscoveryApp(App):
             return
         with cluster.lock:
             if probe.kind == ProbeKind.LEARNING:
-                if cluster.vlan_check is not None:
-                    cluster.vlan_check.arrived(receiver, probe)
+                if cluster.fat_tree is not None and cluster.fat_tree.check is not None:
+                    cluster.fat_tree.check.arrived(receiver, probe)
                 return
             sender = cluster.member_of(probe.dpid)
             if sender is None:
@@ -97,8 +97,6 @@ class DiscoveryApp(App):
             if probe.kind == ProbeKind.TREE:
                 if cluster.fat_tree is not None:
                     cluster.fat_tree.heard(*ends, probe.vlan, now_s)
-                if cluster.vlan_check is not None:
-                    cluster.vlan_check.heard(*ends, probe.vlan)
                 return
             cluster.wiring.heard(*ends, probe.kind == ProbeKind.FLOODED, now_s)
             self._publish()

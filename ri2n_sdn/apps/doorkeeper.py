@@ -40,9 +40,6 @@ class Doorkeeper(Generic[ConnectionT]):
         self.places = places
         self._open: dict[ConnectionT, _Entry] = {}
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     @property
     def is_full(self) -> bool:
         """Whether all places are taken."""

@@ -12,7 +12,7 @@ from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.moves import move_of
 from ri2n_sdn.pipeline.explain import JobView, Pair
 from ri2n_sdn.pipeline.job_plan import tables_of
-from ri2n_sdn.pipeline.jobs import class_slots
+from ri2n_sdn.pipeline.slot_tables import table_in_force
 
 __all__ = ["Packets", "packets_of", "with_jobs"]
 
@@ -65,7 +65,7 @@ def with_jobs(cluster: Cluster, pair: Pair, packets: Packets | None) -> Pair:
         why = state.assignment.why(packets.job, packets.dscp, pair.paths)
         text = f"packets of {name} go as everybody's here" + (f": {why}" if why else "")
         return replace(pair, jobs=replace(view, text=text))
-    slots = class_slots(paths, cluster.config.slots)
+    slots = table_in_force(paths, None, cluster.config.slots)
     share = {path.key: slots.count(path.key) / len(slots) for path in paths}
     text = f"packets of {name} use {len(paths)} of {len(pair.paths)} paths, by the paths' rates"
     if dscp is not None:

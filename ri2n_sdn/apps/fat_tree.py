@@ -36,7 +36,8 @@ _NAME: Callable[[NicId], str] = "{0[1]}".format
 class FatTree:
     """The declared switches and what is known about them. It is used under the cluster's lock.
 
-    `dead` are the dead parts, as the probes last showed them.
+    `dead` are the dead parts, as the probes last showed them. `network_of` has the network of each
+    switch, where a network has several switches. `check` is the one that runs now, if any.
 
     The path table decides which VLANs a pair of NICs may use. With `adaptive` it is one VLAN at a
     time, which may change. With `spread` it is all candidates. With `cyclic` it is one fixed VLAN.
@@ -54,10 +55,11 @@ class FatTree:
         self.liveness = TreeLiveness(trees, name=nic_name)
         self.priming = Priming(PrimingSettings(ageing_s=self.spec.ageing_s))
         self.adaptive = Adaptive(vlans=trees.vlans, hosts_of=_hosts_of)
+        self.check: RunningCheck | None = None
         # Which connection of the local interface holds a table, by the table's owner.
         self.leased: dict[str, object] = {}
         self._tree_of = {tag_of(trees, tree): tree for tree in range(trees.count)}
-        self._network_of = {
+        self.network_of = {
             switch: name for name, members in self.networks.items() for switch in members
         }
         self._numbers = {name: number for number, name in enumerate(config.hosts, 1)}
@@ -91,10 +93,6 @@ class FatTree:
             raise BadInput(f"{source}: {error}") from None
 
     # Switches, trees and paths
-
-    def network(self, switch: str) -> str | None:
-        """The network that a switch belongs to, if it has several switches."""
-        return self._network_of.get(switch)
 
     def leaf_of(self, fabric: Fabric) -> dict[NicId, int]:
         """The number of each NIC's switch, for the NICs whose switch is declared."""
@@ -135,6 +133,8 @@ class FatTree:
         tree = self._tree_of.get(vlan)
         if tree is not None:
             self.liveness.heard(sender, receiver, tree, now_s)
+            if self.check is not None:
+                self.check.probes.add(TreeProbe(sender, receiver, tree))
 
     def found_dead(self) -> bool:
         """Take over the dead parts that the probes show, and return whether they have changed."""
@@ -257,20 +257,13 @@ class FatTree:
 class RunningCheck:
     """The probes and learning frames that arrived. The discovery app adds them during the check.
 
-    `trees` is the tree of each VLAN ID that hosts put on frames. `learned` holds (number of the
-    test, number of the step) of the frames that arrived where the test expects them.
+    `learned` holds (number of the test, number of the step) of the frames that arrived where the
+    test expects them.
     """
 
-    trees: Mapping[int, int]
     tests: Sequence[LearningTest] = ()
     probes: set[TreeProbe] = field(default_factory=set)
     learned: set[tuple[int, int]] = field(default_factory=set)
-
-    def heard(self, sender: NicId, receiver: NicId, vlan: int) -> None:
-        """Note a probe that `receiver` got in one VLAN."""
-        tree = self.trees.get(vlan)
-        if tree is not None:
-            self.probes.add(TreeProbe(sender, receiver, tree))
 
     def arrived(self, nic: NicId, probe: Probe) -> None:
         """Note a frame of a learning test, if it arrived at the NIC that the test expects."""

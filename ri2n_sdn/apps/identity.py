@@ -25,9 +25,9 @@ MAX_SHOWN = 64
 """So many characters of a strange name are shown."""
 
 
-def address_of(member: Member) -> str:
-    """The address from which a host connects."""
-    return member.channel.address if member.channel is not None else "?"
+def address_of(member: Member, unknown: str = "?") -> str:
+    """The address from which a host connects; `unknown` for a host that is away."""
+    return member.channel.address if member.channel is not None else unknown
 
 
 def certificate_fault(name: str, address: str, names: Collection[str] | None) -> Problem | None:
@@ -57,7 +57,7 @@ def own_fault(member: Member) -> Problem | None:
         *((port.name, port.mac) for port in member.ports.values()),
     ]:
         args = {"address": address_of(member), "device": label, "mac": mac}
-        if _is_no_hosts(mac):
+        if mac == "00:00:00:00:00:00" or int(mac[:2], 16) & 1:
             return Problem("host_mac_impossible", {"host": member.name}, args)
         if mac in seen:
             args |= {"device": seen[mac], "other_device": label}
@@ -99,7 +99,3 @@ def refusal(candidate: Member, rival: Member, new: str, old: str) -> tuple[Probl
         code, why = "host_mac_taken", Close.DUPLICATE_MAC
     args = {"address": new, "other": rival.name, "other_address": old, "macs": both}
     return Problem(code, {"host": candidate.name}, args), why
-
-
-def _is_no_hosts(mac: str) -> bool:
-    return mac == "00:00:00:00:00:00" or bool(int(mac[:2], 16) & 1)

@@ -16,7 +16,7 @@ from ri2n_sdn.fabric.model import Fabric, Nic
 from ri2n_sdn.pipeline.jobs import Enclosure
 from ri2n_sdn.pipeline.layout import job_mac
 
-__all__ = ["announcements"]
+__all__ = ["announcement", "announcements"]
 
 # IEEE's EtherType for protocols of organisations; hosts drop what they do not know.
 _ETHERTYPE = 0x88B7
@@ -36,11 +36,11 @@ def announcements(fabric: Fabric, name: str, enclosure: Enclosure) -> Iterator[t
             continue
         source = job_mac(enclosure.key, nic.mac)
         if fabric.routing is None:
-            yield nic.port, _frame(nic.mac, source)
+            yield nic.port, announcement(nic.mac, source)
             continue
         for peer in _peers(fabric, nic, enclosure):
             for vlan in fabric.routing.vlans(nic):
-                yield nic.port, tagged(_frame(peer.mac, source), vlan)
+                yield nic.port, tagged(announcement(peer.mac, source), vlan)
 
 
 def _peers(fabric: Fabric, nic: Nic, enclosure: Enclosure) -> Iterator[Nic]:
@@ -52,6 +52,7 @@ def _peers(fabric: Fabric, nic: Nic, enclosure: Enclosure) -> Iterator[Nic]:
                 yield other
 
 
-def _frame(target: str, source: str) -> bytes:
+def announcement(target: str, source: str, content: bytes = b"") -> bytes:
+    """A frame that nobody reads: on its way to `target`, switches learn where `source` is."""
     head = mac_bytes(target) + mac_bytes(source) + pack("!H", _ETHERTYPE)
-    return head.ljust(_FRAME_BYTES, b"\0")
+    return (head + content).ljust(_FRAME_BYTES, b"\0")

@@ -291,9 +291,8 @@ class LocalApi:
                 for name, reported in cluster.measured.reports.items()
             }
             rates = {
-                name: {port.name: (port.tx_bps, port.rx_bps) for port in member.ports.values()}
-                for name, member in cluster.members.items()
-                if member.channel is not None
+                host.name: {port.name: (port.tx_bps, port.rx_bps) for port in host.ports.values()}
+                for host, _ in cluster.connections()
             }
             return {
                 "version": STATUS_VERSION,

@@ -57,7 +57,7 @@ def _of_controller(cluster: Cluster) -> Iterator[Problem]:
 
 def _rivals(cluster: Cluster) -> Iterator[Problem]:
     """Other controllers of the hosts that have no store in common with this one."""
-    for rival in cluster.other_rivals():
+    for rival in cluster.rivals.known(cluster.connected(), time.monotonic()):
         if cluster.passive is None:
             code = "rival_should_yield"
         else:
@@ -229,18 +229,14 @@ def _of_fat_tree(cluster: Cluster, fabric: Fabric) -> Iterator[Problem]:
 
 def _shared_macs(cluster: Cluster) -> Iterator[Problem]:
     """MAC addresses that several hosts have: frames for one of them may arrive at another."""
-    hosts_of: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for name, member in cluster.members.items():
-        for mac in dict.fromkeys(mac.lower() for mac, _ in _macs(cluster, member)):
-            hosts_of.setdefault(mac, []).append(name)
-    for mac, hosts in hosts_of.items():
+        for mac, label in _macs(cluster, member):
+            found.setdefault(mac.lower(), []).append((name, label))
+    for mac, labels in found.items():
+        hosts = list(dict.fromkeys(name for name, _ in labels))
         if len(hosts) > 1:
-            owners = [
-                label
-                for name in hosts
-                for each, label in _macs(cluster, cluster.members[name])
-                if each.lower() == mac
-            ]
+            owners = [label for _, label in labels]
             yield Problem("mac_shared", args={"mac": mac, "owners": owners, "hosts": hosts})
 
 

@@ -44,10 +44,6 @@ class Silence:
     def __post_init__(self) -> None:
         self._began_s = self.since_s
 
-    def postpone(self, now_s: float) -> None:
-        """Count silence from `now_s` on: before, its reports could not reach this controller."""
-        self.since_s = now_s
-
     def judge(self, heard_s: float, answered_s: float) -> bool:
         """Judge the helper anew, and return whether `silent` has changed.
 
@@ -67,7 +63,8 @@ class Silence:
                 )
                 self._trial_s = math.inf
             return quiet
-        if quiet or self.heard_s < self._trial_s + self._trial_length_s:
+        length_s = min(_MAX_TRIAL_S, 2.0**self.relapses) if self.relapses else 0.0
+        if quiet or self.heard_s < self._trial_s + length_s:
             return False
         self.silent, self._returned_s = False, self.heard_s
         return True
@@ -76,7 +73,3 @@ class Silence:
     def last_s(self) -> float:
         """When its last report was read, or when it began."""
         return max(self.heard_s, self._began_s)
-
-    @property
-    def _trial_length_s(self) -> float:
-        return min(_MAX_TRIAL_S, 2.0**self.relapses) if self.relapses else 0.0

@@ -93,10 +93,6 @@ class ControlFrames:
         """The addresses of the peers about which there are frames, and "" for the own host."""
         return frozenset(mac for mac, _ in self.by_key)
 
-    def has_channels(self, mac: str) -> bool:
-        """Whether the helper was told about channels to a peer."""
-        return (mac, 1) in self.by_key
-
     def set_channels(
         self, mac: str, content: Hashable, encode: Callable[[], tuple[bytes, ...]]
     ) -> None:
@@ -170,9 +166,7 @@ class StripingApp(App):
             # A silent helper is told its links, too: a helper reports nothing until it knows its
             # own host.
             helpers = {
-                name: member
-                for name, member in cluster.members.items()
-                if member.channel is not None and member.helper_runs
+                member.name: member for member, _ in cluster.connections() if member.helper_runs
             }
             self._listen(helpers)
             if not cluster.started:
@@ -191,7 +185,7 @@ class StripingApp(App):
             # A helper that was told nothing reports nothing, and the bridge may not have the row
             # that sends its reports to the controller yet.
             if late or not cluster.started or not member.accepts_wire:
-                member.silence.postpone(now_s)
+                member.silence.since_s = now_s
                 continue
             assert member.channel is not None
             reported = cluster.measured.reports.get(name)
@@ -297,7 +291,7 @@ class StripingApp(App):
             )
 
         wanted, common = channels_to(fabric, name, peer, list(channels.values()))
-        if wanted or frames.has_channels(mac):
+        if wanted or (mac, 1) in frames.by_key:
             content = (tuple(wanted), common)
             frames.set_channels(
                 mac, content, lambda: helper_frames.channels(generation, mac, wanted, common)

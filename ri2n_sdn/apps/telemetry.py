@@ -162,9 +162,8 @@ class TelemetryApp(App):
         if not self._counting:
             with self.cluster.lock:
                 waiting = any(
-                    not member.accepts_wire and member.channel.mute_s(now_s) < LONG_MUTE_S
-                    for member in self.cluster.members.values()
-                    if member.channel is not None
+                    not member.accepts_wire and channel.mute_s(now_s) < LONG_MUTE_S
+                    for member, channel in self.cluster.connections()
                 )
             self._counting = not waiting or now_s - self._counts_since_s > _FIRST_ROWS_S
         return self._counting
@@ -176,10 +175,8 @@ class TelemetryApp(App):
         with cluster.lock:
             polls = [
                 self._ask(member)
-                for member in cluster.members.values()
-                if member.channel is not None
-                and member.wanted
-                and member.channel.mute_s(now_s) < MUTE_S
+                for member, channel in cluster.connections()
+                if member.wanted and channel.mute_s(now_s) < MUTE_S
             ]
         await_most([(poll.member.name, poll.futures) for poll in polls], _ANSWER_S)
         with cluster.lock:
@@ -286,9 +283,8 @@ class TelemetryApp(App):
         wait_s = min(_EMPTIED_MAX_S, 0.5 * 2**member.emptied) if member.emptied else 0.0
         member.installed, member.dirty, member.retry_s = None, True, now_s + wait_s
         if wait_s < _EMPTIED_MAX_S:
-            code, args = (
-                ("tables_emptied_again", {"wait_s": wait_s}) if wait_s else ("tables_emptied", {})
-            )
+            code = "tables_emptied_again" if wait_s else "tables_emptied"
+            args = {"wait_s": wait_s} if wait_s else {}
             self.cluster.note(code, {"host": member.name}, **args)
         if member.accepts_wire:
             member.accepts_wire = False

@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ri2n_sdn.apps import codec
+from ri2n_sdn.apps import codec, identity
 from ri2n_sdn.apps.channel import Channel, Refused
 from ri2n_sdn.apps.cluster import App, Member
 from ri2n_sdn.apps.openflow import ofp
@@ -107,12 +107,9 @@ class TrunkApp(App):
             for member in cluster.members.values():
                 member.dirty |= now_s >= member.sweep_s
             work = [
-                (member, member.channel)
-                for member in cluster.members.values()
-                if member.dirty
-                and member.channel is not None
-                and now_s >= member.retry_s
-                and member.channel.mute_s(now_s) < MUTE_S
+                (member, channel)
+                for member, channel in cluster.connections()
+                if member.dirty and now_s >= member.retry_s and channel.mute_s(now_s) < MUTE_S
             ]
             for member, _ in work:
                 member.busy = True
@@ -120,8 +117,7 @@ class TrunkApp(App):
             known = {name for name, member in cluster.members.items() if member.jobs_known}
             decided = cluster.jobs.decided
             self._answering = sum(
-                member.channel is not None and member.channel.mute_s(now_s) < MUTE_S
-                for member in cluster.members.values()
+                channel.mute_s(now_s) < MUTE_S for _, channel in cluster.connections()
             )
         try:
             unread = [(member, channel) for member, channel in work if member.installed is None]
@@ -239,10 +235,7 @@ class TrunkApp(App):
                         {row.cookie: row.table for row in rows},
                         {group.group_id: group for group in groups_held},
                     )
-                    own = {
-                        member.mac.lower(),
-                        *(port.mac.lower() for port in member.ports.values()),
-                    }
+                    own = identity.claims(member)
                     by_mac = {
                         guest.mac: guest
                         for guest in sorted(addresses, reverse=True)

@@ -44,7 +44,7 @@ def check_vlans(cluster: Cluster) -> VlanCheck:
         tree = cluster.fat_tree
         if tree is None:
             raise refusal("no_switch_links", "switches")
-        if cluster.vlan_check is not None:
+        if tree.check is not None:
             raise refusal("check_runs")
         leaf_of = tree.leaf_of(cluster.fabric())
         reachable = {
@@ -55,9 +55,7 @@ def check_vlans(cluster: Cluster) -> VlanCheck:
             if nic.up
         }
         leaf_of = {nic: leaf for nic, leaf in leaf_of.items() if nic in reachable}
-        check = cluster.vlan_check = RunningCheck(
-            {tree.tag(number): number for number in range(tree.trees.count)}
-        )
+        check = tree.check = RunningCheck()
     try:
         probes = sweep(tree.trees, leaf_of)
         _send_probes(cluster, tree, probes)
@@ -72,7 +70,7 @@ def check_vlans(cluster: Cluster) -> VlanCheck:
             texts = learning_findings(check.tests, frozenset(check.learned))
     finally:
         with cluster.lock:
-            cluster.vlan_check = None
+            tree.check = None
     return {"findings": texts, "probes": len(probes) * _TIMES}
 
 

@@ -6,13 +6,13 @@ It announces them in every VLAN, so that the switches know each NIC there.
 
 from __future__ import annotations
 
-import struct
 import time
 from typing import Any
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import App
 from ri2n_sdn.apps.fat_tree import FatTree
+from ri2n_sdn.apps.job_addresses import announcement
 from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.fabric.model import Fabric
 from ri2n_sdn.pipeline.layout import ANNOUNCED_TO
@@ -22,7 +22,6 @@ __all__ = ["VlanApp"]
 
 _TICK_S = 0.025
 _USED_S = 0.5
-_ETH_OUI_EXTENDED = 0x88B7
 _PRIME = bytes.fromhex("02524e0001") + b"RI2N address announcement"
 """What follows the EtherType in an announcement.
 
@@ -116,8 +115,6 @@ class VlanApp(App):
                 if target is None:
                     continue
                 target_mac = target.mac
-            macs = codec.mac_bytes(target_mac) + codec.mac_bytes(port.mac)
-            head = macs + struct.pack("!H", _ETH_OUI_EXTENDED)
-            frame = codec.tagged((head + _PRIME).ljust(60, b"\0"), tree.tag(prime.tree))
+            frame = codec.tagged(announcement(target_mac, port.mac, _PRIME), tree.tag(prime.tree))
             member.channel.send_frame(port.number, frame)
             cluster.counters.add("announcements_sent")

@@ -122,11 +122,7 @@ class Collector:
             fabric = cluster.fabric()
             state, tree, tallies = cluster.jobs, cluster.fat_tree, cluster.measured.tallies
             reports = cluster.measured.reports
-            connected = {
-                name: member.ports.values()
-                for name, member in cluster.members.items()
-                if member.channel is not None
-            }
+            connected = {member.name: member.ports.values() for member, _ in cluster.connections()}
             basis = (
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from ri2n_sdn.contract.printing import printable
-from ri2n_sdn.contract.wording import Subject, fill
+from ri2n_sdn.contract.wording import fill
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 
 __all__ = ["KINDS", "REFUSALS", "Form", "Kind", "answer_of", "error_of", "refusal"]
@@ -278,12 +278,10 @@ REFUSALS: Mapping[str, Form] = {
 """The refusals of the controller, by their lasting codes."""
 
 
-def refusal(
-    code: str, key: str | None = None, /, *, subject: Subject | None = None, **args: Any
-) -> Ri2nError:
+def refusal(code: str, key: str | None = None, /, **args: Any) -> Ri2nError:
     """The error of a code, to be raised: NotAvailable where waiting helps, otherwise BadInput.
 
-    `key` is the key of the request that is wrong, and `subject` what the refusal is about.
+    `key` is the key of the request that is wrong.
     """
     form = REFUSALS[code]
     what = fill(form.text, args)
@@ -293,7 +291,6 @@ def refusal(
         code=code,
         kind=form.kind,
         key=key,
-        subject=subject,
         values=args,
         what=what,
     )

@@ -8,7 +8,7 @@ link of a tree that cuts k of n hosts off, it is min(k, n - k) times the min_rat
 
 A job with several lanes spreads the traffic of each pair of hosts over the pair's live paths in
 these lanes in proportion to the paths' rates: that is how a job's slot tables are made
-(pipeline.jobs.class_slots), and nothing changes them later. So the share of a pair's traffic that a
+(pipeline.jobs.class_flows), and nothing changes them later. So the share of a pair's traffic that a
 link carries is known, and a link is not relieved because another one has room. The worst case takes
 exactly these shares: for one lane, and for lanes that all pairs across the link have, the bound is
 reached by some traffic; elsewhere it may be a little too high, but never too low.

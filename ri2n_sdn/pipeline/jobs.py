@@ -50,7 +50,7 @@ from ri2n_sdn.pipeline.messages import (
     row,
 )
 from ri2n_sdn.pipeline.priorities import ORDER, Classify, Enclosed, Place, Receive, Send
-from ri2n_sdn.pipeline.slot_tables import SlotTable, slot_group, table_in_force
+from ri2n_sdn.pipeline.slot_tables import slot_group, table_in_force
 
 __all__ = [
     "NO_JOBS",
@@ -59,7 +59,6 @@ __all__ = [
     "HostJobs",
     "channel_rows",
     "class_flows",
-    "class_slots",
     "enclosure_flows",
     "host_flows",
     "message_rows",
@@ -170,11 +169,6 @@ def message_rows(notes: Mapping[int, bytes]) -> Iterator[Flow]:
         yield row(Place(Table.JOB_ANSWERS, priority), match, [Note(text)])
 
 
-def class_slots(paths: Sequence[Path], slots: int) -> SlotTable:
-    """The slot table of a class over its paths to one receiver, weighted by the paths' rates."""
-    return table_in_force(paths, None, slots)
-
-
 def class_flows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: int) -> Rows:
     """A row and a group for each class, table and receiver.
 
@@ -185,7 +179,7 @@ def class_flows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: in
         for name, paths in table.paths.items():
             if name not in peers or not paths:
                 continue
-            own = class_slots(paths, slots)
+            own = table_in_force(paths, None, slots)
             ends: Match = {"eth_src": host.mac, "eth_dst": peers[name].mac}
             of_class: Match = {"reg6": table.number, **ends}
             # Classes with the same slot table share a group.
@@ -213,7 +207,7 @@ def channel_rows(host: Host, peers: Mapping[str, Host], jobs: HostJobs, slots: i
         for name, channel in table.channels.items():
             if name not in peers or not table.paths.get(name):
                 continue
-            own = group_id(_JOB, class_slots(table.paths[name], slots))
+            own = group_id(_JOB, table_in_force(table.paths[name], None, slots))
             tag = VLAN_PRESENT | channel
             tagged = (PushVlan(), SetField("vlan_vid", tag), Output(PLAIN_PORT))
             number = group_id(_CHANNEL_FIRST, (own, channel))

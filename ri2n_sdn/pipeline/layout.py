@@ -33,7 +33,6 @@ __all__ = [
     "JOBS_CHANGED",
     "JOBS_CHANGED_TO",
     "LOCAL",
-    "MAX_CLASS",
     "PLAIN_PORT",
     "STARTUP_RECEIVE",
     "TABLE_ORDER",
@@ -97,9 +96,6 @@ ETH_RI2N = 0x88B5
 """The EtherType of our probes: IEEE's first one for local experiments."""
 ETH_STRIPED = 0x88B6
 """The EtherType of frames between helpers (docs/wire-format.md): IEEE's second one."""
-
-MAX_CLASS = 63
-"""Classes of jobs on one host have the numbers 1 to 63."""
 
 CLASS_MACS = ("02:52:4a:00:00:00", "ff:ff:ff:ff:ff:00")
 """The source addresses of packets of jobs between the host's firewall and its bridge.

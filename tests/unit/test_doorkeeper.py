@@ -15,7 +15,7 @@ def test_whoever_floods_takes_places_from_nobody_else() -> None:
         assert door.add(f"honest{number}", f"192.0.2.{number + 1}", 15.0) == f"evil{number - 1}"
     for number in range(99, 300):  # more floods: they take its own places
         assert str(door.add(f"evil{number}", "192.0.2.66", 15.0)).startswith("evil")
-    assert len(door) == 100
+    assert len(door._open) == 100
 
 
 def test_an_address_that_holds_as_many_places_as_another_pays_for_its_own_newcomer() -> None:
@@ -43,7 +43,7 @@ def test_who_is_known_keeps_its_place_and_then_the_new_one_is_turned_away() -> N
     door.admitted("host2")
     assert door.add("host3", "127.0.0.1", 15.0) == "host1"
     door.admitted("host3")
-    assert door.add("host4", "192.0.2.9", 15.0) == "host4" and len(door) == 3
+    assert door.add("host4", "192.0.2.9", 15.0) == "host4" and len(door._open) == 3
     door.remove("host0")
     door.remove("host0")
     assert door.add("host4", "192.0.2.9", 15.0) is None
@@ -57,9 +57,9 @@ def test_strangers_have_their_time_and_hosts_all_time() -> None:
     door.admitted("host")
     assert door.overdue(15.0) == []
     assert door.overdue(15.1) == ["slow"]
-    assert door.overdue(18.1) == ["late"] and len(door) == 1
+    assert door.overdue(18.1) == ["late"] and len(door._open) == 1
     door.admitted("slow")  # too late: it has left
-    assert len(door) == 1
+    assert len(door._open) == 1
 
 
 def polite(door: Doorkeeper[str], *connections: str, address: str = "192.0.2.66") -> None:
@@ -78,7 +78,7 @@ def test_hosts_that_matter_to_nobody_make_room_where_no_stranger_is_left() -> No
     door.admitted("back")
     # An address that floods takes its own places.
     assert door.add("fake3", "192.0.2.66", 15.0, fakes) == "fake1"
-    assert len(door) == 4
+    assert len(door._open) == 4
 
 
 def test_a_flood_of_polite_ones_does_not_take_the_place_of_who_is_just_greeting() -> None:

@@ -58,7 +58,7 @@ def made(**vlans: Any) -> tuple[FatTree, Fabric]:
             1,
             f"04:00:00:00:{number:02x}:01",
             10**8,
-            network=tree.network(switch),
+            network=tree.network_of.get(switch),
             switch=switch,
         )
         hosts[name] = Host(name, number, f"06:00:00:00:{number:02x}:00", (nic,), accepts_wire=True)

@@ -22,7 +22,7 @@ from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_declared, read_failed
+from ri2n_sdn.apps.declared_rows import is_jobs_changed, read_said
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.job_state import JobState
 from ri2n_sdn.apps.local_api import LocalApi
@@ -54,28 +54,25 @@ def job(name: str = "j1", **more: Any) -> Job:
 
 @given(st.lists(st.binary(min_size=1, max_size=200).map(lambda b: b.rstrip(b"\0") + b"x")))
 def test_notes_of_rows_are_read_without_their_padding(notes: list[bytes]) -> None:
-    assert read_declared(described(*notes)) == notes[:63]
-    assert read_failed(described(*notes, cookie=0x524B)) == notes[:64]
+    assert read_said(described(*notes)) == (notes[:63], [])
+    assert read_said(described(*notes, cookie=0x524B)) == ([], notes[:64])
     both = described(*notes[:63]) + described(b"failed", cookie=0x524B)
-    assert (read_declared(both), read_failed(both)) == (notes[:63], [b"failed"])
+    assert read_said(both) == (notes[:63], [b"failed"])
 
 
-@pytest.mark.parametrize(("read", "most"), [(read_declared, 63), (read_failed, 63 + 64)])
-def test_of_too_many_rows_the_rest_is_not_looked_at(
-    read: Callable[[bytes], list[bytes]], most: int
-) -> None:
-    rows, cut_off = [described(b"%d" % number) for number in range(most)], b"\0\1"
-    read(b"".join(rows) + cut_off)
+@pytest.mark.parametrize("cookie", [0x524A, 0x524B])
+def test_of_too_many_rows_the_rest_is_not_looked_at(cookie: int) -> None:
+    rows = [described(b"%d" % number, cookie=cookie) for number in range(63 + 64)]
+    read_said(b"".join(rows) + b"\0\1")
     with pytest.raises(ValueError, match="cut off"):
-        read(b"".join(rows[1:]) + cut_off)
+        read_said(b"".join(rows[1:]) + b"\0\1")
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
 def test_rows_that_make_no_sense_are_refused(noise: bytes, cut: int) -> None:
     for body in (noise, described(b'{"v":1}')[:cut] + noise):
-        for read in (read_declared, read_failed):
-            with suppress(ValueError):
-                read(body)
+        with suppress(ValueError):
+            read_said(body)
 
 
 def test_only_the_hosts_own_message_says_that_jobs_have_changed() -> None:

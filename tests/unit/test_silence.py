@@ -57,7 +57,7 @@ def test_a_lost_control_link_silences_nobody() -> None:
 
 def test_what_could_not_be_heard_counts_for_nothing() -> None:
     silence = Silence(0.0)
-    silence.postpone(50.0)
+    silence.since_s = 50.0
     assert not silence.judge(NEVER, 50.0 + SILENT_S) and silence.judge(NEVER, 50.1 + SILENT_S)
 
 
@@ -65,7 +65,7 @@ def test_a_silent_helper_is_not_heard_because_it_could_not_be_heard_for_a_while(
     silence = Silence(0.0)
     silence.judge(10.0, 10.0)
     assert silence.judge(10.0, 10.1 + SILENT_S)
-    silence.postpone(50.0)
+    silence.since_s = 50.0
     assert not silence.judge(10.0, 50.0) and silence.silent
     assert silence.judge(51.0, 50.0) and not silence.silent
 

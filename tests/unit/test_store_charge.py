@@ -202,6 +202,6 @@ def test_its_own_hello_and_that_of_its_own_store_are_nothing(cluster: Cluster) -
     store.rows = State(ClusterRow(9), "uuid")
     charge.heard(charge.own_hello().encode(), cluster.members["A"])
     charge.heard(Hello(1.0, "x", "x", "uuid").encode(), cluster.members["A"])
-    assert not cluster.other_rivals()
+    assert not cluster.rivals.known(HOSTS, time.monotonic())
     charge.heard(Hello(1.0, "x", "x", "").encode(), cluster.members["A"])
-    assert [rival.name for rival in cluster.other_rivals()] == ["x"]
+    assert [rival.name for rival in cluster.rivals.known(HOSTS, time.monotonic())] == ["x"]
