@@ -255,7 +255,7 @@ class FatTree:
 
 @dataclass
 class RunningCheck:
-    """The probes and learning frames that arrived. The discovery app adds them during the check.
+    """The probes and learning frames that arrived during the check.
 
     `learned` holds (number of the test, number of the step) of the frames that arrived where the
     test expects them.

@@ -253,7 +253,7 @@ class _Datapath(controller.Datapath):
                     raise _Malformed(f"a message of {length} bytes")
                 if len(buffer) - offset < length:
                     break
-                _count_messages(_received, bytes(buffer[offset : offset + _HEADER.size]))
+                _received.add(_MESSAGE_KINDS.get(kind, "unknown"))
                 if kind != ofp.OFPT_PACKET_IN or self._packet_ins.take(self.heard_s):
                     self._message(version, kind, xid, bytes(buffer[offset : offset + length]))
                 else:

@@ -81,8 +81,9 @@ def pause_s(took_s: float, cpu_s: float) -> float:
 class Collector:
     """Makes the state of a cluster. The cluster's lock is held while live objects are read.
 
-    Most documents are made anew only when something about them has changed, so a state costs little
-    where little has changed. One thread at a time may collect; `Watching` sees to that.
+    Most documents are made anew only when something about them has changed, or after _MAX_KEPT_S,
+    so a state costs little where little has changed. One thread at a time may collect; `Watching`
+    sees to that.
     """
 
     def __init__(self, cluster: Cluster, tokens: Tokens) -> None:
@@ -183,10 +184,10 @@ class Collector:
         made: Documents = {
             **kept,
             "hosts": self._documents(
-                "hosts", lambda: host_documents(fabric, facts), (fabric, facts)
+                "hosts", lambda: host_documents(fabric, facts), (fabric.hosts, facts)
             ),
             "networks": self._documents(
-                "networks", lambda: network_documents(fabric, networks), (fabric,)
+                "networks", lambda: network_documents(fabric, networks), (fabric.hosts,)
             ),
             "cables": self._documents(
                 "cables",
