@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -78,8 +78,9 @@ def answered(
     """As `call`, with a connection that stays open within this: what is leased ends with it."""
     name = op if isinstance(op, str) else op.name
     deadline = time.monotonic() + timeout_s
-    with socket.socket(socket.AF_UNIX) as connection:
+    with ExitStack() as stack:
         with _asking(path, timeout_s):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
             _send(connection, path, timeout_s, request_line(name, arguments, who))
             line = _read_line(connection, deadline)
         yield cast(Answer, _answer(path, line))

@@ -22,7 +22,7 @@ def wait_until(
     """Poll until `condition()` is true; fail with `what`, perhaps a function, when it never is.
 
     To ask is work for this process and for those that answer, so the pauses become longer, and each
-    is at least as long as the question before it took.
+    is at least as long as the question before it took, up to LAST_PAUSE_S.
     """
     started_s = time.monotonic()
     while True:

@@ -65,6 +65,9 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parameters(of: Callable[..., Any]) -> Iterator[inspect.Parameter]:
     """The parameters of a function or a dataclass, with their types and by name alone."""
-    kinds = get_type_hints(of, include_extras=True)
+    if isinstance(of, type):
+        kinds = get_type_hints(of, include_extras=True)
+    else:  # Before Python 3.11, get_type_hints hides Annotated where the default is None.
+        kinds = inspect.get_annotations(of, eval_str=True)
     for name, parameter in inspect.signature(of).parameters.items():
         yield parameter.replace(annotation=kinds[name], kind=inspect.Parameter.KEYWORD_ONLY)

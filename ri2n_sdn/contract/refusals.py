@@ -34,6 +34,7 @@ may succeed in some seconds. `unavailable`: something that the controller needs 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _LATER = frozenset({"busy", "unavailable", "not_in_charge", "internal"})
+_SUBJECTS = ("host", "nic", "job", "user")
 
 
 class Form(NamedTuple):
@@ -281,7 +282,8 @@ REFUSALS: Mapping[str, Form] = {
 def refusal(code: str, key: str | None = None, /, **args: Any) -> Ri2nError:
     """The error of a code, to be raised: NotAvailable where waiting helps, otherwise BadInput.
 
-    `key` is the key of the request that is wrong.
+    `key` is the key of the request that is wrong. What the error is about are those of `args` that
+    are named as in _SUBJECTS.
     """
     form = REFUSALS[code]
     what = fill(form.text, args)
@@ -291,6 +293,7 @@ def refusal(code: str, key: str | None = None, /, **args: Any) -> Ri2nError:
         code=code,
         kind=form.kind,
         key=key,
+        subject={of: args[of] for of in _SUBJECTS if isinstance(args.get(of), str)},
         values=args,
         what=what,
     )

@@ -6,13 +6,16 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ri2n_sdn.contract.documents import PolicyOf
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.contract.names import host_name, path_name
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.model import PathTable, Policy, Service
+
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import PolicyOf
 
 __all__ = [
     "once",

@@ -142,7 +142,8 @@ class Feed:
             except _LATE:
                 why = f"the controller said nothing for {SILENT_S:g} s"
             except _Broken as error:
-                self.counters["lines_dropped"] += isinstance(error, _Strange)
+                if isinstance(error, _Strange):
+                    self.counters["lines_dropped"] += 1
                 why = str(error)
             except OSError as error:
                 why = str(refusal_of(self._path, error))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.contract.events import EVENTS, Event
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
+from ri2n_sdn.contract.refusals import answer_of, error_of, refusal
 from ri2n_sdn.contract.said import SEVERITIES, Line, exit_code, worst_first
 from ri2n_sdn.jobs.members import Agreement
 from ri2n_sdn.weights.losses import Loss
@@ -43,7 +45,7 @@ def codes_in_calls() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Call) and node.args:
                 called = f".{ast.unparse(node.func)}"
                 call = next((each for each in _TAKING if called.endswith(f".{each}")), None)
-                for first in node.args[:2] if "contain_host" in called else node.args[:1]:
+                for first in node.args[:1]:
                     if call and isinstance(first, ast.Constant) and isinstance(first.value, str):
                         yield call, first.value
 
@@ -176,3 +178,22 @@ def test_the_worst_comes_first_and_gives_the_exit_code() -> None:
     assert [line.text for line in worst_first(lines)] == ["c", "e", "b", "a"]
     assert [exit_code(lines[:count]) for count in range(4)] == [0, 0, 1, 2]
     assert [str(line) for line in lines[1:3]] == ["warning: b", "bad: c: d"]
+
+
+@pytest.mark.parametrize(
+    ("code", "args", "subject"),
+    [
+        ("job_exists", {"job": "j1"}, {"job": "j1"}),
+        ("host_rows_unread", {"host": "n1", "why": "it is away"}, {"host": "n1"}),
+        ("share_full", {"user": "eve", "most": 512, "what": "jobs"}, {"user": "eve"}),
+        ("jobs_full", {"most": 512}, {}),
+    ],
+)
+def test_a_refusal_says_what_it_is_about(
+    code: str, args: dict[str, object], subject: dict[str, str]
+) -> None:
+    """A program needs no sentence to know it, on either side of the socket."""
+    answer = answer_of(refusal(code, "id", **args))
+    assert (answer["code"], answer["subject"], answer["args"]) == (code, subject, args)
+    read = error_of(json.loads(json.dumps(answer)))
+    assert (read.code, read.subject, read.values) == (code, subject, args)
