@@ -15,12 +15,11 @@ import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ri2n_sdn.contract.choices import ROLES, Role, one_of
 from ri2n_sdn.contract.limits import MAX_UID
 from ri2n_sdn.contract.names import user_name
-from ri2n_sdn.contract.operations import OPERATIONS
+from ri2n_sdn.contract.operations import OPERATIONS, Request
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import NotAvailable
@@ -99,7 +98,7 @@ class Speaker:
             )
 
 
-def speaker_of(request: dict[str, Any]) -> Speaker:
+def speaker_of(request: Request) -> Speaker:
     """For whom a request is. Raises BadInput when it does not say so, or makes no sense."""
     said = request.get("as")
     if not isinstance(said, dict) or said.keys() != _KEYS:

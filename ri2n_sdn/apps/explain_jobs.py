@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.contract.limits import MAX_DSCP
+from ri2n_sdn.contract.operations import Request
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.moves import move_of
 from ri2n_sdn.pipeline.explain import JobView, Pair
@@ -25,7 +25,7 @@ class Packets:
     dscp: int | None = None
 
 
-def packets_of(request: dict[str, Any]) -> Packets | None:
+def packets_of(request: Request) -> Packets | None:
     """The job that a request asks about; None when it asks about none. Raises BadInput."""
     job, dscp = request.get("job"), request.get("dscp")
     if job is None and dscp is None:

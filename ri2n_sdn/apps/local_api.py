@@ -33,7 +33,7 @@ from ri2n_sdn.client import jobs_socket_of, web_socket_of
 from ri2n_sdn.contract import operations
 from ri2n_sdn.contract.answers import Events, Nothing, Reloaded, Status
 from ri2n_sdn.contract.earlier_status import earlier_status
-from ri2n_sdn.contract.operations import OPERATIONS
+from ri2n_sdn.contract.operations import OPERATIONS, Request
 from ri2n_sdn.contract.refusals import answer_of, refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
 from ri2n_sdn.weights.strategies import strategy
@@ -274,7 +274,7 @@ class LocalApi:
         """The state, and then what changes of it, as it changes."""
         return {"watcher": self._watching.join(tokens=web)}
 
-    def _status(self, request: dict[str, Any]) -> Status:
+    def _status(self, request: Request) -> Status:
         """All that is known: the state as a watcher gets it, the keys of before, and the pairs.
 
         A request with `"pairs": false` gets no pairs: their number is the square of the number of
@@ -309,7 +309,7 @@ class LocalApi:
                 ],
             }
 
-    def _strategy(self, request: dict[str, Any], asker: Asker) -> Nothing:
+    def _strategy(self, request: Request, asker: Asker) -> Nothing:
         """Change the strategy from the next round on."""
         name = request.get("name")
         if not isinstance(name, str):
@@ -326,7 +326,7 @@ class LocalApi:
             raise refusal("file_wrong", why=str(error)) from None
         return {"starts_anew": True}
 
-    def _events(self, request: dict[str, Any]) -> Events:
+    def _events(self, request: Request) -> Events:
         """The newest events, or those after the number `since`."""
         since = request.get("since", 0)
         if not isinstance(since, int):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import Any
 
 from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
@@ -21,6 +20,7 @@ from ri2n_sdn.apps.placed_rows import deciding_row, deciding_rows
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
+from ri2n_sdn.contract.operations import Request
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PathKey
 from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict
@@ -34,7 +34,7 @@ _ANSWER_S = 2.0
 _KEYS = {"protocol", "sport", "dport", "src_ip", "dst_ip", "hash", "datapath"}
 
 
-def explain(cluster: Cluster, request: dict[str, Any]) -> Explained:
+def explain(cluster: Cluster, request: Request) -> Explained:
     """The paths of a pair with their shares, or the path of one of its flows, and why.
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from ri2n_sdn.apps.asker import Asker
 from ri2n_sdn.apps.cluster import Cluster
@@ -13,7 +12,7 @@ from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations
 from ri2n_sdn.contract.answers import KnownHost, KnownHosts, Retired
 from ri2n_sdn.contract.documents import Job, Reservation
 from ri2n_sdn.contract.names import is_host_name
-from ri2n_sdn.contract.operations import HOST_RETIRE
+from ri2n_sdn.contract.operations import HOST_RETIRE, Request
 from ri2n_sdn.contract.refusals import refusal
 
 __all__ = ["list_hosts", "retire_host"]
@@ -88,7 +87,7 @@ def _by_host(listed: Iterable[Job | Reservation]) -> dict[str, list[str]]:
     return found
 
 
-def retire_host(cluster: Cluster, request: dict[str, Any], asker: Asker) -> Retired:
+def retire_host(cluster: Cluster, request: Request, asker: Asker) -> Retired:
     """Forget a host that is away for good: it is in no status and no row of the store any more.
 
     `dry_run`: only say what would happen. `force`: also when jobs or reservations name it; they

@@ -37,7 +37,7 @@ from ri2n_sdn.contract.answers import (
     ShownJob,
 )
 from ri2n_sdn.contract.names import job_id
-from ri2n_sdn.contract.operations import Answer
+from ri2n_sdn.contract.operations import Answer, Request
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.jobs.admit import conflict
 from ri2n_sdn.jobs.check import check_policy, check_reservation
@@ -82,12 +82,12 @@ def job_operations(cluster: Cluster, asker: Asker) -> dict[str, Callable[..., An
 
 
 def _admitting(
-    operation: Callable[[Cluster, Asker, dict[str, Any]], Answer],
-) -> Callable[[Cluster, Asker, dict[str, Any]], Answer]:
+    operation: Callable[[Cluster, Asker, Request], Answer],
+) -> Callable[[Cluster, Asker, Request], Answer]:
     """The operation as one step: nobody else is admitted between its check and its record."""
 
     @wraps(operation)
-    def run(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Answer:
+    def run(cluster: Cluster, asker: Asker, request: Request) -> Answer:
         with cluster.jobs.book.admission:
             return operation(cluster, asker, request)
 
@@ -98,7 +98,7 @@ def _admitting(
 
 
 @_admitting
-def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> BegunJob:
+def _begin(cluster: Cluster, asker: Asker, request: Request) -> BegunJob:
     """Order a job. Its hosts carry the order out as soon as they see it."""
     book, now_s = cluster.jobs.book, time.time()
     job = _job(request.get("job"), now_s, book)
@@ -118,7 +118,7 @@ def _begin(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> BegunJob:
         return {"job": _document(cluster, job.id, job)}
 
 
-def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
+def _end(cluster: Cluster, asker: Asker, request: Request) -> Nothing:
     """End an order. What a host's job manager has begun, it must end itself."""
     name = _name(request)
     book = cluster.jobs.book
@@ -138,7 +138,7 @@ def _end(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
 
 
 @_admitting
-def _move(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneJob:
+def _move(cluster: Cluster, asker: Asker, request: Request) -> OneJob:
     """Give a job another policy while it runs. Its packets change over without a loss.
 
     An order becomes another order. Of a job that hosts have begun, the controller keeps the move
@@ -213,7 +213,7 @@ def list_jobs(cluster: Cluster) -> AllJobs:
         return {"jobs": [_document(cluster, key, job) for key, job in _all(cluster).items()]}
 
 
-def _show(cluster: Cluster, request: dict[str, Any]) -> ShownJob:
+def _show(cluster: Cluster, request: Request) -> ShownJob:
     """One job, with its class on each host, and as `routes` its paths from each to the others."""
     name = _name(request)
     with cluster.lock:
@@ -223,7 +223,7 @@ def _show(cluster: Cluster, request: dict[str, Any]) -> ShownJob:
         return {"job": _details(cluster, name, job)}
 
 
-def _history(cluster: Cluster, request: dict[str, Any]) -> EndedJobs:
+def _history(cluster: Cluster, request: Request) -> EndedJobs:
     """The jobs that have ended, the newest first."""
     limit = request.get("limit", 50)
     if type(limit) is not int or not 1 <= limit <= _MAX_HISTORY:
@@ -322,7 +322,7 @@ def _details(cluster: Cluster, key: str, job: Job) -> documents.JobDetails:
 
 
 @_admitting
-def _reserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneReservation:
+def _reserve(cluster: Cluster, asker: Asker, request: Request) -> OneReservation:
     """Keep a reservation, if its user may have it and it fits beside all others."""
     book, now_s = cluster.jobs.book, time.time()
     asked = request.get("reservation")
@@ -356,7 +356,7 @@ def list_reservations(cluster: Cluster) -> AllReservations:
     return {"reservations": [_reservation(each) for each in in_turn]}
 
 
-def _unreserve(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
+def _unreserve(cluster: Cluster, asker: Asker, request: Request) -> Nothing:
     """Remove a reservation."""
     name = _name(request)
     book = cluster.jobs.book
@@ -384,7 +384,7 @@ def _reservation(kept: Reservation) -> documents.Reservation:
 # Rights
 
 
-def _set_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> OneRight:
+def _set_right(cluster: Cluster, asker: Asker, request: Request) -> OneRight:
     """Say what a user may do, `*` for all others. Only root may do so."""
     asker.check_root("rights")
     asked = request.get("right")
@@ -418,7 +418,7 @@ def list_rights(cluster: Cluster) -> AllRights:
     return {"rights": [_right(right) for _, right in sorted(cluster.jobs.book.rights.items())]}
 
 
-def _remove_right(cluster: Cluster, asker: Asker, request: dict[str, Any]) -> Nothing:
+def _remove_right(cluster: Cluster, asker: Asker, request: Request) -> Nothing:
     """Take away what was said of a user. Only root may do so."""
     asker.check_root("rights")
     user = request.get("user")
@@ -480,7 +480,7 @@ def _check_room(
         raise refusal("not_admitted", why=why)
 
 
-def _name(request: dict[str, Any]) -> str:
+def _name(request: Request) -> str:
     name = request.get("id")
     if not isinstance(name, str):
         raise refusal("not_text", "id")

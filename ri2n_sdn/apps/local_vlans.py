@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.fat_tree import FatTree
 from ri2n_sdn.contract.answers import TableOwners, Traffic, VlanTable, VlanTableOf, VlanTables
+from ri2n_sdn.contract.operations import Request
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import PairKey
 
@@ -35,7 +34,7 @@ class Leases:
                 _clear(cluster, owner)
 
 
-def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> TableOwners:
+def set_table(cluster: Cluster, request: Request, leases: Leases) -> TableOwners:
     """Set the path table of the request's `owner`, or clear it when `pairs` is empty.
 
     `pairs` is a list of [sender, receiver, VLAN ID]. With `lease`, the table ends when the
@@ -79,7 +78,7 @@ def set_table(cluster: Cluster, request: dict[str, Any], leases: Leases) -> Tabl
         return {"owners": tree.adaptive.tables}
 
 
-def tables(cluster: Cluster, request: dict[str, Any]) -> VlanTables:
+def tables(cluster: Cluster, request: Request) -> VlanTables:
     """The programs' path tables, the newest last; with the rows of the one of `owner`.
 
     There are none where no links between switches are declared.

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import LinkReport, Pair, PairsPage, Path
-from ri2n_sdn.contract.operations import PAIRS
+from ri2n_sdn.contract.operations import PAIRS, Request
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
@@ -45,7 +44,7 @@ class _Question:
     limit: int
 
 
-def pairs_page(cluster: Cluster, request: dict[str, Any]) -> PairsPage:
+def pairs_page(cluster: Cluster, request: Request) -> PairsPage:
     """The pairs that a request asks for, and how many there are (`total`).
 
     `host` is either end, `src` and `dst` one of them. `active` asks for pairs with a slot table of
@@ -231,35 +230,40 @@ def _documents(
         yield from made
 
 
-def _question(request: dict[str, Any]) -> _Question:
+def _question(request: Request) -> _Question:
     """The request, checked. Raises BadInput."""
     for key in PAIRS.strange(request):
         raise refusal("unknown_key", name=ascii(key)[:64])
-    for key in ("host", "src", "dst"):
-        if request.get(key) is not None and not isinstance(request[key], str):
-            raise refusal("not_host_name", key)
-    for key in ("active", "descending"):
-        if request.get(key) not in (None, True, False) or type(request.get(key)) is int:
-            raise refusal("not_flag", key)
+    host, src, dst = (_host_in(request, key) for key in ("host", "src", "dst"))
+    active, descending = (_flag_in(request, key) for key in ("active", "descending"))
     sort = request.get("sort", "src")
-    if sort not in SORTS:
+    if not isinstance(sort, str) or sort not in SORTS:
         raise refusal("not_one_of", "sort", choices=list(SORTS))
-    descending = request.get("descending")
-    if sort == "rate" and descending is False and request.get("active") is not True:
+    if sort == "rate" and descending is False and active is not True:
         raise refusal("lowest_first", "descending")
     return _Question(
-        request.get("host"),
-        request.get("src"),
-        request.get("dst"),
-        request.get("active"),
-        sort,
+        *(host, src, dst, active, sort),
         sort == "rate" if descending is None else descending,
         _whole(request, "offset", 0, 0, 10**9),
         _whole(request, "limit", 100, 1, MAX_PAIRS),
     )
 
 
-def _whole(request: dict[str, Any], key: str, default: int, low: int, high: int) -> int:
+def _host_in(request: Request, key: str) -> str | None:
+    name = request.get(key)
+    if name is not None and not isinstance(name, str):
+        raise refusal("not_host_name", key)
+    return name
+
+
+def _flag_in(request: Request, key: str) -> bool | None:
+    flag = request.get(key)
+    if flag is not None and not isinstance(flag, bool):
+        raise refusal("not_flag", key)
+    return flag
+
+
+def _whole(request: Request, key: str, default: int, low: int, high: int) -> int:
     value = request.get(key, default)
     if type(value) is not int or not low <= value <= high:
         raise refusal("out_of_range", key, low=low, high=high)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ri2n_sdn.apps.asker import ROOT, Asker
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.contract.answers import Parameters, ParameterSet, Value
+from ri2n_sdn.contract.operations import Request
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.weights.loop import LoopSettings
@@ -147,7 +148,7 @@ def list_parameters(cluster: Cluster) -> Parameters:
     }
 
 
-def set_parameter(cluster: Cluster, request: dict[str, Any], asker: Asker = ROOT) -> ParameterSet:
+def set_parameter(cluster: Cluster, request: Request, asker: Asker = ROOT) -> ParameterSet:
     """Change a parameter from the next round on, and tell operators who did it.
 
     `request` has `name` and `value`. Raises BadInput, and then changes nothing, when one of them is

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from ri2n_sdn.apps.job_book import Storage
 from ri2n_sdn.contract.answers import AllTokens, Nothing, OneToken
@@ -19,7 +19,7 @@ from ri2n_sdn.contract.choices import ROLES, Role, one_of
 from ri2n_sdn.contract.documents import Token, TokenEntry
 from ri2n_sdn.contract.limits import MAX_TOKEN_DAYS
 from ri2n_sdn.contract.names import token_name, user_name
-from ri2n_sdn.contract.operations import TOKEN_ADD
+from ri2n_sdn.contract.operations import TOKEN_ADD, Request
 from ri2n_sdn.contract.printing import shown
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.store.rows import Change, Put, Remove, TokenRow
@@ -57,7 +57,7 @@ class Tokens:
             for name, row in self.rows().items()
         }
 
-    def add(self, request: dict[str, Any]) -> OneToken:
+    def add(self, request: Request) -> OneToken:
         """Keep a new token: `name`, `role`, `hash`, and where wanted `user` and `days`.
 
         `hash` is the SHA-256 of the token's text in hexadecimal digits. A token with the role
@@ -82,7 +82,7 @@ class Tokens:
         """All tokens without their hashes, in order of names."""
         return {"tokens": [_listed(row) for _, row in sorted(self.rows().items())]}
 
-    def remove(self, request: dict[str, Any]) -> Nothing:
+    def remove(self, request: Request) -> Nothing:
         """Remove the token called `name`. Raises BadInput when there is none, NotAvailable."""
         name = token_name(request.get("name"))
         with self._lock:
@@ -98,7 +98,7 @@ class Tokens:
             self._storage.write(change)
 
 
-def _row(request: dict[str, Any], now_s: float) -> TokenRow:
+def _row(request: Request, now_s: float) -> TokenRow:
     """The token that a request describes. Raises BadInput."""
     for key in TOKEN_ADD.strange(request):
         raise refusal("unknown_key", name=shown(key))

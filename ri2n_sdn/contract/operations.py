@@ -8,9 +8,9 @@ may take as long as all the rest of a short command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", default=dict[str, Any])
 _Asked = ParamSpec("_Asked")
+
+Request: TypeAlias = Mapping[str, object]
+"""A request as it came. Whoever carries it out looks at each value before its use."""
 
 
 @dataclass(frozen=True)
