@@ -130,7 +130,7 @@ HEADERS = {
     **{f"reg{number}": 0x00010004 | number << 9 for number in range(8)},
 }
 _BASIC, _STATISTICS, _PACKETS, _BYTES = 0x8000, 0x8002, 4, 5
-# These are read of each row of a large cluster, some times a second.
+# Called for each row of every host, in each round of the counters.
 _LENGTH_AT, _FIELD_AT = struct.Struct("!H").unpack_from, struct.Struct("!HBB").unpack_from
 _ROW_AT = struct.Struct("!4xBxH8xQ2xH").unpack_from
 

@@ -42,7 +42,7 @@ class Tokens:
         self._own: Mapping[str, TokenRow] = {}
 
     def rows(self) -> Mapping[str, TokenRow]:
-        """The tokens as the store has them. It is the same object while nothing has changed."""
+        """The tokens as the store has them: the same object while nothing has changed."""
         return self._own if self._storage is None else self._storage.state().tokens
 
     def documents(self) -> dict[str, TokenEntry]:
