@@ -398,6 +398,7 @@ class Watching:
     def join(self, tokens: bool) -> Watcher:
         """One more watcher, which is told about tokens if `tokens`. It must be served.
 
+        Its first state is as of now, and the other watchers are told what has changed until now.
         Raises NotAvailable when there are too many.
         """
         with self._changed:
@@ -411,8 +412,8 @@ class Watching:
             if len(self._watchers) >= MAX_WATCHERS:
                 self._cluster.counters.add("watchers_refused")
                 raise refusal("watchers_full", most=MAX_WATCHERS)
-            if not self._watchers or self._last is None:
-                self._renew()
+            # What was acknowledged before the request is in the first state, such as a new token.
+            self.turn()
             assert self._last is not None
             watcher = Watcher(self, self._seq, self._last, tokens)
             self._watchers.append(watcher)

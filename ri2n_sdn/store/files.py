@@ -68,9 +68,10 @@ def check_file(path: Path) -> None:
     offset = 0
     while offset < len(data):
         match = _HEADER.match(data, offset)
-        body = data[match.end() : match.end() + int(match[1])] if match is not None else b""
+        length = int(match[1]) if match is not None else 0
+        body = data[match.end() : match.end() + length] if match is not None else b""
         digest = hashlib.sha1(body, usedforsecurity=False).hexdigest().encode()
-        if match is None or digest != match[2]:
+        if match is None or len(body) != length or digest != match[2]:
             if offset and _is_unfinished(data[offset:]):
                 return
             raise BadInput(

@@ -87,7 +87,7 @@ def test_a_host_that_is_connected_or_needed_is_not_retired(sandbox: Sandbox) -> 
 
 
 def test_a_retired_host_is_gone_from_status_and_store(sandbox: Sandbox) -> None:
-    assert "D-e0" in rows(sandbox)
+    wait_until(lambda: "D-e0" in rows(sandbox), "the store does not get the NICs of D")
     assert any("D" in each["text"] for each in sandbox.ask("status")["problems"])
     sandbox.ask("job_end", id="j1")
     ended = run(sandbox, "retire", "D", "--yes", "--json")

@@ -138,9 +138,11 @@ def test_damage_anywhere_is_found_and_an_unfinished_record_is_none(tmp_path: Pat
         path.write_bytes(whole[: cut or 1])
         with pytest.raises(BadInput, match="is damaged at byte 0: put a backup in its place"):
             prepare_file(path)
-    for place in [chosen.randrange(len(whole)) for _ in range(300)]:
+    anywhere = [(chosen.randrange(len(whole)), chosen.randrange(8)) for _ in range(300)]
+    header = [(place, bit) for place in range(last, whole.index(b"\n", last)) for bit in range(8)]
+    for place, bit in anywhere + header:
         damaged = bytearray(whole)
-        damaged[place] ^= 1 << chosen.randrange(8)
+        damaged[place] ^= 1 << bit
         path.write_bytes(damaged)
         with pytest.raises(BadInput, match="is damaged at byte"):
             prepare_file(path)

@@ -299,6 +299,7 @@ def test_all_watchers_see_the_same_and_the_work_is_done_once(
     monkeypatch.setattr(Collector, "collect", lambda self: calls.append(1) or real(self))  # type: ignore[func-returns-value]
     watches = [Watch(cluster.socket_path) for _ in range(MAX_WATCHERS)]
     try:
+        calls.clear()  # A new watcher's first state is made for it.
         cluster.counters.add("something")
         states = [
             until(watch, lambda state: state["counters"].get("something")) for watch in watches
@@ -410,6 +411,19 @@ def test_the_web_process_is_told_about_tokens(api: LocalApi) -> None:
         )
         state = until(watch, lambda state: state["tokens"])
         assert state["tokens"]["t1"]["hash"] == 64 * "a"
+
+
+def test_a_new_watcher_knows_what_was_acknowledged_before(api: LocalApi) -> None:
+    """Also when another one watches, which hears of changes twice a second at most."""
+    path = web_socket_of(api._cluster.socket_path)
+    with Watch(path, who=WEB) as first:
+        next(first)
+        for digit in "abc":
+            token = {"op": "token_add", "name": digit, "role": "viewer", "hash": 64 * digit}
+            assert api.answer(json.dumps(token).encode())["ok"]
+            with Watch(path, who=WEB) as second:
+                assert digit in next(second)["tokens"]
+            assert digit in until(first, lambda state, name=digit: name in state["tokens"])["tokens"]
 
 
 def test_a_broken_stream_is_no_clean_end() -> None:
