@@ -36,7 +36,8 @@ uv_settings() {
             [[ $key == "$kind".* ]] || continue
             name=${key#"$kind".}
             value=${value:1:-1}
-            pip[$name]=${value//\\n/ }
+            value=${value//\\n/ } # several values are on lines of their own
+            pip[$name]=${value# }
         done < <("${PIP[@]}" config list 2>/dev/null)
     done
     set_for_uv UV_DEFAULT_INDEX "${pip[index-url]-}"
