@@ -15,7 +15,7 @@ from rich.table import Table
 from ri2n_lab.cli.forward import find_guest, forward, guest_labs_of_mine, run_inside
 from ri2n_lab.cli.guest_run import run
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json, split_list
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 

@@ -93,7 +93,7 @@ class Where:
             return labs("--lab").lab_socket(self.lab)
         if self.socket is not None:
             return self.socket
-        if DEFAULT_SOCKET.exists():
+        if _may_be_there(DEFAULT_SOCKET):
             return DEFAULT_SOCKET
         installed = installed_labs()
         found = None if installed is None else installed.only_socket()
@@ -120,6 +120,20 @@ class Asked(Where):
     """Which controller a command asks, and how it prints the answer."""
 
     as_json: JsonOption = False
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether a file is there, or is in a folder that this user may not look into.
+
+    To call it says which of both, and who may.
+    """
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def installed_labs() -> Labs | None:

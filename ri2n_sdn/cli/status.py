@@ -9,7 +9,6 @@ import typer
 
 from ri2n_sdn.cli.common import console, print_json
 from ri2n_sdn.cli.labs import Asked, installed_labs
-from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, one_of
@@ -31,6 +30,8 @@ def status(at: Asked) -> int:
     if at.as_json:
         print_json(answer)
     else:
+        from ri2n_sdn.cli.views import status_view
+
         try:
             shown = status_view(answer)
         except (KeyError, TypeError, ValueError) as error:
@@ -105,6 +106,8 @@ def explain(
     if at.as_json:
         print_json(answer)
         return
+    from ri2n_sdn.cli.views import helper_table, path_table
+
     out = console()
     for line in answer["why"]:
         out.print(line, highlight=False)
