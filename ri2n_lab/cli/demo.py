@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_lab.cli.demo_web import DemoWeb
+from ri2n_lab.cli.unowned import remove_unowned
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json, terminate_as_interrupt
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
@@ -70,6 +72,7 @@ def demo(
     clients = clients_of(parsed, "bulk")
     optimum = goodput_optimum(parsed, clients, SERVER)
     terminate_as_interrupt()
+    remove_unowned()
     lab = Lab.create(parsed)
     note(f"building lab {lab.name}: {parsed.description or parsed.name}")
     with contextlib.ExitStack() as stack:
@@ -92,7 +95,11 @@ def demo(
 
 
 def _remove(lab: Lab) -> None:
-    note(f"removing lab {lab.name}")
+    # A second Ctrl-C must not end the removal half-way. Programs that the removal starts ignore it,
+    # too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        note(f"removing lab {lab.name}")
     lab.down()
 
 

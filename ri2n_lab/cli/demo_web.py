@@ -9,7 +9,6 @@ import re
 import secrets
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +28,9 @@ class DemoWeb:
     """A web process that ends with this process, however that ends; a context manager."""
 
     def __init__(self, controller_socket: Path) -> None:
-        """Start it. It waits for the controller by itself."""
+        """Start it. It waits for the controller by itself. Its log is in the lab's folder."""
         self._socket = controller_socket
-        self._folder = tempfile.TemporaryDirectory(prefix="ri2n-demo-")
-        self._log = Path(self._folder.name) / "web.log"
+        self._log = controller_socket.with_name("web.log")
         self._mine: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._start(FIRST_PORT)
@@ -47,7 +45,6 @@ class DemoWeb:
         trace: TracebackType | None,
     ) -> None:
         self._end()
-        self._folder.cleanup()
 
     def url(self) -> str | None:
         """Its address, when browsers can connect; None when it does not start (`why`)."""
