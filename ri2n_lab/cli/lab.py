@@ -48,7 +48,10 @@ def _first(context: typer.Context) -> None:
 
 
 LabOption = Annotated[
-    str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")
+    str | None,
+    typer.Option(
+        "--lab", envvar="RI2N_LAB", help="Name of the lab; needed when there are several."
+    ),
 ]
 HostOption = Annotated[str | None, typer.Option(help="Host with the fault.")]
 NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
