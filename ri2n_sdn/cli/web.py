@@ -67,6 +67,7 @@ def web(
     ] = 50.0,
     no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
     ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,
+    demo: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve REST, the GUI and metrics of a controller, until SIGTERM or Ctrl-C.
 
@@ -110,6 +111,7 @@ def web(
         host_names=tuple(host_name or ()),
         gui=not no_gui,
         requests_per_s=requests_per_s,
+        demo=demo,
     )
     with log:
         serve(settings, ends_with=ends_with, begins=begins, ready=ready)
