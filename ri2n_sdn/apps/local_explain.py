@@ -15,7 +15,7 @@ from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.pairs import path_documents
+from ri2n_sdn.apps.pairs import fair_rate_bps, path_documents
 from ri2n_sdn.apps.placed_rows import deciding_row, deciding_rows
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
@@ -57,10 +57,13 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         verdict = pair_verdict(pair)
         managed = verdict.kind == "managed"
         about: ManagedPair = {}
+        sample = cluster.measured.sample()
         if managed:
             striped = fabric.striped(source, target)
             about = {
                 "striped": striped,
+                "tx_bps": sample.tx_bps((source, target)),
+                "fair_bps": fair_rate_bps(sample, (source, target)),
                 "by_flows": [
                     {"proto": traffic.proto, "port": traffic.port, "dscp": traffic.dscp}
                     for traffic in (fabric.by_flows if striped else ())
@@ -71,8 +74,7 @@ def explain(cluster: Cluster, request: Request) -> Explained:
                     if host in fabric.placement
                 },
             }
-        pair_paths = path_documents(cluster, fabric, source, target) if managed else []
-        sampled_s = cluster.measured.sampled_s
+        pair_paths = path_documents(cluster, fabric, sample, source, target) if managed else []
     flow = None
     if question is not None and managed:
         asked, build, datapath = question
@@ -95,7 +97,7 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         "dst": target,
         "slots": [names[slot] for slot in pair.slots] if managed else [],
         "paths": pair_paths,
-        "sampled_s": sampled_s,
+        "sampled_s": sample.sampled_s,
         **about,
         "kind": verdict.kind,
         "reason": verdict.reason,

@@ -118,7 +118,9 @@ class Path(TypedDict):
     rx_bps: float | None
     """what arrives over it, in bit/s"""
     rate_bps: float | None
-    """what it can carry, as reckoned, in bit/s"""
+    """the planned rate: what the strategy lets the pair send over it, in bit/s; null: nothing"""
+    speed_bps: int | None
+    """the rate of its slowest link, as a rule that of a NIC, in bit/s"""
     link: int | None
     """the number of the helper's link"""
     helper: LinkReport | None
@@ -138,6 +140,8 @@ class Pair(TypedDict):
     """the number of its OpenFlow group; 0 for the shared one"""
     tx_bps: NotRequired[float]
     """what the pair sends, in bit/s"""
+    fair_bps: int | None
+    """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
     paths: list[Path]
 
 
@@ -183,6 +187,10 @@ class ManagedPair(TypedDict):
     """What is known of a pair alone that has slots of this controller."""
 
     striped: NotRequired[bool]
+    tx_bps: NotRequired[float]
+    """what the pair sends, in bit/s"""
+    fair_bps: NotRequired[int | None]
+    """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
     by_flows: NotRequired[list[TrafficClass]]
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]

@@ -26,6 +26,7 @@ __all__ = [
     "Documents",
     "EndedJob",
     "Event",
+    "FairEntry",
     "FaultOf",
     "Helper",
     "Histogram",
@@ -273,6 +274,27 @@ class Activity(TypedDict):
     reweights: Number
     slots_moved: Number
     slots: dict[Name, Number]
+
+
+class FairEntry(TypedDict):
+    """What a host sends by those of its pairs that a link limits, beside what is fair for them.
+
+    A host has this while it has such pairs. Rates are of the same sample as `rates`, in bit/s. A
+    part is a rate divided by its fair rate (`contract.fair.part_of_fair`).
+    """
+
+    pairs: Whole
+    """how many pairs these are"""
+    tx_bps: Number
+    """what they send together"""
+    fair_bps: Number
+    """their max-min fair rates together"""
+    worst: Text
+    """the receiver of the pair that has the smallest part of its fair rate"""
+    worst_tx_bps: Number
+    """what that pair sends"""
+    worst_fair_bps: Number
+    """its max-min fair rate"""
 
 
 class Histogram(TypedDict):
@@ -540,6 +562,8 @@ class Documents(Kept):
     switches: dict[Name, SwitchEntry]
     rates: dict[Name, dict[Name, Pair]]
     """by host and NIC, what it sends and receives, in bit/s"""
+    fair: NotRequired[dict[Name, FairEntry]]
+    """by sending host, its part of what is fair; an earlier controller does not say"""
     bytes: dict[Name, dict[Name, Pair]]
     """by host and NIC, how many bytes it has sent and received"""
     problems: dict[Name, ProblemEntry]

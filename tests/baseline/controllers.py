@@ -73,6 +73,7 @@ def flat() -> Cluster:
         first: PathRates(8e7, 7.9e7, 0.75, 9e7),
         second: PathRates(2e7, 2e7, 0.25, 3e7),
     }
+    cluster.measured.fair_bps["A", "C"] = 1.25e8
     cluster.measured.sent_bytes.update({("A", "C"): 12345, ("C", "A"): 678})
     cluster.topology_changed()
     plan(cluster, {("A", "C"): (first, first, first, second) * 16})
