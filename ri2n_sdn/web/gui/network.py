@@ -61,13 +61,12 @@ class _Network:
                 ).props("outlined dense options-dense")
                 self._said = html("", classes="muted").props('role="status"')
                 self._tree_said = html("", classes="muted").props('role="status"')
-            with ui.element("div").classes("beside"):
-                with ui.element("div").classes("card"):
-                    self._drawing = Drawing(session.feed)
-                    html(legend(way="used by the job or the tree"), classes="legend")
-                self._details = html("", name="section", classes="card")
-                self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
-                self._facts = InPlace(self._details, "cells")
+            with ui.element("div").classes("card"):
+                self._drawing = Drawing(session.feed)
+                html(legend(way="used by the job or the tree"), classes="legend")
+            self._details = html("", name="section", classes="card")
+            self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
+            self._facts = InPlace(self._details, "cells")
             self._table = _Table(session)
         ui.on("ri2n-row", self._choose_row)
         ui.on("ri2n-host", self._choose_host)

@@ -164,6 +164,10 @@
         if (!part) continue;
         part.setAttribute("class", look);
         if (note === undefined) continue;
+        if (part.tagName === "text") {
+          part.textContent = note;
+          continue;
+        }
         part.querySelector(".note").textContent = note;
         const name = part.dataset.name;
         part.setAttribute("aria-label", note ? `${name}: ${note}` : name);
