@@ -40,12 +40,6 @@ class Labs(Protocol):
         Raises NotAvailable when there are several such labs.
         """
 
-    def hosts_of(self, socket: Path) -> tuple[dict[str, str], str | None] | None:
-        """(address of each host, datapath) of the lab whose controller has this socket.
-
-        None when the socket belongs to no lab.
-        """
-
     def examine_lab(self, lab: str, host: str | None) -> list[Finding]:
         """What `host-doctor` finds on the hosts of a lab, or on one of them.
 

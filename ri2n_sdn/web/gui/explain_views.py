@@ -23,12 +23,20 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 
 def request_of(
-    src: str, dst: str, protocol: str, sport: str, dport: str, job: str
+    src: str,
+    dst: str,
+    protocol: str,
+    sport: str,
+    dport: str,
+    job: str,
+    src_ip: str = "",
+    dst_ip: str = "",
 ) -> dict[str, Any]:
     """The arguments of the operation `explain`.
 
-    Without a port, or without a protocol, it asks about all packets of the two hosts. Raises
-    BadInput for what is missing or no port, and for ports of a protocol that has none.
+    Without a port and an address, or without a protocol, it asks about all packets of the two
+    hosts. Raises BadInput for what is missing or no port, for ports of a protocol that has none,
+    and for an address without a protocol. The controller says which addresses are wrong.
     """
     request: dict[str, Any] = {}
     for key, label, name in (("src", "From host", src), ("dst", "To host", dst)):
@@ -44,8 +52,16 @@ def request_of(
         if protocol not in ("tcp", "udp"):
             raise refusal("ports_need_protocol", label)
         ports[key] = int(port)
-    if protocol and (ports or protocol == "icmp"):
-        request["flow"] = {"protocol": PROTOCOLS[protocol], **ports}
+    ends = (("src_ip", "Source address", src_ip), ("dst_ip", "Destination address", dst_ip))
+    addresses = {}
+    for key, label, address in ends:
+        if not address.strip():
+            continue
+        if not protocol:
+            raise refusal("address_needs_protocol", label)
+        addresses[key] = address.strip()
+    if protocol and (ports or addresses or protocol == "icmp"):
+        request["flow"] = {"protocol": PROTOCOLS[protocol], **ports, **addresses}
     if job.strip():
         request["job"] = job.strip()
     return request
@@ -94,7 +110,7 @@ def answer_view(answer: Explanation, command: str | None = None) -> Markup:
             f" → {answer['dst']} {way['peer']}"
         )
     elif answer.get("striped"):
-        said = "The helpers spread these packets over all living links."
+        said = "The helpers spread these packets over all living links that they may use."
     elif answer["kind"] == "managed":
         said = "These packets are spread over the paths below, each connection on one of them."
     else:
