@@ -183,6 +183,8 @@ class ManagedPair(TypedDict):
     """What is known of a pair alone that has slots of this controller."""
 
     striped: NotRequired[bool]
+    links: NotRequired[list[ExplainedPath]]
+    """where helpers send the packets one by one: the paths that they take"""
     by_flows: NotRequired[list[TrafficClass]]
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]
