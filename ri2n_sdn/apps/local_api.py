@@ -286,6 +286,7 @@ class LocalApi:
         state, cluster = self._watching.look(), self._cluster
         with cluster.lock:
             fabric, now_s = cluster.fabric(), time.monotonic()
+            sample = cluster.measured.sample()
             reports = {
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()
@@ -302,7 +303,7 @@ class LocalApi:
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
                 **earlier_status(state, rates, reports),
                 "pairs": [
-                    pair_document(cluster, fabric, sender, receiver)
+                    pair_document(cluster, fabric, sample, sender, receiver)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)

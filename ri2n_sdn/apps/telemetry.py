@@ -433,7 +433,7 @@ class TelemetryApp(App):
                     share=choice.share.get(path.path) if choice else None,
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )
-        cluster.measured.rates = rates
+        cluster.measured.rates, cluster.measured.fair_bps = rates, decision.fair_bps
 
 
 def _port_counters(body: bytes) -> list[tuple[int, int, int]]:

@@ -33,6 +33,7 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watch import (
     HostFacts,
     cable_documents,
+    fair_documents,
     host_documents,
     network_documents,
     problem_documents,
@@ -152,6 +153,7 @@ class Collector:
                     member.datapath,
                     reports.get(name, Reported()).age_s(now_s) is not None,
                     member.certificate_ends_s,
+                    member.addresses,
                 )
                 for name, member in cluster.members.items()
             }
@@ -179,6 +181,7 @@ class Collector:
                 "events": list(cluster.events)[-MAX_EVENTS:],
             }
             problems = problems_of(cluster)
+            sample = cluster.measured.sample()
             dead = tree.dead if tree is not None else DeadParts()
         networks = tree.networks if tree is not None else {}
         made: Documents = {
@@ -198,6 +201,7 @@ class Collector:
                 "switches", lambda: switch_documents(cluster.config.switches, networks), ()
             ),
             "rates": rates,
+            "fair": fair_documents(sample),
             "bytes": byte_counts,
             "problems": problem_documents(problems),
         }

@@ -17,6 +17,7 @@ __all__ = [
     "FACTORS",
     "RATE",
     "SECONDS",
+    "ago_text",
     "counted",
     "duration_text",
     "exact_rate",
@@ -197,6 +198,15 @@ def duration_text(seconds: float) -> str:
     while len(parts) > 1 and not parts[0][0]:
         parts.pop(0)
     return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number) or "0 s"
+
+
+def ago_text(age_s: float) -> str:
+    """How long ago something was, with its largest unit: `now`, `5 s ago`, `2 min ago`."""
+    whole = int(age_s)
+    for length_s, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if whole >= length_s:
+            return f"{whole // length_s:,} {unit} ago"
+    return "now"
 
 
 def percent_text(part: float | None) -> str:

@@ -21,6 +21,7 @@ from ri2n_sdn.contract.units import (
 )
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
+from ri2n_sdn.web.gui.hosts_table import cells, details
 from ri2n_sdn.web.gui.setting_views import (
     STRATEGIES,
     audit_entry_rows,
@@ -33,11 +34,13 @@ from ri2n_sdn.web.gui.setting_views import (
     token_rows,
 )
 from ri2n_sdn.web.gui.traffic_views import (
+    ALL,
     MAX_POINTS,
     PairSamples,
     chart_summary,
     host_names,
     host_row,
+    newest_rates,
     pair_request,
     pair_rows,
     path_rows,
@@ -224,11 +227,33 @@ def test_charts_of_rates_and_shares() -> None:
         [[1000, 75.0], [2000, None], [3000, None]],
         [[1000, 25.0], [2000, None], [3000, 100.0]],
     ]
-    assert chart_summary("A has sent", [1.0, 2.0, 3.0], lines) == (
-        "A has sent since 1970-01-01 00:00:01 UTC: eth0 0 bit/s now, 1.50 Mbit/s on average, "
-        "3.00 Mbit/s at most; eth1 2.00 Mbit/s now, 1.00 Mbit/s on average, 2.00 Mbit/s at most."
+    newest = {"eth0": None, "eth1": 5e6}
+    assert chart_summary("A has sent", [1.0, 2.0, 3.0], lines, newest) == (
+        "A has sent since 1970-01-01 00:00:01 UTC: eth0 - now, 1.50 Mbit/s on average, "
+        "3.00 Mbit/s at most; eth1 5.00 Mbit/s now, 2.00 Mbit/s on average, 5.00 Mbit/s at most."
     )
-    assert chart_summary("A", [], {}) == "A: nothing is known yet."
+    assert "eth1 5.00 Mbit/s last" in chart_summary("A", [1.0, 2.0, 3.0], lines, newest, old=True)
+    assert chart_summary("A", [], {}, {}) == "A: nothing is known yet."
+
+
+def test_the_newest_rates_of_a_chart_are_those_of_the_rows() -> None:
+    state = cluster_state(hosts=3, nics=2)
+    rows = [sum(nic[0] for nic in state["rates"][name].values()) for name in state["hosts"]]
+    assert newest_rates(state, "", "tx") == {ALL: sum(rows)}
+    of_host = newest_rates(state, "h0002", "rx")
+    assert of_host == {nic: rx for nic, (_, rx) in state["rates"]["h0002"].items()}
+    del state["rates"]["h0002"]
+    assert newest_rates(state, "h0002", "rx") == {"eth0": None, "eth1": None}
+
+
+def test_what_is_old_is_not_said_to_be_so() -> None:
+    state = cluster_state(hosts=3, dead=(("h0002", "eth0"),), away=("h0003",))
+    said = [host_row(state, name, old=True)["nics"] for name in state["hosts"]]
+    assert said == ["2 of 2 worked", "1 of 2 worked", "was away"]
+    words = [cells(state, [name], old=True)["0-1"][1] for name in state["hosts"]]
+    assert words == ["was good", "had 1 dead NIC", "was away"]
+    shown = details(state, "h0002", old=True)
+    assert "was dead" in shown and "was good" in shown and "was connected" in shown
 
 
 @given(st.integers(0, 700), st.integers(1, 200))

@@ -423,7 +423,9 @@ def test_a_new_watcher_knows_what_was_acknowledged_before(api: LocalApi) -> None
             assert api.answer(json.dumps(token).encode())["ok"]
             with Watch(path, who=WEB) as second:
                 assert digit in next(second)["tokens"]
-            assert digit in until(first, lambda state, name=digit: name in state["tokens"])["tokens"]
+            assert (
+                digit in until(first, lambda state, name=digit: name in state["tokens"])["tokens"]
+            )
 
 
 def test_a_broken_stream_is_no_clean_end() -> None:

@@ -15,6 +15,7 @@ from ri2n_sdn.contract.documents import MAX_NAME, MAX_TEXT
 from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
+from ri2n_sdn.web.age import Age
 from ri2n_sdn.web.gui import (
     banner,
     event_views,
@@ -72,7 +73,7 @@ def with_odd(document: Json, place: Place, odd: object) -> Json:
 def look_at_all(state: Any) -> None:
     """Make everything of a state that the web process shows."""
     who, names = Who("root", "admin", "alice"), sorted(state["hosts"])
-    banner.banner(state, connected=True, why=None, since_s=0.0)
+    banner.banner(state, connected=True, why=None, age=Age(None, False))
     for search in ("", "x"):
         hosts_table.found(state, search)
         for job in job_views.jobs_found(state, search):

@@ -82,7 +82,7 @@ def events_found(
 def event_row(event: Event, state: Documents) -> Row:
     """The row of one event, with a link to what it is about in this state."""
     row = _row(event["seq"], event, severity_of(event), state)
-    return {"time": page_time(event["time_s"]), **row}
+    return {"time": page_time(event["time_s"]), "time_s": event["time_s"], **row}
 
 
 def _row(key: object, said: ProblemEntry | Event, severity: str, state: Documents) -> Row:

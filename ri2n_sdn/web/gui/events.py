@@ -54,7 +54,7 @@ def _events(session: Session) -> Listing:
         session,
         "Events",
         [
-            Column("time", "Time", short=True),
+            Column("time", "Time", time=True),
             Column("what", "Severity", phone=False),
             Column("text", "Event", link=True, wide=True),
             Column("advice", "What to do", phone=False),

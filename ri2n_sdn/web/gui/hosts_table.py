@@ -82,8 +82,11 @@ def table(names: Sequence[str], shown: Paint) -> Markup:
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="table hosts")
 
 
-def cells(state: Documents, names: Sequence[str]) -> Paint:
-    """By `ROW-COLUMN`: the class and the text of each cell that may change."""
+def cells(state: Documents, names: Sequence[str], *, old: bool = False) -> Paint:
+    """By `ROW-COLUMN`: the class and the text of each cell that may change.
+
+    What is `old` says how it was, and not how it is.
+    """
     hosts, rates = state["hosts"], state["rates"]
     shown: Paint = {}
     for row, name in enumerate(names):
@@ -93,6 +96,7 @@ def cells(state: Documents, names: Sequence[str]) -> Paint:
         there = host is not None and host["connected"]
         dead = len(nics) - good if there else 0
         words = "away" if not there else f"{counted(dead, 'dead NIC')}" if dead else "good"
+        words = f"{'had' if there and dead else 'was'} {words}" if old else words
         sums = [sum(nic[direction] for nic in rates.get(name, {}).values()) for direction in (0, 1)]
         shown[f"{row}-1"] = ["said bad" if dead else "said muted" if not there else "said", words]
         shown[f"{row}-2"] = ["num", f"{good} of {len(nics)}"]
@@ -101,14 +105,17 @@ def cells(state: Documents, names: Sequence[str]) -> Paint:
     return shown
 
 
-def details(state: Documents, name: str) -> Markup:
-    """All that is known of a host and its NICs. Its rates are in cells of their own."""
+def details(state: Documents, name: str, *, old: bool = False) -> Markup:
+    """All that is known of a host and its NICs. Its rates are in cells of their own.
+
+    What is `old` says how it was.
+    """
     host = state["hosts"].get(name)
     if host is None:
         return text(tag("h2", name), tag("p", "This host is no longer known to the controller."))
     helper = host["helper"]
     facts = [
-        ("State", "connected" if host["connected"] else "away"),
+        ("State", ("was " if old else "") + ("connected" if host["connected"] else "away")),
         ("Address", host["address"] or "unknown while it is away"),
         ("MAC address", host["mac"]),
         ("Open vSwitch", f"{host['ovs'] or 'unknown'}, datapath {host['datapath'] or 'unknown'}"),
@@ -128,7 +135,7 @@ def details(state: Documents, name: str) -> Markup:
     rows = []
     for number, nic in enumerate(sorted(host["nics"], key=natural)):
         known = host["nics"][nic]
-        words, kind = nic_words(known)
+        words, kind = nic_words(known, old=old)
         rows.append(
             tag(
                 "tr",
@@ -169,10 +176,11 @@ def rate_cells(state: Documents, name: str) -> Paint:
     }
 
 
-def nic_words(nic: NicEntry) -> tuple[str, str]:
-    """(the state of a NIC in words, the class of these words)."""
+def nic_words(nic: NicEntry, *, old: bool = False) -> tuple[str, str]:
+    """(the state of a NIC in words, the class of these words). What is `old` says how it was."""
+    was = "was " if old else ""
     if nic["alive"] is None:
-        return "host away", "muted"
+        return f"host {was}away", "muted"
     if not nic["up"]:
-        return "dead: no link", "bad"
-    return ("good", "") if nic["alive"] else ("dead: nothing arrives", "bad")
+        return f"{was}dead: no link", "bad"
+    return (f"{was}good", "") if nic["alive"] else (f"{was}dead: nothing arrives", "bad")

@@ -59,6 +59,8 @@ _STYLE = """
 @media (min-width: 641px) { .listing .q-table .short { white-space: nowrap; } }
 .listing .q-table th, .listing .q-table td { padding: 0.35em 0.6em; border-color: var(--line); }
 .listing tr.bad-row td:first-child { box-shadow: inset 4px 0 0 var(--bad); }
+.listing .ago { display: inline-block; min-width: 6em; }
+.listing .when { color: var(--muted); white-space: nowrap; }
 .actions .q-btn { white-space: nowrap; }
 .listing .actions { display: flex; flex-wrap: wrap; gap: 0.2em; }
 .q-btn { min-height: 2rem; }
@@ -83,6 +85,8 @@ class Column(NamedTuple):
     * `link`: its text leads to the address that a row has under the column's name and `_href`.
     * `wide`: it has the room that others leave.
     * `short`: it is one line, but on a phone. Numbers are so anyway.
+    * `time`: its text is a time. How long ago that was stands beside it, where a row has it in Unix
+      seconds under the column's name and `_s`.
     """
 
     name: str
@@ -92,6 +96,7 @@ class Column(NamedTuple):
     link: bool = False
     wide: bool = False
     short: bool = False
+    time: bool = False
 
     @property
     def classes(self) -> str:
@@ -280,6 +285,8 @@ class Listing:
         for column in wanted:
             if column.link:
                 table.add_slot(f"body-cell-{column.name}", _link(column.name))
+            if column.time:
+                table.add_slot(f"body-cell-{column.name}", _time(column.name))
         if with_actions:
             table.add_slot("body-cell-actions", _buttons(self._key))
             table.on("act", self._acted)
@@ -323,6 +330,15 @@ def _link(column: str) -> str:
     return (
         f'<q-td :props="props"><a v-if="{href}" :href="{href}">{{{{ props.value }}}}</a>'
         f"<template v-else>{{{{ props.value }}}}</template></q-td>"
+    )
+
+
+def _time(column: str) -> str:
+    """The template of a cell with a time, and how long ago that was (gui.js)."""
+    time_s = f"props.row.{column}_s"
+    return (
+        f'<q-td :props="props"><time v-if="{time_s}" class="ago" :data-time-s="{time_s}"></time>'
+        f'<span class="when">{{{{ props.value }}}}</span></q-td>'
     )
 
 

@@ -61,13 +61,12 @@ class _Network:
                 ).props("outlined dense options-dense")
                 self._said = html("", classes="muted").props('role="status"')
                 self._tree_said = html("", classes="muted").props('role="status"')
-            with ui.element("div").classes("beside"):
-                with ui.element("div").classes("card"):
-                    self._drawing = Drawing(session.feed)
-                    html(legend(way="used by the job or the tree"), classes="legend")
-                self._details = html("", name="section", classes="card")
-                self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
-                self._facts = InPlace(self._details, "cells")
+            with ui.element("div").classes("card"):
+                self._drawing = Drawing(session.feed)
+                html(legend(way="used by the job or the tree"), classes="legend")
+            self._details = html("", name="section", classes="card")
+            self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
+            self._facts = InPlace(self._details, "cells")
             self._table = _Table(session)
         ui.on("ri2n-row", self._choose_row)
         ui.on("ri2n-host", self._choose_host)
@@ -99,9 +98,9 @@ class _Network:
         if self._host is not None:
             # Rates change all the time. Only their cells do, so that what somebody reads, has
             # marked or is at with the keyboard stays where it is.
-            host = self._host
-            rest, look = details({**state, "rates": {}}, host), rate_cells(state, host)
-            self._facts.show(rest, look, lambda: details(state, host))
+            host, old = self._host, self._session.age.old
+            rest, look = details({**state, "rates": {}}, host, old=old), rate_cells(state, host)
+            self._facts.show(rest, look, lambda: details(state, host, old=old))
         self._table.update()
 
     def _update_jobs(self) -> None:
@@ -219,7 +218,7 @@ class _Table:
         self._page = min(max(0, self._page), pages - 1)
         first = self._page * PAGE_ROWS
         shown = names[first : first + PAGE_ROWS]
-        look = cells(state, shown)
+        look = cells(state, shown, old=self._session.age.old)
         none = text(self._none())
         self._body.show(shown, look, lambda: table(shown, look) if shown else none)
         where = f"{first + 1} to {first + len(shown)} of " if pages > 1 else ""

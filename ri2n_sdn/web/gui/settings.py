@@ -100,6 +100,7 @@ def _change_strategy(session: Session, wanted: str) -> None:
         views.consequences(session.state, wanted),
         f"Change to {wanted}",
         *operation(session, PARAMETERS_SET, lambda: asked, lambda answer: said),
+        danger=False,
     )
 
 
@@ -204,7 +205,7 @@ def _audit(session: Session) -> Paced:
         session,
         "Changes",
         [
-            Column("time", "Time", short=True),
+            Column("time", "Time", time=True),
             Column("who", "Who"),
             Column("what", "What"),
             Column("result", "Result", phone=False),

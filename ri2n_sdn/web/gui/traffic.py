@@ -36,6 +36,8 @@ PAIR_S = 2.0
 TITLE_LETTERS = 24
 """Names in a chart's title are no longer."""
 
+Lines = Mapping[str, Sequence[float | None]]
+
 _Answers = dict[str, tuple[float, "asyncio.Future[PairsPage]"]]
 _ANSWERS: weakref.WeakKeyDictionary[Feed, _Answers] = weakref.WeakKeyDictionary()
 
@@ -86,6 +88,7 @@ class _Charts:
 
     def __init__(self, label: str) -> None:
         self._drawn_s = 0.0
+        self._drawn: tuple[str, Sequence[float], Lines] = ("", (), {})
         self._words = html("", name="p").props("role=status")
         with ui.element("div").classes("grid"):
             self._charts = [self._chart(f"{label}: {what}") for what in ("rates", "shares")]
@@ -101,17 +104,21 @@ class _Charts:
         """Whether it is time to draw again."""
         return time.monotonic() - self._drawn_s >= CHART_S
 
+    def say(self, newest: Mapping[str, float | None], *, old: bool) -> None:
+        """Tell in words what is drawn, with the newest rates."""
+        self._words.set_content(text(views.chart_summary(*self._drawn, newest, old=old)))
+
     def draw(
         self,
         what: str,
         times: Sequence[float],
-        rates: Mapping[str, Sequence[float | None]],
+        rates: Lines,
         titles: tuple[str, str],
-        shares: Mapping[str, Sequence[float | None]] | None,
+        shares: Lines | None,
     ) -> None:
         """Draw the rates, and where there are `shares`, their parts of their sums."""
         self._drawn_s = time.monotonic()
-        self._words.set_content(text(views.chart_summary(what, times, rates)))
+        self._drawn = what, times, rates
         for chart, options in zip(
             self._charts,
             (
@@ -137,7 +144,7 @@ class _Hosts:
         self._worst = html("", name="p").props("role=status tabindex=-1")
         with ui.element("div").classes("bar"):
             self._direction = ui.select(
-                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._draw
+                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._turn
             )
             self._direction.props("outlined dense").style("min-width: 10em")
             self._all = ui.button(
@@ -162,13 +169,15 @@ class _Hosts:
     def _fetch(self, question: Question) -> Answer:
         state = self._session.state
         names = views.host_names(state, question.sort, question.search)
-        return page_of(names, question, lambda name: views.host_row(state, name))
+        old = self._session.age.old
+        return page_of(names, question, lambda name: views.host_row(state, name, old=old))
 
     async def refresh(self) -> None:
         """Show what is new."""
         self._worst.set_content(text(views.worst_client(self._session.state)))
         await self._table.refresh()
         self.draw_if_due()
+        self._say()
 
     def draw_if_due(self) -> None:
         """Draw anew, unless that was done just now."""
@@ -179,7 +188,20 @@ class _Hosts:
         self._host = host
         self._session.moved(host=host)
         self._draw()
+        self._say()
         _reveal(self._worst)
+
+    def _turn(self) -> None:
+        """Show the other direction."""
+        self._draw()
+        self._say()
+
+    def _say(self) -> None:
+        """Tell the rates of the state that the rows are made of."""
+        self._charts.say(
+            views.newest_rates(self._session.state, self._host, str(self._direction.value)),
+            old=self._session.age.old,
+        )
 
     def _draw(self) -> None:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
@@ -199,7 +221,7 @@ class _Hosts:
             what, title = (f"{name} has {word}" for name in (self._host, shown))
         else:
             total = history.total()
-            times, rates = total.time_s, {"all hosts": way(total)}
+            times, rates = total.time_s, {views.ALL: way(total)}
             what = title = f"All hosts have {word}"
         titles = (f"{title}: rates", f"{title}: shares of the NICs")
         self._charts.draw(what, times, rates, titles, rates if nics else None)
@@ -298,7 +320,8 @@ class _Pairs:
             return
         pair = " to ".join(shortened(name, TITLE_LETTERS // 2) for name in (src, dst))
         first = not self._samples.times
-        self._samples.add(time.time(), pairs[0])
+        sampled_s = answer.get("sampled_s")
+        self._samples.add(time.time() if sampled_s is None else sampled_s, pairs[0])
         if first or self._charts.due:
             self._charts.draw(
                 f"{src} to {dst}",
@@ -307,6 +330,8 @@ class _Pairs:
                 (f"{pair}: rates of the paths", f"{pair}: weights of the paths"),
                 self._samples.weights,
             )
+        newest = {name: values[-1] for name, values in self._samples.rates.items()}
+        self._charts.say(newest, old=session.age.old)
 
 
 async def _asked(session: Session, **request: Any) -> PairsPage:

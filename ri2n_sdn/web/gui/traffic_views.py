@@ -13,12 +13,14 @@ from ri2n_sdn.contract.units import counted, page_rate, page_time, percent_text
 from ri2n_sdn.web.gui.words import address, has_words, network_text
 
 __all__ = [
+    "ALL",
     "HOST_SORTS",
     "PAIR_SORTS",
     "PairSamples",
     "chart_summary",
     "host_names",
     "host_row",
+    "newest_rates",
     "pair_request",
     "pair_rows",
     "path_rows",
@@ -29,6 +31,9 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+
+ALL = "all hosts"
+"""The line of a chart that stands for all hosts together."""
 
 ACTIVE_BPS = 1e5
 """A host that sends and receives less than this does not count as a client."""
@@ -81,8 +86,8 @@ def host_names(state: Documents, sort: str = "worst", search: str = "") -> list[
     return sorted(names, key=rank)
 
 
-def host_row(state: Documents, name: str) -> Row:
-    """The row of one host."""
+def host_row(state: Documents, name: str, *, old: bool = False) -> Row:
+    """The row of one host. What is `old` says how it was, and not how it is."""
     host = state["hosts"][name]
     tx_bps, rx_bps = _sums(state["rates"].get(name, {}))
     nics = host["nics"].values()
@@ -95,7 +100,9 @@ def host_row(state: Documents, name: str) -> Row:
         "tx": page_rate(tx_bps) if there else "-",
         "rx": page_rate(rx_bps) if there else "-",
         "load": percent_text(max(tx_bps, rx_bps) / usable_bps) if usable_bps else "-",
-        "nics": f"{works} of {len(nics)} work" if there else "away",
+        "nics": f"{works} of {len(nics)} {'worked' if old else 'work'}"
+        if there
+        else ("was " if old else "") + "away",
         "bad": not there or works < len(nics),
         "actions": "show",
     }
@@ -111,6 +118,20 @@ def worst_client(state: Documents) -> str:
     if len(clients) == 1:
         return f"One client: {worst}."
     return f"Worst of {counted(len(clients), 'client')}: {worst}. Best: {best}."
+
+
+def newest_rates(state: Documents, host: str, direction: str) -> dict[str, float | None]:
+    """What each NIC of a host sends (`tx`) or receives, in a state; without a host, all together.
+
+    The names are those of the lines of the chart.
+    """
+    side, rates = ("tx", "rx").index(direction), state["rates"]
+    if host not in state["hosts"]:
+        return {ALL: sum((_sums(nics)[side] for nics in rates.values()), 0.0)}
+    of_host = rates.get(host, {})
+    return {
+        nic: of_host[nic][side] if nic in of_host else None for nic in state["hosts"][host]["nics"]
+    }
 
 
 def _sums(nics: Mapping[str, Sequence[float]]) -> tuple[float, float]:
@@ -276,17 +297,29 @@ def _average(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def chart_summary(what: str, times: Sequence[float], series: Lines) -> str:
-    """A chart in words, for those who do not see it."""
+def chart_summary(
+    what: str,
+    times: Sequence[float],
+    series: Lines,
+    newest: Mapping[str, float | None],
+    *,
+    old: bool = False,
+) -> str:
+    """A chart in words, for those who do not see it.
+
+    `newest` are the rates of the state that the page shows, so that they are those of its rows. A
+    chart is drawn less often. What is `old` is last, and not now.
+    """
     if not times:
         return f"{what}: nothing is known yet."
     parts = []
     for name, values in series.items():
-        known = [value for value in values if value is not None]
+        last_bps = newest.get(name)
+        known = [value for value in (*values, last_bps) if value is not None]
         if known:
             parts.append(
-                f"{name} {page_rate(known[-1])} now, {page_rate(sum(known) / len(known))} on "
-                f"average, {page_rate(max(known))} at most"
+                f"{name} {page_rate(last_bps)} {'last' if old else 'now'}, "
+                f"{page_rate(sum(known) / len(known))} on average, {page_rate(max(known))} at most"
             )
     return f"{what} since {page_time(times[0])}: {'; '.join(parts) or 'nothing'}."
 
