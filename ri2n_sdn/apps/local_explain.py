@@ -13,15 +13,16 @@ from ipaddress import ip_address
 from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.measured import PathRates
+from ri2n_sdn.apps.measured import PathRates, Sample
 from ri2n_sdn.apps.pairs import fair_rate_bps, path_documents
 from ri2n_sdn.apps.placed_rows import deciding_row, deciding_rows
 from ri2n_sdn.apps.slot_groups import slots_in_force
-from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
+from ri2n_sdn.contract.answers import Explained, ExplainedPath, ManagedPair, Placed
+from ri2n_sdn.contract.answers import Path as AnsweredPath
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
 from ri2n_sdn.contract.operations import Request
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.fabric.model import Fabric, PathKey
+from ri2n_sdn.fabric.model import Fabric, Path, PathKey
 from ri2n_sdn.pipeline.explain import (
     Decider,
     Flow,
@@ -68,6 +69,7 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         managed = verdict.kind == "managed"
         about: ManagedPair = {}
         sample = cluster.measured.sample()
+        links: list[Path] = []
         if managed:
             striped = fabric.striped(source, target)
             about = {
@@ -84,15 +86,16 @@ def explain(cluster: Cluster, request: Request) -> Explained:
                     if host in fabric.placement
                 },
             }
-        pair_paths = path_documents(cluster, fabric, sample, source, target) if managed else []
+            links = _links(cluster, pair)
+        pair_paths = _paths(cluster, pair, sample) if managed else []
         own_datapath = cluster.members[source].datapath or None
         told = {name: cluster.members[name].addresses for name in (source, target) if managed}
     flow = None
+    by = Decider.HELPERS if links else Decider.SLOTS
     if question is not None and managed:
         asked, build, datapath = question
-        by = decider(fabric, source, target, asked.protocol, asked.sport, asked.dport)
-        if pair.jobs.own_paths:
-            by = Decider.HELPERS if pair.jobs.striped else Decider.SLOTS
+        if not pair.jobs.own_paths:
+            by = decider(fabric, source, target, asked.protocol, asked.sport, asked.dport)
         if by is not Decider.HELPERS:
             by_row = by is Decider.ROW
             flow, datapath = asked, datapath or own_datapath
@@ -102,6 +105,8 @@ def explain(cluster: Cluster, request: Request) -> Explained:
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=build)
             if by_row:
                 about["placed"] = _placed(pair, row)
+    if by is Decider.HELPERS:
+        about["links"] = [_shown(path) for path in links]
     names: dict[PathKey, list[str | int | None]] = {
         path.key: [path.own.name, path.peer.name, path.route.vlan or None]
         for path in (pair.paths if managed else ())
@@ -118,14 +123,7 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         "reason": verdict.reason,
         "why": list(verdict.why),
         "slot": verdict.slot,
-        "path": None
-        if path is None
-        else {
-            "own": path.own.name,
-            "peer": path.peer.name,
-            "vlan": path.route.vlan or None,
-            "network": path.network,
-        },
+        "path": None if path is None else _shown(path),
         "flow": str(flow) if flow is not None and flow.src_ip and flow.dst_ip else None,
     }
 
@@ -142,6 +140,42 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
         share[path.key] = slots.count(path.key) / max(1, len(slots)) if decided is None else decided
     has_own_table = (source, target) in cluster.pair_slots
     return Pair(fabric, source, target, slots, has_own_table, cluster.loop.strategy_name, share)
+
+
+def _links(cluster: Cluster, pair: Pair) -> list[Path]:
+    """The paths over which helpers send the pair's packets one by one; none where they do not.
+
+    cluster.lock is held. They are the living ones of those that the packets may take, without those
+    to which the strategy gives nothing.
+    """
+    fabric, ends, jobs = pair.fabric, (pair.source, pair.target), pair.jobs
+    if not fabric.striped(*ends) or jobs.wall or (jobs.own_paths and not jobs.striped):
+        return []
+    linked = {path.key for path in fabric.helper_links(*ends).values() if path.alive}
+    if jobs.striped:
+        return [path for path in pair.paths if path.key in linked & pair.share.keys()]
+    rates = cluster.measured.rates.get(ends, {})
+    unused = {key for key, rate in rates.items() if rate.share == 0.0}
+    return [path for path in fabric.common_paths(*ends) if path.key in linked - unused]
+
+
+def _paths(cluster: Cluster, pair: Pair, sample: Sample) -> list[AnsweredPath]:
+    """The paths of a pair, with the shares that its packets have (cluster.lock is held)."""
+    found = path_documents(cluster, pair.fabric, sample, pair.source, pair.target)
+    if pair.jobs.own_paths:
+        for document, path in zip(found, pair.paths, strict=True):
+            document["share"] = pair.share.get(path.key, 0.0)
+            document["slots"] = pair.slots.count(path.key)
+    return found
+
+
+def _shown(path: Path) -> ExplainedPath:
+    return {
+        "own": path.own.name,
+        "peer": path.peer.name,
+        "vlan": path.route.vlan or None,
+        "network": path.network,
+    }
 
 
 def _deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:

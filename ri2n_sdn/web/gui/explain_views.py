@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ri2n_sdn.contract.answers import Explanation
+from ri2n_sdn.contract.answers import ExplainedPath, Explanation, Path
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import page_rate
@@ -70,18 +70,14 @@ def request_of(
 def nics_of(answer: Explanation) -> frozenset[Nic]:
     """The NICs at both ends that the packets of an answer use.
 
-    It is the path of the flow if there is one, and otherwise all living paths that have a share.
+    It is the path of the flow if there is one, those over which the helpers spread the packets, or
+    else all living paths that have a share.
     """
-    path = answer.get("path")
-    paths = (
-        [path]
-        if path is not None
-        else [
-            each
-            for each in answer.get("paths", ())
-            if each["alive"] and (each["share"] > 0 or answer.get("striped"))
-        ]
-    )
+    path, links = answer.get("path"), answer.get("links")
+    shared = [each for each in answer.get("paths", ()) if each["alive"] and each["share"] > 0]
+    paths: Sequence[ExplainedPath | Path] = shared if links is None else links
+    if path is not None:
+        paths = [path]
     return frozenset(
         Nic(host, nic)
         for each in paths
@@ -109,8 +105,10 @@ def answer_view(answer: Explanation, command: str | None = None) -> Markup:
             f"{answer['src']} {way['own']} → network {way['network']}{tree}"
             f" → {answer['dst']} {way['peer']}"
         )
-    elif answer.get("striped"):
-        said = "The helpers spread these packets over all living links that they may use."
+    elif "links" in answer:
+        said = (
+            "The helpers spread these packets, one by one, over all living links that they may use."
+        )
     elif answer["kind"] == "managed":
         said = "These packets are spread over the paths below, each connection on one of them."
     else:
