@@ -291,17 +291,13 @@ class LocalApi:
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()
             }
-            rates = {
-                host.name: {port.name: (port.tx_bps, port.rx_bps) for port in host.ports.values()}
-                for host, _ in cluster.connections()
-            }
             return {
                 "version": STATUS_VERSION,
                 "sampled_s": state["controller"].get("sampled_s"),
                 "state": state,
                 "uptime_s": now_s - cluster.started_s,
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                **earlier_status(state, rates, reports),
+                **earlier_status(state, reports),
                 "pairs": [
                     pair_document(cluster, fabric, sample, sender, receiver)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())

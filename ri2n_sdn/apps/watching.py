@@ -129,11 +129,17 @@ class Collector:
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
             )
-            # Rates are without their fractions. A counter that was not read yet is no 0, so it is
-            # left out.
+            # Rates are without their fractions. What was not read yet is no 0, so it is left out.
             rates = {
-                name: {port.name: _whole(port.tx_bps, port.rx_bps) for port in ports}
+                name: known
                 for name, ports in connected.items()
+                if (
+                    known := {
+                        port.name: _whole(port.tx_bps, port.rx_bps)
+                        for port in ports
+                        if port.tx_bps is not None and port.rx_bps is not None
+                    }
+                )
             }
             byte_counts = {
                 name: counts
@@ -200,7 +206,7 @@ class Collector:
                 "switches", lambda: switch_documents(cluster.config.switches, networks), ()
             ),
             "rates": rates,
-            "fair": fair_documents(sample),
+            "fair": self._documents("fair", lambda: fair_documents(sample), (sample,)),
             "bytes": byte_counts,
             "problems": problem_documents(problems),
         }

@@ -114,9 +114,9 @@ class Path(TypedDict):
     slots: int
     """how many slots of the slot table in force are its"""
     tx_bps: float | None
-    """what is sent over it, in bit/s"""
+    """what is sent over it, in bit/s; null while its sender's counters are not known"""
     rx_bps: float | None
-    """what arrives over it, in bit/s"""
+    """what arrives over it, in bit/s; null while its receiver's counters are not known"""
     rate_bps: float | None
     """the planned rate: what the strategy lets the pair send over it, in bit/s; null: nothing"""
     speed_bps: int | None
@@ -138,8 +138,8 @@ class Pair(TypedDict):
     """whether helpers send its packets one by one over all links"""
     group: int
     """the number of its OpenFlow group; 0 for the shared one"""
-    tx_bps: NotRequired[float]
-    """what the pair sends, in bit/s"""
+    tx_bps: float | None
+    """what the pair sends, in bit/s; null while its sender's counters are not known"""
     fair_bps: int | None
     """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
     paths: list[Path]
@@ -187,8 +187,8 @@ class ManagedPair(TypedDict):
     """What is known of a pair alone that has slots of this controller."""
 
     striped: NotRequired[bool]
-    tx_bps: NotRequired[float]
-    """what the pair sends, in bit/s"""
+    tx_bps: NotRequired[float | None]
+    """what the pair sends, in bit/s; null while its sender's counters are not known"""
     fair_bps: NotRequired[int | None]
     """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
     by_flows: NotRequired[list[TrafficClass]]
