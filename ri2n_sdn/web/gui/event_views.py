@@ -13,6 +13,7 @@ from ri2n_sdn.web.gui.words import address, has_words, sentence
 
 __all__ = [
     "SEVERITIES",
+    "cures",
     "event_row",
     "events_found",
     "hosts_of",
@@ -50,6 +51,15 @@ def place_of(said: Said, state: Documents) -> tuple[str, str] | None:
         return f"job {job}", address("/jobs", search=job)
     host = next((host for host in hosts_of(said) if host in state["hosts"]), None)
     return (f"host {host}", address("/", host=host)) if host is not None else None
+
+
+def cures(state: Documents) -> dict[str, str]:
+    """By host, what to do about the worst problem that it has."""
+    found: dict[str, str] = {}
+    for problem in sorted(state["problems"].values(), key=lambda each: each["rank"], reverse=True):
+        if problem["advice"]:
+            found |= dict.fromkeys(hosts_of(problem), sentence(problem["advice"]))
+    return found
 
 
 def problem_rows(state: Documents) -> list[Row]:

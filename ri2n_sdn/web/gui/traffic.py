@@ -17,7 +17,9 @@ from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui import traffic_views as views
+from ri2n_sdn.web.gui.charts import Lines, chart_summary, rate_chart, share_chart, thinned
 from ri2n_sdn.web.gui.dialogs import check
+from ri2n_sdn.web.gui.fair_views import worst_client
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
@@ -36,8 +38,6 @@ PAIR_S = 2.0
 TITLE_LETTERS = 24
 """Names in a chart's title are no longer."""
 
-Lines = Mapping[str, Sequence[float | None]]
-
 _Answers = dict[str, tuple[float, "asyncio.Future[PairsPage]"]]
 _ANSWERS: weakref.WeakKeyDictionary[Feed, _Answers] = weakref.WeakKeyDictionary()
 
@@ -46,23 +46,26 @@ _HOSTS = [
     Column("id", "Host", link=True),
     Column("tx", "Sends", number=True),
     Column("rx", "Receives", number=True),
-    Column("load", "Load of its NICs", phone=False, number=True),
-    Column("nics", "NICs", phone=False),
+    Column("part", "Part of what is fair", number=True),
+    Column("load", "Load of its NICs", number=True),
+    Column("nics", "NICs"),
 ]
 _PAIRS = [
     Column("src", "Sender", link=True),
     Column("dst", "Receiver", link=True),
     Column("rate", "Rate", number=True),
-    Column("shares", "Shares of its paths", phone=False),
-    Column("state", "State", phone=False),
+    Column("part", "Part of what is fair", number=True),
+    Column("shares", "Shares of its paths"),
+    Column("state", "State"),
 ]
 _PATHS = [
     Column("way", "From NIC to NIC"),
-    Column("network", "Network", phone=False),
+    Column("network", "Network"),
     Column("weight", "Weight"),
     Column("share", "Share", number=True),
     Column("tx", "Rate", number=True),
-    Column("limit", "Can carry", phone=False, number=True),
+    Column("planned", "Planned rate", number=True),
+    Column("speed", "NIC's rate", number=True),
     Column("alive", "State"),
 ]
 
@@ -106,7 +109,7 @@ class _Charts:
 
     def say(self, newest: Mapping[str, float | None], *, old: bool) -> None:
         """Tell in words what is drawn, with the newest rates."""
-        self._words.set_content(text(views.chart_summary(*self._drawn, newest, old=old)))
+        self._words.set_content(text(chart_summary(*self._drawn, newest, old=old)))
 
     def draw(
         self,
@@ -122,8 +125,8 @@ class _Charts:
         for chart, options in zip(
             self._charts,
             (
-                views.rate_chart(titles[0], *views.thinned(times, rates)),
-                views.share_chart(titles[1], *views.thinned(times, shares or {})),
+                rate_chart(titles[0], *thinned(times, rates)),
+                share_chart(titles[1], *thinned(times, shares or {})),
             ),
             strict=True,
         ):
@@ -135,7 +138,7 @@ class _Charts:
 
 
 class _Hosts:
-    """The table of hosts, the worst client first, and the charts of the one that is chosen."""
+    """The table of hosts, and the charts of the one that is chosen."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -170,11 +173,17 @@ class _Hosts:
         state = self._session.state
         names = views.host_names(state, question.sort, question.search)
         old = self._session.age.old
-        return page_of(names, question, lambda name: views.host_row(state, name, old=old))
+        return page_of(
+            names,
+            question,
+            lambda name: views.host_row(state, name, old=old),
+            order=self._table.order,
+        )
 
     async def refresh(self) -> None:
         """Show what is new."""
-        self._worst.set_content(text(views.worst_client(self._session.state)))
+        state = self._session.state
+        self._worst.set_content(text(worst_client(state, old=self._session.age.old)))
         await self._table.refresh()
         self.draw_if_due()
         self._say()
@@ -263,8 +272,8 @@ class _Pairs:
             act=self._choose,
             empty=(
                 "No pair is active.",
-                "A pair is active when one of its hosts sends to the other. Choose all pairs, or"
-                " start some traffic.",
+                "A pair is active when one of its hosts sends to the other. Start some traffic, or"
+                " tick “Also pairs that are idle”.",
             ),
         )
         with self._table.bar:
