@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers about labs for the product's commands (`ri2n_sdn.cli.labs.Labs`).
 
-They ask for controllers' sockets, for hosts, and for what `ri2n doctor` shows.
+They ask for controllers' sockets, and for what `ri2n doctor` shows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket", "only_socket"]
+__all__ = ["examine_guest", "examine_lab", "lab_socket", "only_socket"]
 
 
 def lab_socket(lab: str) -> Path:
@@ -48,19 +48,6 @@ def only_socket() -> Path | None:
         return None
     note(f"ri2n: using the controller of lab {sockets[0].parent.name}")
     return sockets[0]
-
-
-def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
-    """The addresses and the datapath of the hosts of the lab whose controller has this socket.
-
-    None when the socket belongs to no lab.
-    """
-    if not (socket.parent / "state.json").is_file():
-        return None
-    from ri2n_lab.cluster import Lab
-
-    lab = Lab.load(socket.parent.name)
-    return {host: lab.address(host) for host in lab.hosts}, lab.datapath
 
 
 def examine_lab(lab: str, host: str | None) -> list[Finding]:

@@ -246,11 +246,12 @@ def end(lab: GuestLab) -> None:
     _remove(lab)
 
 
-def sweep() -> None:
-    """Remove what is left of guests whose keeper is gone."""
-    for lab in all_guest_labs():
-        if not lab.alive:
-            _remove(lab)
+def sweep() -> list[GuestLab]:
+    """Remove what is left of guests whose keeper is gone, and return those guests."""
+    gone = [lab for lab in all_guest_labs() if not lab.alive]
+    for lab in gone:
+        _remove(lab)
+    return gone
 
 
 def write_record(lab: GuestLab) -> None:

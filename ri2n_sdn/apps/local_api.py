@@ -286,13 +286,10 @@ class LocalApi:
         state, cluster = self._watching.look(), self._cluster
         with cluster.lock:
             fabric, now_s = cluster.fabric(), time.monotonic()
+            sample = cluster.measured.sample()
             reports = {
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()
-            }
-            rates = {
-                host.name: {port.name: (port.tx_bps, port.rx_bps) for port in host.ports.values()}
-                for host, _ in cluster.connections()
             }
             return {
                 "version": STATUS_VERSION,
@@ -300,9 +297,9 @@ class LocalApi:
                 "state": state,
                 "uptime_s": now_s - cluster.started_s,
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                **earlier_status(state, rates, reports),
+                **earlier_status(state, reports),
                 "pairs": [
-                    pair_document(cluster, fabric, sender, receiver)
+                    pair_document(cluster, fabric, sample, sender, receiver)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)

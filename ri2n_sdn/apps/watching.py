@@ -33,6 +33,7 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watch import (
     HostFacts,
     cable_documents,
+    fair_documents,
     host_documents,
     network_documents,
     problem_documents,
@@ -128,11 +129,17 @@ class Collector:
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
             )
-            # Rates are without their fractions. A counter that was not read yet is no 0, so it is
-            # left out.
+            # Rates are without their fractions. What was not read yet is no 0, so it is left out.
             rates = {
-                name: {port.name: _whole(port.tx_bps, port.rx_bps) for port in ports}
+                name: known
                 for name, ports in connected.items()
+                if (
+                    known := {
+                        port.name: _whole(port.tx_bps, port.rx_bps)
+                        for port in ports
+                        if port.tx_bps is not None and port.rx_bps is not None
+                    }
+                )
             }
             byte_counts = {
                 name: counts
@@ -152,6 +159,7 @@ class Collector:
                     member.datapath,
                     reports.get(name, Reported()).age_s(now_s) is not None,
                     member.certificate_ends_s,
+                    member.addresses,
                 )
                 for name, member in cluster.members.items()
             }
@@ -179,6 +187,7 @@ class Collector:
                 "events": list(cluster.events)[-MAX_EVENTS:],
             }
             problems = problems_of(cluster)
+            sample = cluster.measured.sample()
             dead = tree.dead if tree is not None else DeadParts()
         networks = tree.networks if tree is not None else {}
         made: Documents = {
@@ -198,6 +207,7 @@ class Collector:
                 "switches", lambda: switch_documents(cluster.config.switches, networks), ()
             ),
             "rates": rates,
+            "fair": self._documents("fair", lambda: fair_documents(sample), (sample,)),
             "bytes": byte_counts,
             "problems": problem_documents(problems),
         }

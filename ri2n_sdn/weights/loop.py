@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ri2n_sdn.rates.arrays import BoolArray, FloatArray
 from ri2n_sdn.weights import slots as slot_tables
 from ri2n_sdn.weights.counters import PairCounters
 from ri2n_sdn.weights.filters import HbSpan, hold_small_changes
+from ri2n_sdn.weights.max_min import fair_rates
 from ri2n_sdn.weights.memory import PairMemory, Structure
 from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 from ri2n_sdn.weights.strategies import strategy
@@ -86,10 +87,15 @@ class PairDecision:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decisions for the active pairs, and the time until the next step."""
+    """The decisions for the active pairs, and the time until the next step.
+
+    `fair_bps` are the max-min fair rates of the active pairs that a link limits, under any
+    strategy.
+    """
 
     pairs: dict[PairKey, PairDecision]
     hbspan_s: float
+    fair_bps: dict[PairKey, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -173,6 +179,10 @@ class WeightLoop:
         known = np.array([pair.known[0] for pair in rows], dtype=np.bool_)
         held, moved_rows = self._hold(weights, previous, active & known, structure)
         restless = int((moved_rows & active).sum())
+        fair_bps = weights.fair_bps
+        if fair_bps is None:
+            fair_bps = fair_rates(sample, active & known)
+        limited = np.flatnonzero(active & known & ~np.isnan(fair_bps))
 
         given = {pair.key for pair in pairs}
         decisions: dict[PairKey, PairDecision] = {}
@@ -197,6 +207,7 @@ class WeightLoop:
         return Decision(
             decisions,
             self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s),
+            {rows[row].key: float(fair_bps[row]) for row in limited if rows[row].key in given},
         )
 
     def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:

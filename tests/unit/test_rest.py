@@ -123,6 +123,29 @@ def test_the_controller_in_figures(app: FastAPI) -> None:
     assert len(history["time_s"]) == len(history["tx_bps"]) == 1
 
 
+def test_what_is_answered_says_how_old_it_is() -> None:
+    feed = FakeFeed(cluster_state(hosts=2), {"pairs": {"pairs": [], "total": 0, "offset": 0}})
+    feed.state["controller"]["sampled_s"] = NOW_S - 7.5
+    app = made_app(feed)
+    for path in ("hosts", "hosts/h0001", "controller", "faults", "hosts/h0001/history", "pairs"):
+        assert got(app, path).headers["Age"] == "7", path
+    tag = got(app, "hosts/h0001").headers["ETag"]
+    known = got(app, "hosts/h0001", headers={"If-None-Match": tag})
+    assert (known.status_code, known.headers["Age"]) == (304, "7")
+    health = got(app, "health")
+    assert (health.json()["controller"], health.json()["age_s"]) == (True, 7.5)
+    # A controller that has died: nothing old is served, and health says for how long.
+    feed.connected, feed.why = False, "it has ended"
+    assert got(app, "hosts").status_code == got(app, "pairs").status_code == 503
+    assert "Age" not in got(app, "hosts").headers
+    assert got(app, "health").json() | {"version": ""} == {
+        **{"status": "ok", "version": "", "controller": False, "age_s": 7.5}
+    }
+    # One that stands by reads nothing, and is as old as its last line.
+    del feed.state["controller"]["sampled_s"]
+    assert got(app, "health").json()["age_s"] == 0.0
+
+
 def test_a_rate_that_was_not_known_is_null_in_the_history() -> None:
     feed = FakeFeed(cluster_state(hosts=2))
     last_s = NOW_S + 10.0

@@ -25,6 +25,7 @@ from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
 from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web import metrics
+from ri2n_sdn.web.age import Age
 from ri2n_sdn.web.gui.banner import banner
 from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import audit_rows
@@ -79,7 +80,7 @@ def seen_by_programs(
         monkeypatch.setattr(status_command, "call", lambda *_, answer=answer: answer)
         exit_codes[severity] = status_command.status(Asked(folder / "any.sock", as_json=True))
     capsys.readouterr()
-    shown = str(banner(state, connected=True, why=None, since_s=0.0))
+    shown = str(banner(state, connected=True, why=None, age=Age(None, False)))
     return {
         "watch": plain(difference({**state, "problems": {}, "events": []}, state)),
         "exit codes": exit_codes,

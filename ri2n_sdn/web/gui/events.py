@@ -24,7 +24,7 @@ async def build(session: Session) -> None:
             [
                 Column("what", "Severity"),
                 Column("text", "Problem", link=True, wide=True),
-                Column("advice", "What to do", wide=True),
+                Column("advice", "What to do", wide=True, cure=True),
             ],
             lambda question: page_of(problem_rows(session.state), question),
             key="key",
@@ -54,10 +54,10 @@ def _events(session: Session) -> Listing:
         session,
         "Events",
         [
-            Column("time", "Time", short=True),
-            Column("what", "Severity", phone=False),
+            Column("time", "Time", time=True),
+            Column("what", "Severity"),
             Column("text", "Event", link=True, wide=True),
-            Column("advice", "What to do", phone=False),
+            Column("advice", "What to do", cure=True),
         ],
         fetch,
         key="key",

@@ -17,7 +17,9 @@ from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui import traffic_views as views
+from ri2n_sdn.web.gui.charts import Lines, chart_summary, rate_chart, share_chart, thinned
 from ri2n_sdn.web.gui.dialogs import check
+from ri2n_sdn.web.gui.fair_views import worst_client
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
@@ -44,23 +46,26 @@ _HOSTS = [
     Column("id", "Host", link=True),
     Column("tx", "Sends", number=True),
     Column("rx", "Receives", number=True),
-    Column("load", "Load of its NICs", phone=False, number=True),
-    Column("nics", "NICs", phone=False),
+    Column("part", "Part of what is fair", number=True),
+    Column("load", "Load of its NICs", number=True),
+    Column("nics", "NICs"),
 ]
 _PAIRS = [
     Column("src", "Sender", link=True),
     Column("dst", "Receiver", link=True),
     Column("rate", "Rate", number=True),
-    Column("shares", "Shares of its paths", phone=False),
-    Column("state", "State", phone=False),
+    Column("part", "Part of what is fair", number=True),
+    Column("shares", "Shares of its paths"),
+    Column("state", "State"),
 ]
 _PATHS = [
     Column("way", "From NIC to NIC"),
-    Column("network", "Network", phone=False),
+    Column("network", "Network"),
     Column("weight", "Weight"),
     Column("share", "Share", number=True),
     Column("tx", "Rate", number=True),
-    Column("limit", "Can carry", phone=False, number=True),
+    Column("planned", "Planned rate", number=True),
+    Column("speed", "NIC's rate", number=True),
     Column("alive", "State"),
 ]
 
@@ -86,6 +91,7 @@ class _Charts:
 
     def __init__(self, label: str) -> None:
         self._drawn_s = 0.0
+        self._drawn: tuple[str, Sequence[float], Lines] = ("", (), {})
         self._words = html("", name="p").props("role=status")
         with ui.element("div").classes("grid"):
             self._charts = [self._chart(f"{label}: {what}") for what in ("rates", "shares")]
@@ -101,22 +107,26 @@ class _Charts:
         """Whether it is time to draw again."""
         return time.monotonic() - self._drawn_s >= CHART_S
 
+    def say(self, newest: Mapping[str, float | None], *, old: bool) -> None:
+        """Tell in words what is drawn, with the newest rates."""
+        self._words.set_content(text(chart_summary(*self._drawn, newest, old=old)))
+
     def draw(
         self,
         what: str,
         times: Sequence[float],
-        rates: Mapping[str, Sequence[float | None]],
+        rates: Lines,
         titles: tuple[str, str],
-        shares: Mapping[str, Sequence[float | None]] | None,
+        shares: Lines | None,
     ) -> None:
         """Draw the rates, and where there are `shares`, their parts of their sums."""
         self._drawn_s = time.monotonic()
-        self._words.set_content(text(views.chart_summary(what, times, rates)))
+        self._drawn = what, times, rates
         for chart, options in zip(
             self._charts,
             (
-                views.rate_chart(titles[0], *views.thinned(times, rates)),
-                views.share_chart(titles[1], *views.thinned(times, shares or {})),
+                rate_chart(titles[0], *thinned(times, rates)),
+                share_chart(titles[1], *thinned(times, shares or {})),
             ),
             strict=True,
         ):
@@ -128,7 +138,7 @@ class _Charts:
 
 
 class _Hosts:
-    """The table of hosts, the worst client first, and the charts of the one that is chosen."""
+    """The table of hosts, and the charts of the one that is chosen."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -137,7 +147,7 @@ class _Hosts:
         self._worst = html("", name="p").props("role=status tabindex=-1")
         with ui.element("div").classes("bar"):
             self._direction = ui.select(
-                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._draw
+                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._turn
             )
             self._direction.props("outlined dense").style("min-width: 10em")
             self._all = ui.button(
@@ -162,13 +172,21 @@ class _Hosts:
     def _fetch(self, question: Question) -> Answer:
         state = self._session.state
         names = views.host_names(state, question.sort, question.search)
-        return page_of(names, question, lambda name: views.host_row(state, name))
+        old = self._session.age.old
+        return page_of(
+            names,
+            question,
+            lambda name: views.host_row(state, name, old=old),
+            order=self._table.order,
+        )
 
     async def refresh(self) -> None:
         """Show what is new."""
-        self._worst.set_content(text(views.worst_client(self._session.state)))
+        state = self._session.state
+        self._worst.set_content(text(worst_client(state, old=self._session.age.old)))
         await self._table.refresh()
         self.draw_if_due()
+        self._say()
 
     def draw_if_due(self) -> None:
         """Draw anew, unless that was done just now."""
@@ -179,7 +197,20 @@ class _Hosts:
         self._host = host
         self._session.moved(host=host)
         self._draw()
+        self._say()
         _reveal(self._worst)
+
+    def _turn(self) -> None:
+        """Show the other direction."""
+        self._draw()
+        self._say()
+
+    def _say(self) -> None:
+        """Tell the rates of the state that the rows are made of."""
+        self._charts.say(
+            views.newest_rates(self._session.state, self._host, str(self._direction.value)),
+            old=self._session.age.old,
+        )
 
     def _draw(self) -> None:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
@@ -199,7 +230,7 @@ class _Hosts:
             what, title = (f"{name} has {word}" for name in (self._host, shown))
         else:
             total = history.total()
-            times, rates = total.time_s, {"all hosts": way(total)}
+            times, rates = total.time_s, {views.ALL: way(total)}
             what = title = f"All hosts have {word}"
         titles = (f"{title}: rates", f"{title}: shares of the NICs")
         self._charts.draw(what, times, rates, titles, rates if nics else None)
@@ -241,8 +272,8 @@ class _Pairs:
             act=self._choose,
             empty=(
                 "No pair is active.",
-                "A pair is active when one of its hosts sends to the other. Choose all pairs, or"
-                " start some traffic.",
+                "A pair is active when one of its hosts sends to the other. Start some traffic, or"
+                " tick “Also pairs that are idle”.",
             ),
         )
         with self._table.bar:
@@ -298,7 +329,8 @@ class _Pairs:
             return
         pair = " to ".join(shortened(name, TITLE_LETTERS // 2) for name in (src, dst))
         first = not self._samples.times
-        self._samples.add(time.time(), pairs[0])
+        sampled_s = answer.get("sampled_s")
+        self._samples.add(time.time() if sampled_s is None else sampled_s, pairs[0])
         if first or self._charts.due:
             self._charts.draw(
                 f"{src} to {dst}",
@@ -307,6 +339,8 @@ class _Pairs:
                 (f"{pair}: rates of the paths", f"{pair}: weights of the paths"),
                 self._samples.weights,
             )
+        newest = {name: values[-1] for name, values in self._samples.rates.items()}
+        self._charts.say(newest, old=session.age.old)
 
 
 async def _asked(session: Session, **request: Any) -> PairsPage:
