@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
+from ri2n_lab.cli.demo_table import STREAMS, compared
 from ri2n_lab.cli.demo_web import DemoWeb
 from ri2n_lab.cli.unowned import remove_unowned
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json, terminate_as_interrupt
 from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
-from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.shipped import find_topology
 
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 SERVER = "A"
-STREAMS = 8
 # How long the demo with all strategies may take when the user does not say it.
 DEFAULT_SECONDS = 60
 # The shortest run of a strategy: its weights must settle, and some time must be left to measure.
@@ -131,14 +127,16 @@ def _compare(
         for strategy in STRATEGIES:
             _run_strategy(lab, clients, strategy, run_s, optimum, results, lambda: None)
         return results
-    with Live(_table(results, clients, optimum, ""), console=console(), auto_refresh=False) as live:
+    with Live(
+        compared(results, clients, optimum, ""), console=console(), auto_refresh=False
+    ) as live:
         for strategy in STRATEGIES:
 
             def show(name: str = strategy) -> None:
-                live.update(_table(results, clients, optimum, name), refresh=True)
+                live.update(compared(results, clients, optimum, name), refresh=True)
 
             _run_strategy(lab, clients, strategy, run_s, optimum, results, show)
-        live.update(_table(results, clients, optimum, ""), refresh=True)
+        live.update(compared(results, clients, optimum, ""), refresh=True)
     if not console().is_terminal:
         console().print()  # the last line of a live display has no line end there
     return results
@@ -198,41 +196,6 @@ def _row(goodput_bps: dict[str, float], optimum: Optimum) -> dict[str, Any]:
             min(rate / optimum.fair_bps[name] for name, rate in goodput_bps.items()), 4
         ),
     }
-
-
-def _table(
-    results: dict[str, dict[str, Any]], clients: list[str], optimum: Optimum, running: str
-) -> Group:
-    table = Table(
-        title=f"{STREAMS} TCP streams from every client to {SERVER}", title_justify="left"
-    )
-    for heading in ("strategy", *clients, "total", "of the optimum", "worst client's share"):
-        is_name = heading == "strategy"  # in a narrow terminal rates are broken, but no name
-        table.add_column(heading, justify="left" if is_name else "right", no_wrap=is_name)
-    for strategy in STRATEGIES:
-        row = results.get(strategy)
-        style = "bold" if strategy == running else "" if row else "dim"
-        if row is None:
-            table.add_row(strategy, *["" for _ in clients], "", "", "", style=style)
-            continue
-        rates = row["clients"]
-        table.add_row(
-            strategy + (" ..." if strategy == running else ""),
-            *(table_rate(rates[client]) for client in clients),
-            table_rate(sum(rates.values())),
-            f"{row['total_of_optimum']:.0%}",
-            f"{row['worst_share']:.0%}",
-            style=style,
-        )
-    fair = [table_rate(optimum.fair_bps[client]) for client in clients]
-    table.add_row(
-        "(fair optimum)", *fair, table_rate(optimum.total_bps), "100%", "100%", style="dim"
-    )
-    hint = (
-        "while a strategy runs, the figures are what arrives on the wire; then they are the "
-        "goodput that iperf3 measured"
-    )
-    return Group(table, Text(hint, style="dim"))
 
 
 def _stay(lab: Lab, clients: list[str], address: str | None) -> None:

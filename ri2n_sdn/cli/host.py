@@ -93,7 +93,7 @@ def list_hosts(at: Asked) -> None:
     def style(host: KnownHost) -> str:
         return "" if host["connected"] else "bold red"
 
-    console().print(table(columns, hosts, overflow="fold", row_style=style))
+    console().print(table(columns, hosts, row_style=style))
 
 
 @app.command("retire")

@@ -14,10 +14,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ri2n_sdn.web.gui import PAGES
-from tests.unit.web_state import cluster_state
+from tests.unit.web_state import TOKENS, cluster_state
 
 from .accessible import keyboard_problems, problems, width_problems
-from .browser import CHROMIUM, LONG_MS, TOKENS, FakeController, Visit, browser, serving, until
+from .browser import CHROMIUM, LONG_MS, FakeController, Visit, browser, serving, until
 from .gui_answers import ANSWERS
 
 __all__ = ["browser"]
