@@ -41,14 +41,31 @@ def compared(
     fair = {"clients": optimum.fair_bps, "total_of_optimum": 1.0, "worst_share": 1.0}
     known: dict[str, _Row | None] = {name: results.get(name) for name in STRATEGIES}
     known[_FAIR] = fair
-    labels = {name: f"{name} ..." if name == running else name for name in known}
+    short = [name for name, row in results.items() if row["cpus_short"]]
+    labels = {name: f"{name} *" if name in short else name for name in known}
+    if running:
+        labels[running] = f"{running} ..."
     needed = sum(max(len(client), len("100.0M")) + 2 for client in clients)
     made = _by_strategy if needed <= _ROOM_COLUMNS else _by_client
     hint = (
         "while a strategy runs, the figures are what arrives on the wire; then they are the "
         "goodput that iperf3 measured"
     )
-    return Group(made(known, labels, clients), Text(hint, style="dim"))
+    lines = [Text(hint, style="dim")]
+    for name in short:
+        words = _cpu_words(results[name]["cpus"])
+        lines.append(Text(f"* {name}: CPUs were short ({words})", style="yellow"))
+    if short:
+        said = "Where CPUs are short, links stay empty for want of them, and shares are less."
+        lines.append(Text(said, style="yellow"))
+    return Group(made(known, labels, clients), *lines)
+
+
+def _cpu_words(cpus: Mapping[str, float | None]) -> str:
+    words = [f"{cpus['idle']:.0%} idle", f"{cpus['stolen']:.0%} stolen"]
+    if cpus["waiting"] is not None:
+        words.append(f"programs waited {cpus['waiting']:.0%} of the time")
+    return ", ".join(words)
 
 
 def _by_strategy(

@@ -95,7 +95,8 @@ def test_explain_folds_names() -> None:
 def test_the_demo_shows_every_client(clients: list[str], count: int) -> None:
     fair = Optimum(95.6e6 * len(clients), dict.fromkeys(clients, 95.6e6))
     row: dict[str, Any] = {"clients": dict.fromkeys(clients, 12.3e6)}
-    row |= {"total_of_optimum": 0.987, "worst_share": 0.5}
+    row |= {"total_of_optimum": 0.987, "worst_share": 0.5, "cpus_short": True}
+    row["cpus"] = {"idle": 0.01, "stolen": 0.3, "waiting": 0.99}
     results = dict.fromkeys(STRATEGIES[:count], row)
     lines = lines_of(compared(results, clients, fair, STRATEGIES[max(0, count - 1)]))
     check(lines)
