@@ -110,7 +110,7 @@ def _pair_table(pairs: list[Pair]) -> RenderableType:
         return Text(f"no pair carries traffic ({idle} idle)")
     columns = (
         Column("pair", lambda path: path["pair"] + (" striped" if path["striped"] else "")),
-        Column("fair", "fair_bps", table_rate, right=True),
+        Column("fair", "fair_bps", table_rate, right=True, short=short_rate),
         Column("of fair", "part", percent_text, right=True),
         Column("path", _way),
         *_PATH,
