@@ -13,7 +13,7 @@ from rich.text import Text
 from ri2n_sdn.cli.tables import Column, mark, or_dash, table
 from ri2n_sdn.contract.fair import part_of_fair
 from ri2n_sdn.contract.said import Line, worst_first
-from ri2n_sdn.contract.units import age_text, percent_text, table_rate
+from ri2n_sdn.contract.units import age_text, percent_text, short_rate, table_rate
 
 if TYPE_CHECKING:
     from ri2n_sdn.contract.answers import Explained, Pair, Path, Status
@@ -51,8 +51,13 @@ def path_table(paths: list[Path]) -> Table:
         Column("own NIC", "own"),
         Column("peer's NIC", "peer"),
         *(column._replace(right=True) for column in _PATH),
-        Column("planned", "rate_bps", table_rate, right=True),
-        Column("NIC rate", lambda path: table_rate(path.get("speed_bps")), right=True),
+        Column("planned", "rate_bps", table_rate, right=True, short=short_rate),
+        Column(
+            "NIC rate",
+            lambda path: table_rate(path.get("speed_bps")),
+            right=True,
+            wide=True,
+        ),
     )
     return table(columns, paths)
 
@@ -105,7 +110,7 @@ def _pair_table(pairs: list[Pair]) -> RenderableType:
         return Text(f"no pair carries traffic ({idle} idle)")
     columns = (
         Column("pair", lambda path: path["pair"] + (" striped" if path["striped"] else "")),
-        Column("fair", "fair_bps", table_rate, right=True),
+        Column("fair", "fair_bps", table_rate, right=True, short=short_rate),
         Column("of fair", "part", percent_text, right=True),
         Column("path", _way),
         *_PATH,
@@ -145,33 +150,39 @@ def _host(row: _Row) -> Text:
 
 _NICS = (
     Column("host", _host),
-    Column("address", lambda row: or_dash(row["host"]["address"])),
-    Column("OVS", lambda row: or_dash(row["host"]["ovs"])),
+    Column("address", lambda row: or_dash(row["host"]["address"]), wide=True),
+    Column("OVS", lambda row: or_dash(row["host"]["ovs"]), wide=True),
     Column("NIC", "name", or_dash),
     Column("network", written=lambda network: network or "?"),
-    Column("speed", "speed_bps", table_rate, right=True),
+    Column("speed", "speed_bps", table_rate, right=True, short=short_rate),
     Column("up", written=mark),
     Column("alive", written=mark),
-    Column("sending", "tx_bps", table_rate, right=True),
-    Column("receiving", "rx_bps", table_rate, right=True),
+    Column("sending", "tx_bps", table_rate, right=True, short=short_rate),
+    Column("receiving", "rx_bps", table_rate, right=True, short=short_rate),
 )
 _PATH = (
     Column("network"),
-    Column("VLAN", "vlan", or_dash),
+    Column("VLAN", "vlan", or_dash, wide=True),
     Column("alive", written=mark),
     Column("share", written="{:.3f}".format, right=True),
-    Column("slots", right=True),
-    Column("sent", "tx_bps", table_rate, right=True),
-    Column("arrived", "rx_bps", table_rate, right=True),
+    Column("slots", right=True, wide=True),
+    Column("sent", "tx_bps", table_rate, right=True, short=short_rate),
+    Column("arrived", "rx_bps", table_rate, right=True, short=short_rate),
 )
 _HELPERS = (
     Column("pair"),
     Column("link", lambda path: f"{path['link']}: {_way(path)}"),
-    Column("heard", written=mark),
+    Column("heard", written=mark, wide=True),
     Column("usable", written=mark),
-    Column("rate", "rate_bps", table_rate, right=True),
-    Column("wanted", "demand_bps", lambda bps: "all" if bps is None else table_rate(bps), True),
-    *(Column(count, right=True) for count in ("sent", "received", "lost", "repeated")),
-    Column("skew", "skew_s", _ms, right=True),
+    Column("rate", "rate_bps", table_rate, right=True, short=short_rate),
+    Column(
+        *("wanted", "demand_bps", lambda bps: "all" if bps is None else table_rate(bps)),
+        right=True,
+        short=lambda bps: "all" if bps is None else short_rate(bps),
+    ),
+    *(Column(count, right=True, wide=True) for count in ("sent", "received")),
+    Column("lost", right=True),
+    Column("repeated", right=True, wide=True),
+    Column("skew", "skew_s", _ms, right=True, wide=True),
     Column("round trip", "rtt_s", _ms, right=True),
 )

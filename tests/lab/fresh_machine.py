@@ -97,12 +97,12 @@ class FreshMachine:
         self._lower, self._folder = bare_debian(), folder
         for name in ("disk", "work", "root"):
             (folder / name).mkdir(parents=True)
-        for name in map(Path, FILES):
-            if name.exists():
-                inside = self.path(str(name))
+        for file in map(Path, FILES):
+            if file.exists():
+                inside = self.path(str(file))
                 inside.parent.mkdir(parents=True, exist_ok=True)
-                copy = shutil.copytree if name.is_dir() else shutil.copy
-                copy(name, inside)
+                copy = shutil.copytree if file.is_dir() else shutil.copy
+                copy(file, inside)
         clone = self.path(CLONE)
         names = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
