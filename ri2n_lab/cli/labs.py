@@ -17,7 +17,7 @@ from ri2n_sdn.cli.doctor import findings_in
 from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket", "only_socket"]
+__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket", "listens", "only_socket"]
 
 
 def lab_socket(lab: str) -> Path:
@@ -89,12 +89,8 @@ def examine_guest(kernel: str) -> list[Finding]:
     return guest_doctor.examine_guest(kernel)
 
 
-def _sockets() -> list[Path]:
-    """The sockets of the labs on this machine, not in guests, that have a controller."""
-    return sorted(path for path in state.ROOT.glob("*/controller.sock") if _listens(path))
-
-
-def _listens(path: Path) -> bool:
+def listens(path: Path) -> bool:
+    """Whether a process listens there. One that was killed leaves the file of its socket."""
     with Socket(AF_UNIX, SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:
@@ -102,3 +98,8 @@ def _listens(path: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+def _sockets() -> list[Path]:
+    """The sockets of the labs on this machine, not in guests, that have a controller."""
+    return sorted(path for path in state.ROOT.glob("*/controller.sock") if listens(path))
