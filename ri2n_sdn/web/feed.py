@@ -16,6 +16,7 @@ from ri2n_sdn.contract.documents import Documents, TokenEntry
 from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
 from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.sample import sample_age_s
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.history import EVERY_S, History
@@ -81,8 +82,11 @@ class Feed:
 
         Of a controller that has read none, it is the time since its last line. None before that.
         """
-        known_s = self.state["controller"].get("sampled_s", self.heard_s)
-        return None if known_s is None else max(0.0, self._clock() - known_s)
+        now_s = self._clock()
+        age_s = sample_age_s(self.state, now_s)
+        if age_s is None and self.heard_s is not None:
+            age_s = max(0.0, now_s - self.heard_s)
+        return age_s
 
     async def start(self) -> None:
         """Begin to watch the controller, whether it is there or not."""
