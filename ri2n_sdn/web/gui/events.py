@@ -57,7 +57,7 @@ def _events(session: Session) -> Listing:
             Column("time", "Time", time=True),
             Column("what", "Severity"),
             Column("text", "Event", link=True, wide=True),
-            Column("advice", "What to do", cure=True),
+            Column("advice", "What to do"),
         ],
         fetch,
         key="key",

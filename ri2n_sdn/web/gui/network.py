@@ -64,7 +64,7 @@ class _Network:
                 self._wrong.props["aria-label"] = "Only what is wrong"
                 self._said = html("", classes="muted").props('role="status"')
                 self._tree_said = html("", classes="muted").props('role="status"')
-            with ui.element("div").classes("card phone-hidden") as self._card:
+            with ui.element("div").classes("card") as self._card:
                 self._drawing = Drawing(session.feed)
                 html(legend(way="used by the job or the tree"), classes="legend")
             self._chart = ClientChart(session)
