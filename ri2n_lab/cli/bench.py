@@ -37,8 +37,9 @@ from ri2n_lab.cli.bench_common import (
     runner,
 )
 from ri2n_lab.cli.bench_tables import cycle_table, failover_table, fig4_table, fig9_table
+from ri2n_lab.cli.unowned import remove_unowned
 from ri2n_sdn.cli.common import console, note, split_list
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 
@@ -62,6 +63,13 @@ for command in (
     bench_web.web,
 ):
     app.command()(command)
+
+
+@app.callback()
+def _first() -> None:
+    """Remove labs that nobody owns, before every bench."""
+    remove_unowned()
+
 
 DROPS: dict[str, Literal["oldest", "newest"]] = {"oldest": "oldest", "newest": "newest"}
 MODES = ["flow", "packet"]

@@ -5,8 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import shlex
+import shutil
+import signal
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,9 +22,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_lab.cli.demo_web import DemoWeb
+from ri2n_lab.cli.unowned import remove_unowned
 from ri2n_sdn.cli.common import JsonOption, console, note, print_json, terminate_as_interrupt
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.shipped import find_topology
@@ -70,6 +77,7 @@ def demo(
     clients = clients_of(parsed, "bulk")
     optimum = goodput_optimum(parsed, clients, SERVER)
     terminate_as_interrupt()
+    remove_unowned()
     lab = Lab.create(parsed)
     note(f"building lab {lab.name}: {parsed.description or parsed.name}")
     with contextlib.ExitStack() as stack:
@@ -77,9 +85,9 @@ def demo(
         lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
         web = None if as_json else stack.enter_context(DemoWeb(lab.controller_socket))
         start_and_wait(lab, STRATEGIES[0])
-        url = _url(web)
-        if url is not None:
-            note(f"{time.monotonic() - started_s:5.1f} s  watch it live: {url}")
+        address = _address(web)
+        if address is not None:
+            note(f"{time.monotonic() - started_s:5.1f} s  watch it live:\n{address}")
         note(f"{time.monotonic() - started_s:5.1f} s  all hosts have connected; now traffic starts")
         left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started_s) - 2
         results = _compare(lab, clients, optimum, max(MIN_RUN_S, left_s / len(STRATEGIES)), as_json)
@@ -88,22 +96,27 @@ def demo(
                 {"topology": parsed.name, "optimum_bps": optimum.total_bps, "strategies": results}
             )
         if seconds is None:
-            _stay(lab, clients, web, url)
+            _stay(lab, clients, address)
 
 
 def _remove(lab: Lab) -> None:
-    note(f"removing lab {lab.name}")
+    # A second Ctrl-C must not end the removal half-way. Programs that the removal starts ignore it,
+    # too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        note(f"removing lab {lab.name}")
     lab.down()
 
 
-def _url(web: DemoWeb | None) -> str | None:
-    """The address of the web page. The demo goes on without one."""
+def _address(web: DemoWeb | None) -> str | None:
+    """The address of the web page, with a login. The demo goes on without one."""
     if web is None:
         return None
     url = web.url()
     if url is None:
         note(f"no web page: {web.why()}")
-    return url
+        return None
+    return web.address(url)
 
 
 def _compare(
@@ -222,28 +235,46 @@ def _table(
     return Group(table, Text(hint, style="dim"))
 
 
-def _stay(lab: Lab, clients: list[str], web: DemoWeb | None, url: str | None) -> None:
+def _stay(lab: Lab, clients: list[str], address: str | None) -> None:
     """Leave the lab to the user until Ctrl-C, with traffic that goes on."""
-    host = clients[0]
-    note(f"lab {lab.name} stays up until Ctrl-C; in another terminal, as root, in this folder:")
-    for command in (
-        "status",
-        "top",
-        f"lab exec {host} -- ping {SERVER}",
-        f"explain {host} {SERVER}",
-        "doctor --lab",
-    ):
-        extra = f" {lab.name}" if command == "doctor --lab" else ""
-        note(f"  .venv/bin/ri2n {command}{extra}")
+    note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
+    for command in commands(lab.name, clients[0]):
+        note(f"  {command}")
     try:
-        if web is not None and url is not None:
-            note("In the browser, log in with this token to change something:")
-            note(f"  {web.token()}")
-            note(f"Open {url}")
+        if address is not None:
+            note(f"Open {address}")
         while True:
             _send(lab, clients)
     except KeyboardInterrupt:
         note("")
+
+
+def commands(lab: str, host: str) -> list[str]:
+    """What a user may try beside the demo, as it is typed. Each names the lab of this demo."""
+    words = [
+        f"status --lab {lab}",
+        f"top --lab {lab}",
+        f"explain {host} {SERVER} --lab {lab}",
+        f"lab exec --lab {lab} {host} -- ping -c 3 {SERVER}",
+        f"doctor --lab {lab}",
+    ]
+    return [f"{_program()} {each}" for each in words]
+
+
+def _program() -> str:
+    """What calls this program in any folder: as this process was called, and with the same rights.
+
+    A demo of `sudo` needs `sudo` in the other terminal, too.
+    """
+    called = Path(sys.argv[0]).absolute()
+    found = shutil.which("ri2n")
+    if found is not None and called.exists() and Path(found).samefile(called):
+        program = "ri2n"
+    elif called.name == "ri2n":
+        program = shlex.quote(str(called))
+    else:
+        program = shlex.join([sys.executable, "-m", "ri2n_sdn.cli.main"])
+    return f"sudo {program}" if "SUDO_USER" in os.environ else program
 
 
 def _send(lab: Lab, clients: list[str]) -> None:

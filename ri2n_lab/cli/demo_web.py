@@ -9,17 +9,22 @@ import re
 import secrets
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
 
 from ri2n_sdn.client import call
 
-__all__ = ["DemoWeb"]
+__all__ = ["SOCKET", "DemoWeb"]
 
 FIRST_PORT = 8420
 """The port that README.md names; any other one where it is taken."""
+
+SOCKET = "demo.sock"
+"""The socket of the demo's own process, in the lab's folder."""
+
+TOKEN_BYTES = 16
+"""As hard to guess as a key of 128 bits, and short enough for a line of 80 columns."""
 
 START_S = 60.0
 END_S = 5.0
@@ -29,10 +34,9 @@ class DemoWeb:
     """A web process that ends with this process, however that ends; a context manager."""
 
     def __init__(self, controller_socket: Path) -> None:
-        """Start it. It waits for the controller by itself."""
+        """Start it. It waits for the controller by itself. Its log is in the lab's folder."""
         self._socket = controller_socket
-        self._folder = tempfile.TemporaryDirectory(prefix="ri2n-demo-")
-        self._log = Path(self._folder.name) / "web.log"
+        self._log = controller_socket.with_name("web.log")
         self._mine: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._start(FIRST_PORT)
@@ -47,7 +51,6 @@ class DemoWeb:
         trace: TracebackType | None,
     ) -> None:
         self._end()
-        self._folder.cleanup()
 
     def url(self) -> str | None:
         """Its address, when browsers can connect; None when it does not start (`why`)."""
@@ -68,9 +71,15 @@ class DemoWeb:
         """What it has said last."""
         return (self._said().strip().splitlines() or ["it said nothing"])[-1]
 
-    def token(self) -> str:
-        """A new token with the role admin, for this controller."""
-        token = secrets.token_urlsafe(32)
+    def address(self, url: str) -> str:
+        """The address that logs a browser in as an admin, until the demo ends.
+
+        The token stands behind the "#", which a browser sends to no server.
+        """
+        return f"{url}login#token={self._new_token()}"
+
+    def _new_token(self) -> str:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
         digest = hashlib.sha256(token.encode()).hexdigest()
         call(self._socket, "token_add", name="demo", role="admin", hash=digest)
         return token
@@ -82,6 +91,7 @@ class DemoWeb:
         its, self._mine = os.pipe()
         argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "web", "--socket", str(self._socket)]
         argv += ["--listen", f"127.0.0.1:{port}", "--ends-with", str(its)]
+        argv += ["--demo", str(self._socket.with_name(SOCKET))]
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(

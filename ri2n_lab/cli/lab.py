@@ -14,8 +14,16 @@ from rich.table import Table
 
 from ri2n_lab.cli.forward import find_guest, forward, guest_labs_of_mine, run_inside
 from ri2n_lab.cli.guest_run import run
-from ri2n_sdn.cli.common import JsonOption, console, note, print_json, split_list
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_lab.cli.unowned import remove_unowned
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    console,
+    note,
+    print_json,
+    split_list,
+    terminate_as_interrupt,
+)
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 
@@ -31,8 +39,19 @@ app = typer.Typer(
 )
 app.command(context_settings={"ignore_unknown_options": True})(run)
 
+
+@app.callback()
+def _first(context: typer.Context) -> None:
+    """Remove labs that nobody owns, before every command but `down`, which removes labs itself."""
+    if context.invoked_subcommand != "down":
+        remove_unowned()
+
+
 LabOption = Annotated[
-    str | None, typer.Option("--lab", help="Name of the lab; needed when there are several.")
+    str | None,
+    typer.Option(
+        "--lab", envvar="RI2N_LAB", help="Name of the lab; needed when there are several."
+    ),
 ]
 HostOption = Annotated[str | None, typer.Option(help="Host with the fault.")]
 NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
@@ -86,15 +105,17 @@ def up(
     started_s = time.monotonic()
     if name is not None and find_guest(name) is not None:
         raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
+    terminate_as_interrupt()
     lab = Lab.create(parsed, name, datapath=datapath, helpers=helpers)
     lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
-    if controller:
-        try:
+    try:
+        if controller:
             start_and_wait(lab, strategy)
-        except BaseException:
-            lab.down()
-            raise
-        note(f"{time.monotonic() - started_s:5.1f} s  controller is ready")
+            note(f"{time.monotonic() - started_s:5.1f} s  controller is ready")
+        lab.keep()
+    except BaseException:
+        lab.down()
+        raise
     if as_json:
         print_json(_described(lab))
         return
@@ -129,6 +150,7 @@ def down(
         lab.down()
     for guest in guests:
         guest_labs.end(guest)
+    remove_unowned()
     names = [*(lab.name for lab in labs), *(guest.name for guest in guests)]
     if as_json:
         print_json({"removed": names})
@@ -169,8 +191,6 @@ def list_(as_json: JsonOption = False) -> None:
     from ri2n_lab.cluster import Lab
     from ri2n_lab.guests import labs as guest_labs
 
-    if os.geteuid() == 0:
-        guest_labs.sweep()
     rows = [*map(_described, Lab.all()), *map(_described_guest, guest_labs.all_guest_labs())]
     if as_json:
         print_json(rows)

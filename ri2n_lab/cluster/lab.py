@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from ri2n_lab.cluster import ovs, plan, state
+from ri2n_lab.cluster import ovs, owners, plan, state
 from ri2n_lab.cluster.build import ETC_NETNS, make_namespaces, start_ovs, widen_sockets
 from ri2n_lab.cluster.control import await_ready
 from ri2n_lab.cluster.faults import ON_HOSTS, Fault, apply_faults, check_fault, same_place
@@ -43,7 +43,8 @@ SWITCHES = ("ovs", "linux-bridge")
 class Lab(LabBase):
     """One lab: `Lab.create` or `Lab.load` gives it, `up` makes it, `down` removes it.
 
-    `with Lab.create(t) as lab:` calls `up` and, whatever happens, `down`.
+    `with Lab.create(t) as lab:` calls `up` and, whatever happens, `down`. The lab belongs to the
+    process that made it, until `keep` lets the lab stay without that process.
     """
 
     # ---- making and finding labs
@@ -122,6 +123,7 @@ class Lab(LabBase):
                 helper_options=list(helper_options),
                 userspace_tso=userspace_tso,
                 switches=switches,
+                stays=False,
             )
         )
 
@@ -158,8 +160,9 @@ class Lab(LabBase):
                 raise NotAvailable(
                     f"namespace {taken[0]} exists already: choose another name for the lab"
                 )
-            state.write_state(self._state)
+            self._hold = owners.hold(self.run_dir)
             try:
+                state.write_state(self._state)
                 tell("namespaces and links")
                 make_namespaces(self)
                 tell("Open vSwitch")
@@ -177,6 +180,13 @@ class Lab(LabBase):
                 raise
         tell("up")
 
+    def keep(self) -> None:
+        """Let the lab stay until somebody calls `down`, also when this process ends."""
+        with state.locked(self.name):
+            self._state = state.read_state(self.name)
+            self._set(stays=True)
+        self._release()
+
     def down(self) -> None:
         """Remove what `up` made, whatever state it is in, and nothing else.
 
@@ -188,6 +198,26 @@ class Lab(LabBase):
                     self._state = state.read_state(self.name)
                 self._set(phase="removing")
             self._remove()
+
+    def down_if_unowned(self) -> bool:
+        """Remove the lab if it belongs to nobody; whether it did.
+
+        A lab at which another process works is left alone.
+        """
+        if not self.unowned:
+            return False
+        try:
+            with state.locked(self.name, wait_s=0.0):
+                if not (self.run_dir / "state.json").exists():
+                    return False
+                self._state = state.read_state(self.name)
+                if not self.unowned:
+                    return False
+                self._set(phase="removing")
+                self._remove()
+        except state.Busy:
+            return False
+        return True
 
     def __enter__(self) -> Lab:
         self.up()
@@ -335,6 +365,13 @@ class Lab(LabBase):
                         pipe.close()
         self._children.clear()
         state.remove_folder(self.name)
+        self._release()
+
+    def _release(self) -> None:
+        """Give up the lock by which this process owns the lab."""
+        if self._hold is not None:
+            os.close(self._hold)
+            self._hold = None
 
     def _change_faults(self, change: Callable[[list[Fault]], list[Fault]]) -> None:
         with state.locked(self.name):

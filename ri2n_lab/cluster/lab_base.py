@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ri2n_lab.cluster import ovs, plan, state
+from ri2n_lab.cluster import ovs, owners, plan, state
 from ri2n_lab.cluster.helpers import Helpers, address_mtu, host_up_options
 from ri2n_lab.cluster.inside import device_counters
 from ri2n_lab.cluster.run import in_namespace, run
@@ -33,6 +33,8 @@ class LabBase:
         self.topology = Topology.model_validate(lab_state.topology)
         self.run_dir: Path = state.run_dir(self.name)
         self._children: list[subprocess.Popen[Any]] = []
+        # The descriptor of the lock by which this process owns the lab (`owners.hold`).
+        self._hold: int | None = None
 
     # ---- what is in it
 
@@ -48,6 +50,11 @@ class LabBase:
         A lab that is not 'up', and at which no process works, is what a crash left.
         """
         return self._state.phase
+
+    @property
+    def unowned(self) -> bool:
+        """Whether the lab is what a crash left: it was not made to stay, and its process ended."""
+        return owners.is_unowned(self._state)
 
     @property
     def created_s(self) -> float:
@@ -93,7 +100,7 @@ class LabBase:
     @property
     def controller_socket(self) -> Path:
         """The socket of the controller's local API."""
-        return self.run_dir / "controller.sock"
+        return state.controller_socket(self.name)
 
     @property
     def cluster_file(self) -> Path:

@@ -15,7 +15,17 @@ from ri2n_lab.cluster.run import in_namespace
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import load_topology
 
-__all__ = ["down", "down_all_mine", "execute", "fault", "find", "ls", "restore", "up"]
+__all__ = [
+    "down",
+    "down_all_mine",
+    "execute",
+    "fault",
+    "find",
+    "ls",
+    "remove_unowned",
+    "restore",
+    "up",
+]
 
 
 def up(
@@ -26,12 +36,13 @@ def up(
     helpers: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Lab:
-    """Make the lab that the topology file describes.
+    """Make the lab that the topology file describes, and let the lab stay until `down`.
 
     Raises BadInput or NotAvailable, and then leaves nothing behind.
     """
     lab = Lab.create(load_topology(topology), name, datapath=datapath, helpers=helpers)
     lab.up(progress)
+    lab.keep()
     return lab
 
 
@@ -69,6 +80,22 @@ def down_all_mine() -> list[str]:
         names.append(lab.name)
     state.sweep()
     return names
+
+
+def remove_unowned(tell: Callable[[str], None]) -> None:
+    """Remove every lab that belongs to nobody, and call `tell` with a line about each.
+
+    A lab belongs to nobody when the process that made it has ended and left it behind, as by
+    SIGKILL. Labs that stay until `down`, and labs of living processes, are not touched. Nothing is
+    raised: a lab that cannot be removed has a line, too.
+    """
+    for lab in Lab.all():
+        try:
+            if lab.down_if_unowned():
+                tell(f"removed lab {lab.name} of {lab.owner}: the process that made it has ended")
+        except NotAvailable as error:
+            tell(f"lab {lab.name} of {lab.owner} belongs to nobody and cannot be removed: {error}")
+    state.sweep()
 
 
 def ls() -> list[dict[str, Any]]:

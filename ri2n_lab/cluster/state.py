@@ -16,7 +16,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from typing import Any
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = [
+    "Busy",
     "LabState",
     "all_states",
     "check_name",
+    "controller_socket",
     "fresh_name",
     "locked",
     "owner",
@@ -38,6 +40,11 @@ __all__ = [
 
 ROOT = Path(os.environ.get("RI2N_LAB_ROOT", "/run/ri2n-lab"))
 LOCK_WAIT_S = 30.0
+LOCK = ".lock-"
+
+
+class Busy(NotAvailable):
+    """Another process is working on the lab."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,9 @@ class LabState:
     helper_options: list[str] = field(default_factory=list)
     userspace_tso: bool = False  # whether Open vSwitch takes super-packets on netdev
     switches: str = "ovs"  # what the switches are: "ovs" or "linux-bridge"
+    # Whether the lab stays without a process that owns it (`owners`). So does one that another
+    # version has recorded.
+    stays: bool = True
 
     @property
     def namespaces(self) -> list[str]:
@@ -96,6 +106,11 @@ def fresh_name(topology_name: str) -> str:
 def run_dir(name: str) -> Path:
     """The folder of the lab."""
     return ROOT / name
+
+
+def controller_socket(name: str) -> Path:
+    """The socket of the lab's controller."""
+    return run_dir(name) / "controller.sock"
 
 
 def read_state(name: str) -> LabState:
@@ -158,29 +173,32 @@ def remove_folder(name: str) -> None:
 def sweep() -> None:
     """Delete lab folders without a state file: their process died before it made anything else.
 
-    A lab in a guest has a record of its own, guest.json, and `ri2n_lab.guests.labs` sweeps it.
+    Files of locks that nobody holds go, too. A folder or a lock that a process works with stays. A
+    lab in a guest has a record of its own, guest.json, and `ri2n_lab.guests.labs` sweeps it.
     """
-    for folder in ROOT.glob("*/"):
-        if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", folder.name) and not _has_owner(folder):
-            with locked(folder.name):
-                if not _has_owner(folder):
-                    remove_folder(folder.name)
+    folders = {folder.name for folder in ROOT.glob("*/") if not _has_record(folder)}
+    locks = {path.name.removeprefix(LOCK) for path in ROOT.glob(f"{LOCK}?*")}
+    for name in sorted(folders | locks):
+        if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,23}", name):
+            with suppress(Busy), locked(name, wait_s=0.0):
+                if not _has_record(run_dir(name)):
+                    remove_folder(name)
 
 
-def _has_owner(folder: Path) -> bool:
+def _has_record(folder: Path) -> bool:
     return any((folder / record).exists() for record in ("state.json", "guest.json"))
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold the lock `name`: a lab's, or "" for what all labs share.
+def locked(name: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Hold the working lock `name`: a lab's, or "" for what all labs share.
 
-    The lock also ends with the process that holds it. Raises NotAvailable when another process
-    holds it for longer than LOCK_WAIT_S seconds.
+    The lock also ends with the process that holds it. Raises Busy when another process holds it for
+    longer than `wait_s` seconds.
     """
     ROOT.mkdir(parents=True, exist_ok=True)
-    path = ROOT / f".lock-{name}"
-    deadline_s = time.monotonic() + LOCK_WAIT_S
+    path = ROOT / f"{LOCK}{name}"
+    deadline_s = time.monotonic() + wait_s
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -188,11 +206,9 @@ def locked(name: str) -> Iterator[None]:
             if _is_same_file(descriptor, path):
                 break
         except BlockingIOError:
-            if time.monotonic() > deadline_s:
+            if time.monotonic() >= deadline_s:
                 os.close(descriptor)
-                raise NotAvailable(
-                    f"another process is working on lab {name!r}: try again later"
-                ) from None
+                raise Busy(f"another process is working on lab {name!r}: try again later") from None
             time.sleep(0.02)
         os.close(descriptor)
     try:

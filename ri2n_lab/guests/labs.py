@@ -12,13 +12,15 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ri2n_lab.cluster import state
 from ri2n_lab.cluster.unix_path import socket_path
 from ri2n_lab.guests.link import Frame, Kind, Parser, encode, json_frame
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.fabric.topology import Topology
+
+if TYPE_CHECKING:
+    from ri2n_sdn.fabric.topology import Topology
 
 __all__ = [
     "Connection",
@@ -244,11 +246,12 @@ def end(lab: GuestLab) -> None:
     _remove(lab)
 
 
-def sweep() -> None:
-    """Remove what is left of guests whose keeper is gone."""
-    for lab in all_guest_labs():
-        if not lab.alive:
-            _remove(lab)
+def sweep() -> list[GuestLab]:
+    """Remove what is left of guests whose keeper is gone, and return those guests."""
+    gone = [lab for lab in all_guest_labs() if not lab.alive]
+    for lab in gone:
+        _remove(lab)
+    return gone
 
 
 def write_record(lab: GuestLab) -> None:

@@ -108,7 +108,8 @@ class Member:
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
     says whether the helper has stopped reporting.
 
-    Addresses behind it that `host-up` was given: `extra_macs` and `guests`.
+    Addresses behind it that `host-up` was given: `extra_macs` and `guests`. `addresses` are the IP
+    addresses that its traffic has, as it told them last; its control connection may have another.
 
     What is wrong: `faults` are failures of this host alone: errors by code. `emptied_s` is
     when its tables were found empty last, and `emptied` how often again in a row. `repairs` is how
@@ -142,6 +143,7 @@ class Member:
     faults: dict[str, str] = field(default_factory=dict)
     extra_macs: tuple[str, ...] = ()
     guests: tuple[Guest, ...] = ()
+    addresses: tuple[str, ...] = ()
     came_s: float = -math.inf
     emptied_s: float = -math.inf
     emptied: int = 0

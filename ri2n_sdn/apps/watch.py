@@ -38,7 +38,8 @@ class HostFacts(NamedTuple):
     """What is known of a host beside the fabric. `address` is None while it is away.
 
     `reports`: its helper has reported lately. `certificate_ends_s`: the Unix time at which the
-    certificate ends with which it connected last; None where none is asked for.
+    certificate ends with which it connected last; None where none is asked for. `addresses` are the
+    IP addresses of its traffic.
     """
 
     address: str | None
@@ -46,6 +47,7 @@ class HostFacts(NamedTuple):
     datapath: str
     reports: bool
     certificate_ends_s: float | None = None
+    addresses: tuple[str, ...] = ()
 
 
 def host_documents(fabric: Fabric, facts: Mapping[str, HostFacts]) -> dict[str, HostEntry]:
@@ -60,6 +62,7 @@ def _host(host: Host, facts: HostFacts) -> HostEntry:
         "dpid": f"{host.dpid:016x}",
         "mac": host.mac,
         "address": facts.address,
+        "addresses": list(facts.addresses),
         "connected": connected,
         "ovs": facts.ovs,
         "datapath": facts.datapath or None,

@@ -159,6 +159,7 @@ class Collector:
                     member.datapath,
                     reports.get(name, Reported()).age_s(now_s) is not None,
                     member.certificate_ends_s,
+                    member.addresses,
                 )
                 for name, member in cluster.members.items()
             }

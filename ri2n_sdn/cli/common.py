@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ri2n_sdn.contract.documents import Documents
 
 __all__ = [
+    "EXIT_USER_ERROR",
     "JsonOption",
     "check_choice",
     "console",
@@ -141,7 +142,7 @@ def check_choice(value: str, allowed: Sequence[str], option: str) -> None:
         raise BadInput(f"{option}: unknown {value!r}; choose from {', '.join(allowed)}")
 
 
-def split_list(text: str, allowed: list[str], option: str) -> list[str]:
+def split_list(text: str, allowed: Sequence[str], option: str) -> list[str]:
     """The items of a comma list, in the user's order, each once.
 
     Raises BadInput when one is not in `allowed`, or when the list is empty.
@@ -164,8 +165,24 @@ def tries(limit_s: float, pause_s: float) -> Iterator[None]:
 
 
 def terminate_as_interrupt() -> None:
-    """Let SIGTERM end a command as Ctrl-C does, so that it removes what it has built."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, so that it removes what it has built.
+
+    A terminal that closes sends SIGHUP more than once, to the command and to the programs that it
+    runs. So after the first signal of these two, all further ones are ignored, also by programs
+    that are started from then on. A command that was started with SIGHUP ignored, as by `nohup`,
+    keeps it so.
+    """
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+
+    def end(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, end)
 
 
 def run_guarded(command: Callable[[], Any]) -> int:

@@ -8,9 +8,10 @@ the group `ri2n_sdn.labs`. That module has the functions of `Labs`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeVar
 
 import typer
 
@@ -20,6 +21,8 @@ from ri2n_sdn.client import DEFAULT_SOCKET, jobs_socket_of
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 __all__ = ["Asked", "Labs", "Where", "installed_labs", "labs"]
+
+Value = TypeVar("Value")
 
 
 class Labs(Protocol):
@@ -35,12 +38,6 @@ class Labs(Protocol):
         """The socket of the only lab on this machine that has a controller; None without a lab.
 
         Raises NotAvailable when there are several such labs.
-        """
-
-    def hosts_of(self, socket: Path) -> tuple[dict[str, str], str | None] | None:
-        """(address of each host, datapath) of the lab whose controller has this socket.
-
-        None when the socket belongs to no lab.
         """
 
     def examine_lab(self, lab: str, host: str | None) -> list[Finding]:
@@ -79,21 +76,27 @@ class Where:
             "the one running lab's.",
         ),
     ] = None
-    lab: Annotated[str | None, typer.Option(help="The controller of this lab.")] = None
+    lab: Annotated[
+        str | None, typer.Option(envvar="RI2N_LAB", help="The controller of this lab.")
+    ] = None
 
     @property
     def path(self) -> Path:
         """The controller's socket: the given one, the lab's, the default one or the only lab's.
 
-        Raises BadInput when a socket and a lab are given, and NotAvailable when no controller runs.
+        What is typed counts, and not what a variable of the environment says. Of two variables,
+        that of the lab counts. Raises BadInput when a socket and a lab are typed, and NotAvailable
+        when no controller runs.
         """
-        if self.lab is not None:
-            if self.socket is not None:
-                raise BadInput("give --socket or --lab, not both")
+        types_socket = self.socket not in (None, _from_environment("RI2N_SOCKET", Path))
+        types_lab = self.lab not in (None, _from_environment("RI2N_LAB", str))
+        if types_socket and types_lab:
+            raise BadInput("give --socket or --lab, not both")
+        if self.lab is not None and not types_socket:
             return labs("--lab").lab_socket(self.lab)
         if self.socket is not None:
             return self.socket
-        if DEFAULT_SOCKET.exists():
+        if _may_be_there(DEFAULT_SOCKET):
             return DEFAULT_SOCKET
         installed = installed_labs()
         found = None if installed is None else installed.only_socket()
@@ -120,6 +123,26 @@ class Asked(Where):
     """Which controller a command asks, and how it prints the answer."""
 
     as_json: JsonOption = False
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether a file is there, or is in a folder that this user may not look into.
+
+    To call it says which of both, and who may.
+    """
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _from_environment(name: str, kind: Callable[[str], Value]) -> Value | None:
+    """The value of a variable of the environment, None without one."""
+    text = os.environ.get(name)
+    return None if text is None else kind(text)
 
 
 def installed_labs() -> Labs | None:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
-
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ri2n_sdn.cli.common import console, print_json
 from ri2n_sdn.contract.printing import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["Column", "comma_list", "mark", "or_dash", "print_list", "table", "yes_no"]
 
@@ -35,6 +36,8 @@ class Column(NamedTuple):
 
     def cell(self, row: Any) -> Text:
         """What stands in a row. Names come from hosts, and may hold what changes a terminal."""
+        from rich.text import Text  # who prints JSON needs nothing of it
+
         value = self.value(row) if callable(self.value) else row[self.key]
         shown = value if isinstance(value, Text) else self.written(value)
         return shown if isinstance(shown, Text) else Text(printable(shown, None))
@@ -53,6 +56,9 @@ def table(
 
     The first `once` cells of a row are empty where they are as in the row above.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     columns, former = list(columns), list[Text]()
     made = Table(**looks)
     for column in columns:
@@ -99,4 +105,6 @@ def yes_no(value: object) -> str:
 
 def mark(value: object) -> Text:
     """As `yes_no`, and `NO` is easy to see."""
+    from rich.text import Text
+
     return Text(yes_no(value), style="bold red" if value is not None and not value else "")

@@ -71,6 +71,7 @@ def web(
     ] = None,
     no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
     ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,
+    demo: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve REST, the GUI and metrics of a controller, until SIGTERM or Ctrl-C.
 
@@ -114,6 +115,7 @@ def web(
         host_names=tuple(host_name or ()),
         gui=not no_gui,
         requests_per_s=requests_per_s,
+        demo=demo,
         cluster=cluster_name,
     )
     with log:

@@ -191,6 +191,8 @@ class ManagedPair(TypedDict):
     """what the pair sends, in bit/s; null while its sender's counters are not known"""
     fair_bps: NotRequired[int | None]
     """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
+    links: NotRequired[list[ExplainedPath]]
+    """where helpers send the packets one by one: the paths that they take"""
     by_flows: NotRequired[list[TrafficClass]]
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]

@@ -132,6 +132,8 @@ class _HostFacts(TypedDict):
     mac: Text
     address: Text | None
     """where it connects from; null while it is away"""
+    addresses: NotRequired[list[Text]]
+    """the IP addresses of its traffic, as it tells them"""
     connected: bool
     ovs: Text
     """the version of its Open vSwitch"""
@@ -144,7 +146,10 @@ class _HostFacts(TypedDict):
 
 
 class HostEntry(_HostFacts):
-    """A host, with its NICs by name. Of an earlier controller it has no `certificate_ends_s`."""
+    """A host, with its NICs by name.
+
+    Of an earlier controller it has no `addresses` and no `certificate_ends_s`.
+    """
 
     nics: dict[Name, NicEntry]
 

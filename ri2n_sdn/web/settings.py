@@ -34,6 +34,7 @@ class WebSettings:
     * `host_names`: further names by which browsers may call the web process.
     * `gui`: whether there is a GUI, or REST and metrics alone.
     * `requests_per_s`: so many requests of REST a token may make, or an address without one.
+    * `demo`: the socket of the demo's own process. Only `ri2n demo` gives it.
     * `cluster`: what the GUI calls the cluster. None: as this machine.
     """
 
@@ -48,6 +49,7 @@ class WebSettings:
     host_names: Sequence[str] = ()
     gui: bool = True
     requests_per_s: float = 50.0
+    demo: Path | None = None
     cluster: str | None = None
 
     @property

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,11 +14,14 @@ import urllib.request
 
 import pytest
 
+from ri2n_lab.cluster import Lab
+from ri2n_sdn.shipped import find_topology
 from tests.waiting import wait_until
 
 from .conftest import PATIENCE_S
 from .test_lab import remains
 
+ADDRESS = r"(http://127\.0\.0\.1:\d+/)login#token=(\S+)"
 DEMO = ("env", "--default-signal=INT", sys.executable, "-m", "ri2n_sdn.cli.main", "demo")
 
 
@@ -85,8 +89,8 @@ def test_the_web_page_is_live_and_ctrl_c_removes_everything() -> None:
     ) as demo:
         try:
             said = said_until(demo, "now traffic")
-            found = re.search(r"watch it live: (http://127\.0\.0\.1:\d+/)$", said, re.MULTILINE)
-            assert found, said
+            found = re.search(f"watch it live:\n{ADDRESS}$", said, re.MULTILINE)
+            assert found and max(map(len, said.splitlines())) <= 80, said
             assert "RI2N" in answer_of(found[1])
             wait_until(lambda: "\nri2n_hosts 4.0" in answer_of(f"{found[1]}metrics"), said)
             end_by_ctrl_c(demo, said, found[1], 130)
@@ -95,17 +99,23 @@ def test_the_web_page_is_live_and_ctrl_c_removes_everything() -> None:
 
 
 @pytest.mark.long
-def test_the_demo_ends_with_the_address_of_its_web_page_and_a_token() -> None:
-    """As README.md has it: open the page, and log in with the token to change something.
+def test_the_demo_ends_with_the_address_of_its_web_page_and_commands_that_work() -> None:
+    """As README.md has it: the address has a login, and the commands work in another terminal.
 
-    Traffic goes on, so that there is something to see.
+    Another lab, and a variable that names another controller, are there, too. Traffic goes on, so
+    that there is something to see.
     """
-    with subprocess.Popen(
-        DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as demo:
+    with (
+        Lab.create(find_topology("fig4/a")),
+        subprocess.Popen(
+            DEMO, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as demo,
+    ):
         try:
             said = said_until(demo, "Open http")
-            url, token = said.split()[-1], said.splitlines()[-2].strip()
+            found = re.fullmatch(f"Open {ADDRESS}", said.splitlines()[-1])
+            assert found, said
+            url, token = found[1], found[2]
             metrics = f"{url}metrics"
 
             def good() -> bool:
@@ -125,6 +135,31 @@ def test_the_demo_ends_with_the_address_of_its_web_page_and_a_token() -> None:
 
             before = sent()
             wait_until(lambda: sent() > before + 10e6, lambda: answer_of(metrics))
+            run_printed(said)
             end_by_ctrl_c(demo, said, url, 0)  # it had shown everything
         finally:
             end(demo)
+
+
+def run_printed(said: str) -> None:
+    """Run each command that the demo has printed, in another folder than the demo's."""
+    printed = re.findall(r"^  (\S.*)$", said.partition("In another terminal:")[2], re.MULTILINE)
+    assert len(printed) >= 5, said
+    environment = {**os.environ, "RI2N_SOCKET": "/nonexistent", "COLUMNS": "80"}
+    for command in printed:
+        if " top " in command:  # goes on until Ctrl-C
+            command = f"{command} --count 2"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        # With 1, `status` and `doctor` warn: of CPUs that are short, for example.
+        allowed = (0, 1) if re.search(r" (status|doctor) ", command) else (0,)
+        assert done.returncode in allowed and "Traceback" not in done.stderr, (command, done)
+        assert done.stdout, (command, done)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ri2n_lab.cluster import Lab, manage
+from ri2n_lab.cluster import Lab, manage, state
 from ri2n_lab.cluster.inside import device_counters, write_settings
 from ri2n_lab.cluster.namespaces import processes_in
 from ri2n_lab.cluster.run import CommandFailed
@@ -146,8 +146,16 @@ class TestLife:
     @pytest.mark.parametrize("step", ["namespaces and links", "Open vSwitch", "hosts", "up"])
     @pytest.mark.parametrize("delay_s", [0.0, 0.04])
     def test_down_after_the_maker_was_killed(
-        self, step: str, delay_s: float, wait_until: WaitUntil
+        self,
+        step: str,
+        delay_s: float,
+        wait_until: WaitUntil,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        # Beside the labs of other tests, a command of one of them might remove this lab first.
+        monkeypatch.setattr(state, "ROOT", tmp_path)
+        monkeypatch.setenv("RI2N_LAB_ROOT", str(tmp_path))
         name = f"kill-{os.getpid()}-{int(time.monotonic() * 1000) % 100000}"
         program = (
             "import sys, time\n"
@@ -168,6 +176,7 @@ class TestLife:
         Lab.load(name).down()
         # A child that the lab's process was just starting finds no namespace, and ends by itself.
         wait_until(lambda: not remains(name), lambda: f"remains: {remains(name)}")
+        assert list(tmp_path.glob(f"*{name}")) == []
 
     def test_a_name_is_taken_once(self, lab_d: Lab) -> None:
         with pytest.raises(NotAvailable, match="exists already"):

@@ -228,23 +228,20 @@ def goes_on_without(desk: Desk, host: str, nic: str) -> bool:
     return own < DATA_BPS < others
 
 
-def log_in(desk: Desk, visit: Visit, pictures: Pictures, token: str) -> None:
-    """Step 1: open the address and log in."""
+def open_address(desk: Desk, visit: Visit, pictures: Pictures, token: str) -> None:
+    """Step 1: open the address, which logs in."""
     step = desk.guide.steps()[0]
     step.says("Open the address")
-    page = visit.go("/")
+    page = visit.page
+    page.goto(f"{visit.url}/login#token={token}")
+    page.get_by_role("button", name="Log out").wait_for()
     page.locator(".banner").get_by_text("No problem is known").wait_for()
     for host in "ABCD":
         page.get_by_role("button", name=f"host {host}", exact=True).wait_for()
+    page.wait_for_function("window.socket?.connected && window.did_handshake")
+    assert token not in page.url
     pictures.of_page(page, "opened")
     desk.watch.done("open the address")
-
-    follow(page, step, "Log in")
-    page.get_by_label("Token").fill(token)
-    pictures.of_page(page, "login")
-    page.get_by_role("main").get_by_role("button", name="Log in").click()
-    page.get_by_role("button", name="Log out").wait_for()
-    desk.watch.done("log in")
 
 
 def change_strategy(desk: Desk, page: Page, pictures: Pictures) -> None:
@@ -345,16 +342,16 @@ def test_a_newcomers_way(tmp_path: Path, wait_until: WaitUntil) -> None:
         lab = demo.until(r"building lab (\S+):", LIMIT_S)[1]
         demo.until(r"all hosts have connected", LIMIT_S)
         watch.done("build the cluster")
-        url = demo.until(r"^Open (http://127\.0\.0\.1:\d+/)$", LIMIT_S)[1]
-        here.guide.says("Its last line is the address of its web page, and above it is a token")
-        token, last = (line.strip() for line in demo.text.strip().splitlines()[-2:])
-        assert last == f"Open {url}" and remains(lab)
-        watch.done("four strategies, then address and token")
+        address = demo.until(r"^Open (http://127\.0\.0\.1:\d+/login#token=\S+)$", LIMIT_S)[1]
+        here.guide.says("Its last line is the address of its web page, which logs you in")
+        url, token = address.split("login#token=")
+        assert demo.text.strip().splitlines()[-1] == f"Open {address}" and remains(lab)
+        watch.done("four strategies, then the address")
         shown = demo.text.replace(token, "*" * len(token))
         pictures.of_terminal(shown[shown.index("dev: ready") :], "demo")
 
         with Visit(browser, url.rstrip("/"), **WINDOW) as visit:
-            log_in(here, visit, pictures, token)
+            open_address(here, visit, pictures, token)
             change_strategy(here, visit.page, pictures)
             cut_the_link(here, visit.page, pictures, wait_until)
             see_it_heal(here, visit.page, pictures, wait_until)

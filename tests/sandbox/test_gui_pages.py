@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ri2n_sdn.web.gui import PAGES
-from tests.unit.web_state import cluster_state
+from tests.unit.web_state import TOKENS, cluster_state
 
 from .accessible import keyboard_problems, problems, width_problems
 from .browser import CHROMIUM, LONG_MS, FakeController, Visit, browser, serving, until
@@ -181,6 +181,38 @@ def test_a_login_with_its_refusal_and_its_end(
         assert all(each["httpOnly"] and each["sameSite"] == "Lax" for each in cookies)
         other.page.get_by_role("button", name="Log out").click()
         other.page.wait_for_selector("text=anonymous (viewer)")
+
+
+TOKEN_IN_ADDRESS = f"/login#token={TOKENS['admin']}"
+
+
+def test_the_field_of_the_token_has_the_focus_and_an_address_logs_nobody_in(
+    url: str, browser: Browser
+) -> None:
+    """A link that somebody sends must not make others log in as himself."""
+    with Visit(browser, url) as visit:
+        page = visit.go(TOKEN_IN_ADDRESS)
+        until(page, "document.activeElement.id === 'token'")
+        assert page.get_by_label("Token").input_value() == ""
+        assert "anonymous (viewer)" in page.locator("header").inner_text()
+
+
+def test_in_a_demo_the_address_logs_in_and_leaves_no_token_behind(
+    controller: FakeController, browser: Browser, tmp_path: Path
+) -> None:
+    options = ("--demo", str(tmp_path / "demo.sock"))
+    with serving(controller.socket, tmp_path / "web.log", *options) as demo:
+        with Visit(browser, demo) as visit:
+            visit.page.goto(f"{demo}{TOKEN_IN_ADDRESS}")
+            visit.page.wait_for_selector("text=Log out")
+            assert "admin (admin)" in visit.page.locator("header").inner_text()
+            assert visit.page.url == f"{demo}/"
+            visit.page.go_back()
+            until(visit.page, "document.activeElement.id === 'token'")
+            assert TOKENS["admin"] not in visit.page.url
+        with Visit(browser, demo) as visit:
+            visit.page.goto(f"{demo}/login#token=wrong")
+            visit.page.get_by_role("alert").get_by_text("not known").wait_for()
 
 
 def test_what_is_made_anew_keeps_the_focus_and_stays_unfolded(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from ri2n_lab.cluster import state
 from ri2n_sdn.cli import labs
 from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.shipped import find_topology
 
 from .commands import ri2n
 
@@ -42,6 +44,26 @@ def test_the_socket_of_the_only_lab_is_found(
             _ = Where(Path("/given"), "one").path
         with pytest.raises(NotAvailable, match="no lab 'three'"):
             _ = Where(lab="three").path
+        # What is typed counts more than a variable, and the variable of the lab more than the
+        # other one: a command with --lab works wherever it is typed.
+        recorded: dict[str, object] = {
+            "name": "one",
+            "owner": "root",
+            "phase": "up",
+            "pid": 1,
+            "created_s": 0.0,
+        }
+        recorded |= {"datapath": "netdev", "faults": []}
+        recorded["topology"] = find_topology("fig4/d").model_dump(mode="json")
+        (Path(folder) / "one" / "state.json").write_text(json.dumps(recorded))
+        one = Path(folder) / "one" / "controller.sock"
+        monkeypatch.setenv("RI2N_SOCKET", "/given")
+        assert Where(Path("/given"), "one").path == one
+        monkeypatch.setenv("RI2N_LAB", "one")
+        assert Where(Path("/given"), "one").path == one
+        assert Where(Path("/typed"), "one").path == Path("/typed")
+        monkeypatch.delenv("RI2N_SOCKET")
+        assert Where(Path("/typed"), "one").path == Path("/typed")
         for server in servers:
             server.close()
 

@@ -466,6 +466,8 @@ def test_the_question_as_a_request() -> None:
     assert request_of("a", "b", "tcp", "", "", "") == {"src": "a", "dst": "b"}
     assert request_of("a", "b", "", "", "", "") == {"src": "a", "dst": "b"}
     assert request_of("a", "b", "icmp", "", "", "")["flow"] == {"protocol": 1}
+    asked = request_of("a", "b", "udp", "", "", "", " 10.0.0.1 ", "10.0.0.2")
+    assert asked["flow"] == {"protocol": 17, "src_ip": "10.0.0.1", "dst_ip": "10.0.0.2"}
 
 
 @pytest.mark.parametrize(
@@ -475,6 +477,7 @@ def test_the_question_as_a_request() -> None:
         (("a", " ", "", "", "", ""), "To host", "name_a_host"),
         (("a", "b", "", "1", "", ""), "Source port", "ports_need_protocol"),
         (("a", "b", "icmp", "", "2", ""), "Destination port", "ports_need_protocol"),
+        (("a", "b", "", "", "", "", "", "::1"), "Destination address", "address_needs_protocol"),
         *(
             (("a", "b", "tcp", port, "", ""), "Source port", "not_number_up_to")
             for port in ("-1", "65536", "x", "1.5", "٣", "9" * 50)

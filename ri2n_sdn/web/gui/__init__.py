@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -63,7 +64,8 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     pages_app.middleware_stack = None
     for path in (login.LOGIN_PATH, "/logout"):
         pages_app.remove_route(path)
-    form = Page(login.LOGIN_PATH, "Log in", "login", login.build)
+    build_form = partial(login.build, from_address=settings.demo is not None)
+    form = Page(login.LOGIN_PATH, "Log in", "login", build_form)
     for page in (*PAGES, form):
         _add(
             page, entrance, functools.partial(Session, feed, auth, ticker, cluster=settings.called)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import quote, urlsplit
 from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 from nicegui import app as pages_app
+from nicegui import ui
 
 from ri2n_sdn.web.auth import MAX_TOKEN_CHARS, Auth
 from ri2n_sdn.web.gui.frame import frame, html
@@ -31,10 +33,16 @@ _SAID = {
 }
 
 
-def build(session: Session) -> None:
-    """The page with the form."""
+def build(session: Session, *, from_address: bool = False) -> None:
+    """The page with the form, whose field has the focus.
+
+    `from_address`: a token that stands behind the "#" of the page's address logs in at once. A
+    browser sends that part of an address to no server. Only a demo has this: elsewhere, whoever
+    sends a link could make others log in as himself.
+    """
     with frame("Log in", session):
         html(form(session.query), classes="card narrow")
+    ui.run_javascript(f"ri2n.login({json.dumps(from_address)})")
 
 
 def form(query: Mapping[str, str]) -> Markup:

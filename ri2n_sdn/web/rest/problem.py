@@ -138,11 +138,13 @@ def faults_of(error: Ri2nError, fields: Mapping[str, str]) -> list[Fault]:
     """
     if error.key is None:
         return []
-    first = error.key.partition(".")[0]
+    first, _, rest = error.key.partition(".")
     if first in _PLACES:
         return [Fault(where=error.key, what=error.what)]
-    place = fields.get(first)
-    return [] if place is None else [Fault(where=f"{place}.{error.key}", what=error.what)]
+    # A part of an object of the controller's request may be a parameter of its own here.
+    key = rest if first not in fields and rest in fields else error.key
+    place = fields.get(key.partition(".")[0])
+    return [] if place is None else [Fault(where=f"{place}.{key}", what=error.what)]
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -200,6 +200,20 @@
       }
     },
 
+    // The login page. A token behind the "#" of the address leaves the address bar before it is used.
+    login(fromAddress) {
+      const field = document.getElementById("token");
+      const token = new URLSearchParams(location.hash.slice(1)).get("token");
+      if (!field) return;
+      if (!fromAddress || !token) {
+        field.focus();
+        return;
+      }
+      history.replaceState(history.state, "", location.pathname + location.search);
+      field.value = token;
+      field.form.submit();
+    },
+
     // Moves the focus into a field, once what it is in has been unfolded.
     enter(id) {
       setTimeout(() => {
