@@ -168,7 +168,7 @@ def _run_strategy(
         while time.monotonic() < run.start_s + seconds:
             status = call(lab.controller_socket, "status")
             arriving = {
-                pair["src"]: sum(path["rx_bps"] for path in pair["paths"])
+                pair["src"]: sum(path["rx_bps"] or 0.0 for path in pair["paths"])
                 for pair in status["pairs"]
                 if pair["dst"] == SERVER and pair["src"] in clients
             }

@@ -79,6 +79,15 @@ class Feed:
         self._places = asyncio.Semaphore(MAX_REQUESTS)
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def age_s(self) -> float | None:
+        """How old the state is: the time since the controller read rates and counters last.
+
+        Of a controller that has read none, it is the time since its last line. None before that.
+        """
+        known_s = self.state["controller"].get("sampled_s", self.heard_s)
+        return None if known_s is None else max(0.0, self._clock() - known_s)
+
     async def start(self) -> None:
         """Begin to watch the controller, whether it is there or not."""
         if not self._tasks:

@@ -189,6 +189,7 @@ class FakeFeed(Feed):
         self.why: str | None = None
         self.since_s = NOW_S
         self.heard_s = NOW_S
+        self._clock = lambda: NOW_S
         self.counters = Counter()
         self.history = History()
         self.history.add(NOW_S, self.state)
