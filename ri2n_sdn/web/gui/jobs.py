@@ -49,8 +49,8 @@ _USER = Column("user", "User")
 _HOSTS = Column("hosts", "Hosts")
 _PATHS = Column("paths", "Paths")
 _RATES = Column("rates", "Rate per host")
-_SINCE = Column("since", "From")
-_UNTIL = Column("until", "Until")
+_SINCE = Column("since", "From", time=True)
+_UNTIL = Column("until", "Until", time=True)
 _STATE = Column("state", "State")
 
 
