@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "gui"
 MAX_BYTES = 200_000
 WIDTH, HEIGHT, LOW, PHONE_WIDTH = 1200, 900, 560, 390
 HOSTS, MANY_HOSTS = 16, 1000
-SAMPLES, SAMPLE_S = 6, 2.1
+SAMPLES, SAMPLE_S, EVENT_S = 6, 2.1, 40.0
 MANY = "network-1000"
 
 SHOTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
@@ -68,6 +68,11 @@ def _state(hosts: int) -> dict[str, Any]:
         }
     }
     now: dict[str, Any] = _today(state, time.time() - NOW_S)
+    # Events were earlier than now.
+    now["events"] = [
+        {**event, "time_s": event["time_s"] - (state["events"][-1]["time_s"] - NOW_S) - EVENT_S}
+        for event in now["events"]
+    ]
     return now
 
 

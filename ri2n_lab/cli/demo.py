@@ -4,49 +4,47 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
+import secrets
 import shlex
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from ri2n_lab.cli.demo_web import DemoWeb
+from ri2n_lab.cli.demo_rate import calibrate, slower
+from ri2n_lab.cli.demo_rows import compare, in_order
+from ri2n_lab.cli.demo_table import STREAMS
+from ri2n_lab.cli.demo_web import SOCKET, DemoWeb
 from ri2n_lab.cli.unowned import remove_unowned
-from ri2n_sdn.cli.common import JsonOption, console, note, print_json, terminate_as_interrupt
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    check_choice,
+    note,
+    print_json,
+    terminate_as_interrupt,
+)
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import STRATEGIES
-from ri2n_sdn.contract.units import table_rate
-from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 
 if TYPE_CHECKING:
-    from ri2n_lab.bench.fair import Optimum
     from ri2n_lab.cluster import Lab
 
 __all__ = ["demo"]
 
 SERVER = "A"
-STREAMS = 8
 # How long the demo with all strategies may take when the user does not say it.
 DEFAULT_SECONDS = 60
 # The shortest run of a strategy: its weights must settle, and some time must be left to measure.
 MIN_RUN_S = 4.0
-SETTLE_SHARE = 0.3
-POLL_S = 0.5
-# While the user looks around, transfers of this length follow each other.
-TRAFFIC_S = 120.0
-RETRY_S = 1.0
+FINAL = "max_min"
+"""The strategy while the user looks around."""
 
 
 def demo(
@@ -60,6 +58,19 @@ def demo(
     topology: Annotated[
         str, typer.Option(help="A topology file or a shipped one, with a host A.")
     ] = "fig4/h",
+    attempt: Annotated[
+        str | None,
+        typer.Option(
+            "--try",
+            metavar="NAME",
+            help="Build nothing; let the demo that runs do this: cut, controller, job, strategy "
+            "or helpers. The same again undoes it.",
+        ),
+    ] = None,
+    lab_name: Annotated[
+        str | None,
+        typer.Option("--lab", envvar="RI2N_LAB", metavar="LAB", help="With --try: in this demo."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build a cluster on this machine, load it, and compare the strategies (root).
@@ -67,6 +78,9 @@ def demo(
     A web page shows it live. Without --seconds, the cluster and its traffic stay until Ctrl-C.
     Everything is removed at the end.
     """
+    if attempt is not None:
+        _try_in(lab_name, attempt)
+        return
     from ri2n_lab.bench.fair import goodput_optimum
     from ri2n_lab.bench.fig4 import clients_of
     from ri2n_lab.bench.ready import start_and_wait
@@ -80,22 +94,42 @@ def demo(
     remove_unowned()
     lab = Lab.create(parsed)
     note(f"building lab {lab.name}: {parsed.description or parsed.name}")
+
+    def tell(text: str) -> None:
+        note(f"{time.monotonic() - started_s:5.1f} s  {text}")
+
     with contextlib.ExitStack() as stack:
-        stack.callback(_remove, lab)
-        lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
+        removal = stack.enter_context(contextlib.ExitStack())
+        removal.callback(_remove, lab)
+        lab.up(tell)
+        start_and_wait(lab, FINAL)
+        tell("a moment of traffic, to see what this machine carries")
+        factor = calibrate(lab, SERVER, clients, STREAMS, optimum.total_bps)
+        if factor < 1:
+            tell(f"CPUs are short: all links get {factor:.0%} of their rates, for all strategies")
+            removal.pop_all()
+            lab.down()
+            parsed = slower(parsed, factor)
+            optimum = goodput_optimum(parsed, clients, SERVER)
+            lab = Lab.create(parsed, lab.name)
+            removal.callback(_remove, lab)
+            lab.up(tell)
+            start_and_wait(lab, FINAL)
         web = None if as_json else stack.enter_context(DemoWeb(lab.controller_socket))
-        start_and_wait(lab, STRATEGIES[0])
         address = _address(web)
         if address is not None:
-            note(f"{time.monotonic() - started_s:5.1f} s  watch it live:\n{address}")
-        note(f"{time.monotonic() - started_s:5.1f} s  all hosts have connected; now traffic starts")
+            tell(f"watch it live:\n{address}")
+        tell("all hosts have connected; now traffic starts")
         left_s = (seconds or DEFAULT_SECONDS) - (time.monotonic() - started_s) - 2
-        results = _compare(lab, clients, optimum, max(MIN_RUN_S, left_s / len(STRATEGIES)), as_json)
+        # A machine may become slower or busier meanwhile, so no strategy is always the last one.
+        order = in_order(left_s / len(STRATEGIES), turned=bool(secrets.randbelow(2)))
+        run_s = max(MIN_RUN_S, left_s / len(order))
+        results = compare(lab, SERVER, clients, optimum, order, run_s, as_json)
         if as_json:
-            print_json(
-                {"topology": parsed.name, "optimum_bps": optimum.total_bps, "strategies": results}
-            )
+            facts = {"topology": parsed.name, "rates_factor": factor}
+            print_json({**facts, "optimum_bps": optimum.total_bps, "strategies": results})
         if seconds is None:
+            call(lab.controller_socket, "strategy", name=FINAL)
             _stay(lab, clients, address)
 
 
@@ -119,134 +153,47 @@ def _address(web: DemoWeb | None) -> str | None:
     return web.address(url)
 
 
-def _compare(
-    lab: Lab, clients: list[str], optimum: Optimum, run_s: float, quiet: bool
-) -> dict[str, dict[str, Any]]:
-    """Run every strategy under the same load of TCP streams; the row of each.
-
-    Each gets `run_s` seconds. Unless `quiet`, a table shows the rates while they run.
-    """
-    results: dict[str, dict[str, Any]] = {}
-    if quiet:
-        for strategy in STRATEGIES:
-            _run_strategy(lab, clients, strategy, run_s, optimum, results, lambda: None)
-        return results
-    with Live(_table(results, clients, optimum, ""), console=console(), auto_refresh=False) as live:
-        for strategy in STRATEGIES:
-
-            def show(name: str = strategy) -> None:
-                live.update(_table(results, clients, optimum, name), refresh=True)
-
-            _run_strategy(lab, clients, strategy, run_s, optimum, results, show)
-        live.update(_table(results, clients, optimum, ""), refresh=True)
-    if not console().is_terminal:
-        console().print()  # the last line of a live display has no line end there
-    return results
-
-
-def _run_strategy(
-    lab: Lab,
-    clients: list[str],
-    strategy: str,
-    run_s: float,
-    optimum: Optimum,
-    results: dict[str, dict[str, Any]],
-    show: Callable[[], None],
-) -> None:
-    """Put the row of one strategy into `results`, and call `show` after each change.
-
-    While the strategy runs, the row has the rates that arrive at the server's NICs; at the end, the
-    goodput that iperf3 measured.
-    """
-    from ri2n_lab.traffic.iperf import MAX_LATE_S, IperfRun, NotTogether
-
-    call(lab.controller_socket, "strategy", name=strategy)
-    seconds = max(2, math.floor(run_s))
-    settle_s = max(1.0, seconds * SETTLE_SHARE)
-    run = IperfRun(lab, SERVER, clients, streams=STREAMS, seconds=seconds)
-    try:
-        while time.monotonic() < run.start_s + seconds:
-            status = call(lab.controller_socket, "status")
-            arriving = {
-                pair["src"]: sum(path["rx_bps"] for path in pair["paths"])
-                for pair in status["pairs"]
-                if pair["dst"] == SERVER and pair["src"] in clients
-            }
-            results[strategy] = _row(
-                {client: arriving.get(client, 0.0) for client in clients}, optimum
-            )
-            show()
-            time.sleep(POLL_S)
-        # On a busy machine clients begin one after the other. The window is so short that all of
-        # them send in it.
-        measured = run.results(skip_s=settle_s, window_s=seconds - settle_s - MAX_LATE_S)
-    except NotTogether as error:
-        note(f"{strategy}: {error}; the table shows what arrived on the wire")
-        return
-    finally:
-        run.stop()
-    results[strategy] = _row({client: measured[client].goodput_bps for client in clients}, optimum)
-    show()
-
-
-def _row(goodput_bps: dict[str, float], optimum: Optimum) -> dict[str, Any]:
-    """A strategy's row: the rate of each client in bit/s, and shares of the optimum."""
-    return {
-        "clients": {client: round(rate) for client, rate in goodput_bps.items()},
-        "total_of_optimum": round(sum(goodput_bps.values()) / optimum.total_bps, 4),
-        "worst_share": round(
-            min(rate / optimum.fair_bps[name] for name, rate in goodput_bps.items()), 4
-        ),
-    }
-
-
-def _table(
-    results: dict[str, dict[str, Any]], clients: list[str], optimum: Optimum, running: str
-) -> Group:
-    table = Table(
-        title=f"{STREAMS} TCP streams from every client to {SERVER}", title_justify="left"
-    )
-    for heading in ("strategy", *clients, "total", "of the optimum", "worst client's share"):
-        is_name = heading == "strategy"  # in a narrow terminal rates are broken, but no name
-        table.add_column(heading, justify="left" if is_name else "right", no_wrap=is_name)
-    for strategy in STRATEGIES:
-        row = results.get(strategy)
-        style = "bold" if strategy == running else "" if row else "dim"
-        if row is None:
-            table.add_row(strategy, *["" for _ in clients], "", "", "", style=style)
-            continue
-        rates = row["clients"]
-        table.add_row(
-            strategy + (" ..." if strategy == running else ""),
-            *(table_rate(rates[client]) for client in clients),
-            table_rate(sum(rates.values())),
-            f"{row['total_of_optimum']:.0%}",
-            f"{row['worst_share']:.0%}",
-            style=style,
-        )
-    fair = [table_rate(optimum.fair_bps[client]) for client in clients]
-    table.add_row(
-        "(fair optimum)", *fair, table_rate(optimum.total_bps), "100%", "100%", style="dim"
-    )
-    hint = (
-        "while a strategy runs, the figures are what arrives on the wire; then they are the "
-        "goodput that iperf3 measured"
-    )
-    return Group(table, Text(hint, style="dim"))
-
-
 def _stay(lab: Lab, clients: list[str], address: str | None) -> None:
     """Leave the lab to the user until Ctrl-C, with traffic that goes on."""
-    note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
-    for command in commands(lab.name, clients[0]):
-        note(f"  {command}")
-    try:
-        if address is not None:
-            note(f"Open {address}")
-        while True:
-            _send(lab, clients)
-    except KeyboardInterrupt:
-        note("")
+    from ri2n_lab.cli.demo_traffic import Traffic
+    from ri2n_lab.cli.demo_tries import Tries
+
+    traffic = Traffic(lab, SERVER, clients, STREAMS)
+    with Tries(lab, SERVER, clients, STREAMS, traffic, _program()) as tries:
+        note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
+        for command in commands(lab.name, clients[0]):
+            note(f"  {command}")
+        note("Five things to try there, or by the buttons of the page Try; each again undoes it:")
+        for each in tries.described():
+            note(f"  {each['command']}")
+        try:
+            if address is not None:
+                note(f"Open {address}")
+            traffic.run()
+        except KeyboardInterrupt:
+            note("")
+
+
+def _try_in(lab: str | None, name: str) -> None:
+    """Let a demo that runs do what is to be tried, and print what it says.
+
+    Raises BadInput when no name of a lab is given and several demos run, and NotAvailable when none
+    does.
+    """
+    from ri2n_lab.cli.demo_tries import KEYS, SETUP_S
+    from ri2n_lab.cluster import state
+
+    check_choice(name, KEYS, "--try")
+    if os.geteuid() != 0:
+        raise NotAvailable("a lab needs root: use sudo")
+    names = sorted(path.parent.name for path in state.ROOT.glob(f"*/{SOCKET}"))
+    if lab is None and len(names) > 1:
+        raise BadInput(f"which demo? There are {', '.join(names)}: name one with --lab")
+    lab = lab or (names[0] if names else None)
+    if lab is None or lab not in names:
+        raise NotAvailable("no demo waits for anything to try: `ri2n demo` starts one")
+    path = state.run_dir(state.check_name(lab)) / SOCKET
+    print(call(path, "try", timeout_s=SETUP_S, name=name)["text"])
 
 
 def commands(lab: str, host: str) -> list[str]:
@@ -275,21 +222,3 @@ def _program() -> str:
     else:
         program = shlex.join([sys.executable, "-m", "ri2n_sdn.cli.main"])
     return f"sudo {program}" if "SUDO_USER" in os.environ else program
-
-
-def _send(lab: Lab, clients: list[str]) -> None:
-    """Send from all clients to the server for a while.
-
-    Whatever the user breaks meanwhile may end a transfer, and the next one begins soon.
-    """
-    from ri2n_lab.traffic.iperf import IperfRun
-
-    try:
-        run = IperfRun(lab, SERVER, clients, streams=STREAMS, seconds=TRAFFIC_S)
-    except NotAvailable:
-        time.sleep(RETRY_S)
-        return
-    try:
-        time.sleep(max(0.0, run.start_s + TRAFFIC_S - time.monotonic()))
-    finally:
-        run.stop()

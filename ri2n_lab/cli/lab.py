@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.table import Table
 
 from ri2n_lab.cli.forward import find_guest, forward, guest_labs_of_mine, run_inside
 from ri2n_lab.cli.guest_run import run
@@ -23,6 +22,7 @@ from ri2n_sdn.cli.common import (
     split_list,
     terminate_as_interrupt,
 )
+from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
@@ -57,6 +57,25 @@ HostOption = Annotated[str | None, typer.Option(help="Host with the fault.")]
 NicOption = Annotated[str | None, typer.Option(help="NIC of that host.")]
 SwitchOption = Annotated[str | None, typer.Option(help="Switch, for switch_down and cable.")]
 PortOption = Annotated[int | None, typer.Option(help="Port of the switch, for cable.")]
+
+
+_LABS = (
+    Column("lab", "name"),
+    Column("topology", wide=True),
+    Column("phase"),
+    Column("owner"),
+    Column("age", lambda row: f"{(time.time() - row['created_s']) / 60:.0f} min"),
+    Column("kernel", wide=True),
+    Column("datapath", wide=True),
+    Column("hosts", written=", ".join),
+    Column("controller", written=lambda runs: "yes" if runs else "no"),
+    Column("faults", written=lambda faults: "; ".join(map(_words, faults))),
+)
+
+
+def _words(fault: dict[str, Any]) -> str:
+    """A fault, as the words by which it was made."""
+    return " ".join(str(value) for value in fault.values() if value)
 
 
 @app.command()
@@ -195,21 +214,10 @@ def list_(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table()
-    headings = ["lab", "topology", "phase", "owner", "age", "kernel", "datapath"]
-    headings += ["hosts", "controller", "faults"]
-    for heading in headings:
-        table.add_column(heading)
-    for row in rows:
-        faults = "; ".join(
-            " ".join(str(value) for value in fault.values() if value) for fault in row["faults"]
-        )
-        age = f"{(time.time() - row['created_s']) / 60:.0f} min"
-        cells = [*(row[key] for key in ("name", "topology", "phase", "owner")), age]
-        cells += [row["kernel"], row["datapath"]]
-        cells += [", ".join(row["hosts"]), "yes" if row["controller"] else "no", faults]
-        table.add_row(*cells)
-    console().print(table if rows else "no labs; `ri2n lab up fig4/d` makes one")
+    if rows:
+        console().print(table(_LABS, rows))
+    else:
+        print("no labs; `ri2n lab up fig4/d` makes one")
 
 
 @app.command()
@@ -275,6 +283,8 @@ def choose_lab(name: str | None) -> Lab:
 
 def _described(lab: Lab) -> dict[str, Any]:
     """What `--json` shows of a lab on the host."""
+    from ri2n_lab.cli.labs import listens
+
     return {
         "name": lab.name,
         "topology": lab.topology.name,
@@ -286,7 +296,7 @@ def _described(lab: Lab) -> dict[str, Any]:
         "hosts": {host: lab.address(host) for host in lab.hosts},
         "helpers": lab.helpers.hosts,
         "socket": str(lab.controller_socket),
-        "controller": lab.controller_socket.exists(),
+        "controller": listens(lab.controller_socket),
         "faults": [vars(entry) for entry in lab.faults()],
     }
 

@@ -71,8 +71,9 @@ EMPTIED_CALM_S = 60.0
 class Port:
     """A NIC as the switch describes it, and its traffic.
 
-    `tx_bps` and `rx_bps` are the rates between the last two reads of its counters; `tx_bytes` and
-    `rx_bytes` are the counters at the last read, at `counted_s`.
+    `tx_bps` and `rx_bps` are its rates in the last sample, which all figures of the cluster are of;
+    they are None while nobody knows them. `tx_bytes` and `rx_bytes` are the counters at the last
+    read, at `counted_s`.
     """
 
     number: int
@@ -82,8 +83,8 @@ class Port:
     speed_bps: int
     tx_bytes: int = 0
     rx_bytes: int = 0
-    tx_bps: float = 0.0
-    rx_bps: float = 0.0
+    tx_bps: float | None = None
+    rx_bps: float | None = None
     counted_s: float = 0.0
 
 

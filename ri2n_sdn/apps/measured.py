@@ -25,12 +25,13 @@ _MAX_LINKS = 65_536
 class PathRates:
     """What a pair's path carried in the last sample, in bit/s, and what the strategy gave it.
 
-    `share` is its part of the pair's traffic, from 0 to 1, and `rate_bps` its rate; both are None
-    when the strategy did not set them.
+    `tx_bps` is what its sender sent and `rx_bps` what its receiver got; they are None while nobody
+    knows. `share` is its part of the pair's traffic, from 0 to 1, and `rate_bps` its rate; both are
+    None when the strategy did not set them.
     """
 
-    tx_bps: float = 0.0
-    rx_bps: float = 0.0
+    tx_bps: float | None = None
+    rx_bps: float | None = None
     share: float | None = None
     rate_bps: float | None = None
 
@@ -47,9 +48,11 @@ class Sample(NamedTuple):
     rates: Mapping[PairKey, Mapping[PathKey, PathRates]]
     fair_bps: Mapping[PairKey, float]
 
-    def tx_bps(self, pair: PairKey) -> float:
-        """What a pair sends over all of its paths together."""
-        return sum((path.tx_bps for path in self.rates.get(pair, {}).values()), 0.0)
+    def tx_bps(self, pair: PairKey) -> float | None:
+        """What a pair sends over all of its paths together; None while nobody knows."""
+        paths = self.rates.get(pair, {}).values()
+        known = [path.tx_bps for path in paths if path.tx_bps is not None]
+        return sum(known) if known else None
 
 
 @dataclass

@@ -69,7 +69,7 @@ def pairs_page(cluster: Cluster, request: Request) -> PairsPage:
     found = [pair for pair in active if _fits(asked, pair) and _joined(fabric, pair)]
     if asked.sort == "rate":
         sign = -1 if asked.descending else 1
-        found.sort(key=lambda pair: (sign * sample.tx_bps(pair), pair))
+        found.sort(key=lambda pair: (sign * (sample.tx_bps(pair) or 0.0), pair))
     else:
         by_dst = asked.sort == "dst"
         found.sort(key=lambda pair: pair[::-1] if by_dst else pair, reverse=asked.descending)

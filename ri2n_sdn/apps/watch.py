@@ -129,7 +129,9 @@ def fair_documents(sample: Sample) -> dict[str, FairEntry]:
     """What senders get of what is fair, by host; those that a link limits have an entry."""
     of_host: dict[str, list[tuple[str, float, float]]] = {}
     for pair, fair_bps in sample.fair_bps.items():
-        of_host.setdefault(pair[0], []).append((pair[1], sample.tx_bps(pair), fair_bps))
+        tx_bps = sample.tx_bps(pair)
+        if tx_bps is not None:
+            of_host.setdefault(pair[0], []).append((pair[1], tx_bps, fair_bps))
     entries = {host: fair_entry(pairs) for host, pairs in of_host.items()}
     return {host: entry for host, entry in entries.items() if entry is not None}
 

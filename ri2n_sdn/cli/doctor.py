@@ -96,7 +96,7 @@ def doctor(
         for problem in worst_first(problems):
             console().print(Text(str(problem), style=STYLES[problem.severity]))
         rows = map(asdict, findings)
-        console().print(table(_FINDINGS, rows, once=1, overflow="fold"))
+        console().print(table(_FINDINGS, rows, once=1))
     return exit_code(problems)
 
 

@@ -96,7 +96,7 @@ def list_hosts(at: Asked) -> None:
     def style(host: KnownHost) -> str:
         return "" if host["connected"] else "bold red"
 
-    console().print(table(columns, hosts, overflow="fold", row_style=style))
+    console().print(table(columns, hosts, row_style=style))
 
 
 @app.command("show")
@@ -121,7 +121,7 @@ def show(name: Annotated[str, typer.Argument(metavar="NAME", help="The host.")],
     for line in worst_first(map(Line.of, problems)):
         out.print(f"  {line}", highlight=False)
     if nics:
-        out.print(table(_NICS, nics, overflow="fold"))
+        out.print(table(_NICS, nics))
     for what in (known["jobs"], known["reservations"]):
         if what:
             kind = "jobs" if what is known["jobs"] else "reservations"

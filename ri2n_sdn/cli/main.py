@@ -85,7 +85,7 @@ class _Root(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: all commands under headings, each heading with an example."""
         self._join()
-        options = ", ".join(option.opts[0] for option in self.get_params(ctx))
+        options = ", ".join(max(option.opts, key=len) for option in self.get_params(ctx))
         formatter.write(f"Usage: ri2n COMMAND ...\n\n{self.help}\n")
         width = max(map(len, self.commands))
         kinds: dict[str, list[str]] = {kind: [] for kind in SHOWN}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -33,7 +34,7 @@ def status(at: Asked) -> int:
         from ri2n_sdn.cli.views import status_view
 
         try:
-            shown = status_view(answer)
+            shown = status_view(answer, time.time())
         except (KeyError, TypeError, ValueError) as error:
             raise NotAvailable(
                 f"the controller's answer is of another version (key {error}); use --json"

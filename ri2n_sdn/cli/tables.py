@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ri2n_sdn.cli.common import console, print_json
@@ -20,7 +20,8 @@ class Column(NamedTuple):
     """A column: its heading, the value of a row that it shows, and how this value is written.
 
     `value` is a key of the row, or a function of the whole row. Left out, it is the heading as a
-    key. Rates and counts stand on the `right`. `wide`: only where there is room.
+    key. Rates and counts stand on the `right`. `wide`: only where there is room. `short`: how the
+    value is written where there is little room; None is as `written`.
     """
 
     heading: str
@@ -28,6 +29,7 @@ class Column(NamedTuple):
     written: Callable[[Any], str | Text] = str
     right: bool = False
     wide: bool = False
+    short: Callable[[Any], str | Text] | None = None
 
     @property
     def key(self) -> str:
@@ -48,28 +50,49 @@ def table(
     rows: Iterable[Any],
     *,
     once: int = 0,
-    overflow: Literal["fold", "ellipsis"] = "ellipsis",
     row_style: Callable[[Any], str] = lambda row: "",
     **looks: Any,
 ) -> Table:
     """A table of these columns and rows. `looks` are further arguments of rich's `Table`.
 
     The first `once` cells of a row are empty where they are as in the row above.
+
+    The table adapts to the width of the terminal as it is printed. Where the whole table is too
+    wide, it loses its frame and shows short forms. Then its `wide` columns go, the last one first.
+    What is left folds names and sentences. Nothing is cut off.
     """
     from rich.table import Table
     from rich.text import Text
 
-    columns, former = list(columns), list[Text]()
-    made = Table(**looks)
-    for column in columns:
-        side: Literal["right", "left"] = "right" if column.right else "left"
-        made.add_column(column.heading, justify=side, overflow=overflow)
-    for row in rows:
-        cells = [column.cell(row) for column in columns]
-        shown = [Text()] * once if cells[:once] == former else cells[:once]
-        made.add_row(*shown, *cells[once:], style=row_style(row))
-        former = cells[:once]
-    return made
+    from ri2n_sdn.cli.adapting import Adapting
+
+    every, listed = list(columns), list(rows)
+
+    def made(table: Table, shown: Sequence[Column]) -> Table:
+        former = list[Text]()
+        for column in shown:
+            # Folded numbers are hard to read, so words fold.
+            side: Literal["right", "left"] = "right" if column.right else "left"
+            table.add_column(column.heading, justify=side, overflow="fold", no_wrap=column.right)
+        for row in listed:
+            cells = [column.cell(row) for column in shown]
+            first = [Text()] * once if cells[:once] == former else cells[:once]
+            table.add_row(*first, *cells[once:], style=row_style(row))
+            former = cells[:once]
+        return table
+
+    def narrower() -> Iterator[Table]:
+        """The table in less and less columns of the terminal."""
+        plain: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
+        left = [column._replace(written=column.short or column.written) for column in every]
+        while True:
+            yield made(Table(**looks, **plain), left)
+            wide = [column for column in left if column.wide]
+            if not wide:
+                return
+            left.remove(wide[-1])
+
+    return made(Adapting(narrower, **looks), every)
 
 
 def print_list(

@@ -8,8 +8,10 @@ and want, under any strategy. A pair that no link limits has no such rate: it se
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ri2n_sdn.contract.documents import FairEntry
+if TYPE_CHECKING:
+    from ri2n_sdn.contract.documents import FairEntry
 
 __all__ = ["fair_entry", "part_of_fair", "worst_of"]
 

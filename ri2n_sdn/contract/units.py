@@ -17,6 +17,7 @@ __all__ = [
     "FACTORS",
     "RATE",
     "SECONDS",
+    "age_text",
     "ago_text",
     "counted",
     "duration_text",
@@ -207,6 +208,14 @@ def ago_text(age_s: float) -> str:
         if whole >= length_s:
             return f"{whole // length_s:,} {unit} ago"
     return "now"
+
+
+def age_text(time_s: float | None, now_s: float) -> str:
+    """How old something of a Unix time is, as `0.4 s old`; `not read yet` for None."""
+    if time_s is None:
+        return "not read yet"
+    age_s = max(0.0, now_s - time_s)
+    return f"{age_s:.1f} s old" if age_s < 10.0 else f"{duration_text(age_s)} old"
 
 
 def percent_text(part: float | None) -> str:

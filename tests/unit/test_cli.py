@@ -22,7 +22,7 @@ from ri2n_sdn.cli.common import console, run_guarded
 from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.labs import Asked
 from ri2n_sdn.cli.options import Group
-from ri2n_sdn.cli.views import helper_table, status_view
+from ri2n_sdn.cli.views import helper_table, path_table, status_view
 from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import table_rate
@@ -459,8 +459,42 @@ def test_status_marks_striped_pairs_and_helpers() -> None:
     for runs, mark in ((True, "B (helper)"), (False, "B (helper down)")):
         answer = answer_of(hosts={"B": {**host, "helper": {"running": runs, "reports": False}}})
         answer["pairs"] = [{**striped(), "active": True}]
-        text = shown(status_view(answer))
+        text = shown(status_view(answer, 1.5e9))
         assert mark in text and "B -> A striped" in text and "70001" in text
+
+
+def test_status_says_what_each_pair_gets_of_what_is_fair_and_how_old_that_is() -> None:
+    answer = answer_of()
+    paths = explained()["paths"]
+    answer["pairs"] = [
+        {**{"src": src, "dst": "A", "active": True, "striped": False, "paths": paths}, **rates}
+        for src, rates in (
+            ("B", {"tx_bps": 30e6, "fair_bps": 60_000_000}),
+            ("C", {"tx_bps": 5e6, "fair_bps": None}),
+            ("D", {}),  # of an earlier controller
+        )
+    ]
+    assert "rates not read yet" in shown(status_view(answer, 1.5e9))
+    answer["sampled_s"] = 1.5e9 - 0.4
+    text = shown(status_view(answer, 1.5e9))
+    (of_b,) = (line for line in text.splitlines() if "B -> A" in line)
+    assert "60.0 Mbit/s" in of_b and "50.0 %" in of_b
+    for pair in ("C -> A", "D -> A"):
+        (line,) = (line for line in text.splitlines() if pair in line)
+        assert "%" not in line and line.count("-") >= 3
+    assert "rates 0.4 s old" in text
+
+
+def test_a_path_has_its_planned_rate_and_that_of_its_nics() -> None:
+    first, second = explained()["paths"]
+    paths: list[Any] = [
+        {**first, "rate_bps": 4e7, "speed_bps": 10**8},
+        {**second, "speed_bps": 10**9},
+    ]
+    text = shown(path_table(paths)).splitlines()
+    assert "planned" in text[1] and "NIC rate" in text[1]
+    assert "40.0 Mbit/s" in text[3] and "100.0 Mbit/s" in text[3]
+    assert text[4].split()[-5:-3] == ["-", "│"] and "1.0 Gbit/s" in text[4]
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
@@ -473,7 +507,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     answer = answer_of(
         hosts={"B": host}, rates={"B": {"eth[/]0": [1500, 0]}}, problems={"odd": problem}
     )
-    text = shown(status_view(answer))
+    text = shown(status_view(answer, 1.5e9))
     assert "eth[/]0" in text and "[red]" in text and "3[/bold]" in text and "1.5 kbit/s" in text
     assert text.index("B: [/] is odd") < text.index("eth[/]0"), "what is wrong comes first"
 
@@ -481,7 +515,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert status_view(answer_of(settled=False)) is not None
+    assert status_view(answer_of(settled=False), 1.5e9) is not None
     monkeypatch.setattr(status, "call", lambda *_: {"ok": True})
     with pytest.raises(NotAvailable, match="another version"):
         status.status(Asked(Path("any.sock")))

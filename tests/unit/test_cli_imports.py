@@ -64,7 +64,7 @@ COMMANDS: list[tuple[str, set[str]]] = [
     (f"config set slots 64 {ASKS}", set()),
     (f"events {ASKS}", set()),
     ("status --lab nosuch", set()),
-    ("lab down nosuch", {"rich", "yaml"}),
+    ("lab down nosuch", {"yaml"}),
     ("vlan --help", {"rich"}),
     ("bench --help", {"rich"}),
     ("check-config CLUSTER", {"yaml"}),

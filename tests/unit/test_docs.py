@@ -14,7 +14,7 @@ import pytest
 
 from ri2n_lab.manual.links import broken_links
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.cli.main import tree
+from ri2n_sdn.cli.main import loaded_tree
 from tests.run.__main__ import _parser as run_parser
 from tests.run.tiers import TIERS
 from tests.unit.commands import REPOSITORY
@@ -87,7 +87,7 @@ def test_promises_name_tests_that_are_there() -> None:
 @cache
 def options_of(*command: str) -> frozenset[str] | None:
     """The options of a command; None when there is no such command."""
-    node: Any = tree()
+    node: Any = loaded_tree()
     for word in command:
         node = getattr(node, "commands", {}).get(word)
         if node is None:
@@ -99,7 +99,7 @@ def options_of(*command: str) -> frozenset[str] | None:
 @cache
 def groups() -> frozenset[str]:
     """The commands that have commands below them."""
-    below: dict[str, Any] = getattr(tree(), "commands", {})
+    below: dict[str, Any] = getattr(loaded_tree(), "commands", {})
     return frozenset(name for name, command in below.items() if hasattr(command, "commands"))
 
 

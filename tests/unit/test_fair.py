@@ -44,9 +44,12 @@ def test_a_host_without_a_pair_that_a_link_limits_has_no_entry() -> None:
     rates = {
         ("B", "A"): {ONE: PathRates(20e6), TWO: PathRates(10e6)},
         ("C", "A"): {TWO: PathRates(90e6)},
+        ("C", "B"): {ONE: PathRates(0.0)},
         ("A", "B"): {ONE: PathRates(1e6)},
+        ("D", "A"): {ONE: PathRates(None)},
     }
-    sample = Sample(1.5e9, rates, {("B", "A"): 60e6, ("C", "A"): 90e6, ("C", "B"): 45e6})
+    fair_bps = {("B", "A"): 60e6, ("C", "A"): 90e6, ("C", "B"): 45e6, ("D", "A"): 30e6}
+    sample = Sample(1.5e9, rates, fair_bps)
     assert fair_documents(sample) == {
         "B": {
             **{"pairs": 1, "tx_bps": 30_000_000, "fair_bps": 60_000_000},

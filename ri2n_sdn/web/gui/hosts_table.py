@@ -9,8 +9,10 @@ from ri2n_sdn.contract.documents import Documents, HostEntry, NicEntry
 from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
+from ri2n_sdn.web.gui.event_views import cures
+from ri2n_sdn.web.gui.fair_views import part_text
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.picture import Paint
+from ri2n_sdn.web.gui.picture import Paint, nic_note
 from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.words import address
 
@@ -19,7 +21,17 @@ __all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", 
 PAGE_ROWS = 50
 """A page of the table has so many hosts."""
 
-COLUMNS = (("Host", ""), ("State", ""), ("NICs", "num"), ("Sends", "num"), ("Receives", "num"))
+COLUMNS = (
+    ("Host", ""),
+    ("State", ""),
+    ("NICs", "num"),
+    ("Sends", "num"),
+    ("Receives", "num"),
+    ("Part of what is fair", "num"),
+    ("What to do", "cure"),
+    ("Each NIC", "phone-only"),
+)
+"""The columns, and the classes of their cells. On a phone, a row is a card, and shows its NICs."""
 
 
 def found(
@@ -87,21 +99,35 @@ def cells(state: Documents, names: Sequence[str], *, old: bool = False) -> Paint
 
     What is `old` says how it was, and not how it is.
     """
-    hosts, rates = state["hosts"], state["rates"]
+    hosts, rates, fair, advised = (
+        state["hosts"],
+        state["rates"],
+        state.get("fair", {}),
+        cures(state),
+    )
     shown: Paint = {}
     for row, name in enumerate(names):
-        host = hosts.get(name)
-        nics = list(host["nics"].values()) if host is not None else []
-        good = sum(bool(nic["up"] and nic["alive"]) for nic in nics)
+        host, of_nics = hosts.get(name), rates.get(name, {})
+        nics = host["nics"] if host is not None else {}
+        good = sum(bool(nic["up"] and nic["alive"]) for nic in nics.values())
         there = host is not None and host["connected"]
         dead = len(nics) - good if there else 0
         words = "away" if not there else f"{counted(dead, 'dead NIC')}" if dead else "good"
         words = f"{'had' if there and dead else 'was'} {words}" if old else words
-        sums = [sum(nic[direction] for nic in rates.get(name, {}).values()) for direction in (0, 1)]
-        shown[f"{row}-1"] = ["said bad" if dead else "said muted" if not there else "said", words]
-        shown[f"{row}-2"] = ["num", f"{good} of {len(nics)}"]
-        for column, rate_bps in zip((3, 4), sums, strict=True):
-            shown[f"{row}-{column}"] = ["num", page_rate(rate_bps if there else None)]
+        sums = [sum(nic[direction] for nic in of_nics.values()) for direction in (0, 1)]
+        each = [
+            nic_note(nic, nics[nic], of_nics.get(nic), old=old).replace(" ", "\u00a0")
+            for nic in sorted(nics, key=natural)
+        ]
+        said = [
+            *(words, f"{good} of {len(nics)}"),
+            *(page_rate(rate_bps if there else None) for rate_bps in sums),
+            *(part_text(fair.get(name) if there else None), advised.get(name, "")),
+            ", ".join(each),
+        ]
+        for column, ((_, kind), cell) in enumerate(zip(COLUMNS[1:], said, strict=True), 1):
+            shown[f"{row}-{column}"] = [kind, cell]
+        shown[f"{row}-1"][0] = "said bad" if dead else "said muted" if not there else "said"
     return shown
 
 
@@ -131,7 +157,7 @@ def details(state: Documents, name: str, *, old: bool = False) -> Markup:
         ),
     ]
     look = rate_cells(state, name)
-    texts, numbers = ("NIC", "State", "Network", "Switch"), ("Speed", "Sends", "Receives")
+    texts, numbers = ("NIC", "State", "Network", "Switch"), ("NIC's rate", "Sends", "Receives")
     rows = []
     for number, nic in enumerate(sorted(host["nics"], key=natural)):
         known = host["nics"][nic]

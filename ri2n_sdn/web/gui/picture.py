@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ri2n_sdn.contract.documents import Documents, HostEntry
+from ri2n_sdn.contract.documents import Documents, HostEntry, NicEntry
 from ri2n_sdn.contract.fair import part_of_fair
 from ri2n_sdn.contract.units import short_rate
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 from ri2n_sdn.web.gui.scene import NAME_HEIGHT, Bar, Cable, Link, Nic, Row, Scene, nics_at
 from ri2n_sdn.web.gui.words import shortened
 
-__all__ = ["HEAT_STEPS", "Paint", "changes", "heat", "paint", "svg"]
+__all__ = ["HEAT_STEPS", "Paint", "changes", "heat", "nic_note", "paint", "svg"]
 
 HEAT_STEPS = (0.01, 0.25, 0.5, 0.8)
 """The shares of a NIC's rate at which its line gets the next colour."""
@@ -137,15 +137,38 @@ def _look(
         for direction, rate_bps in enumerate(rates.get(host, {}).get(name, (0, 0))):
             sums[direction] += rate_bps
     count = len(link.nics)
-    what = shortened(link.nics[0].nic, _MAX_NIC) if count == 1 else f"{count} NICs"
+    if count == 1:
+        (host, name), *_ = link.nics
+        said = nic_note(
+            name, nics_at(hosts, host).get(name), rates.get(host, {}).get(name), old=old
+        )
+    elif dead:
+        said = f"{dead} of {count} NICs {('was ' if dead == 1 else 'were ') if old else ''}dead"
+    else:
+        said = f"{count} NICs" + ("" if away == count else _both(sums))
     if dead:
-        were = ("was " if dead == 1 else "were ") if old else ""
-        said = f"{what} {were}dead" if count == 1 else f"{dead} of {what} {were}dead"
         return ("dead" if dead + away == count else "some-dead"), said
-    if away == count:
-        return "away", what
-    said = f"{what} ↑{short_rate(sums[0])} ↓{short_rate(sums[1])}"
-    return f"heat-{heat(sums[0], sums[1], speed_bps)}", said
+    return "away" if away == count else f"heat-{heat(sums[0], sums[1], speed_bps)}", said
+
+
+def nic_note(
+    name: str, nic: NicEntry | None, rates: Sequence[float] | None, *, old: bool = False
+) -> str:
+    """A NIC in a few words: what it sends and receives, or that it is dead.
+
+    What is `old` says how it was.
+    """
+    shown = shortened(name, _MAX_NIC)
+    if nic is None or nic["alive"] is None:
+        return shown
+    if not nic["alive"] or not nic["up"]:
+        return f"{shown} {'was ' if old else ''}dead"
+    return shown + _both(rates or (0, 0))
+
+
+def _both(rates: Sequence[float]) -> str:
+    """What is sent and received."""
+    return f" ↑{short_rate(rates[0])} ↓{short_rate(rates[1])}"
 
 
 def _row_state(row: Row, state: Documents, *, old: bool) -> tuple[str, str]:

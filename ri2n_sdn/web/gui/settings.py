@@ -118,9 +118,9 @@ class _Parameters:
             [
                 Column("id", "Parameter"),
                 Column("value", "Value", number=True),
-                Column("default", "Default", phone=False, number=True),
-                Column("range", "Range", phone=False, short=True),
-                Column("about", "What it is", phone=False, wide=True),
+                Column("default", "Default", number=True),
+                Column("range", "Range", short=True),
+                Column("about", "What it is", wide=True),
             ],
             self._fetch,
             act=self._act if session.who.role == "admin" else None,
@@ -208,7 +208,7 @@ def _audit(session: Session) -> Paced:
             Column("time", "Time", time=True),
             Column("who", "Who"),
             Column("what", "What"),
-            Column("result", "Result", phone=False),
+            Column("result", "Result"),
         ],
         fetch,
         key="key",
@@ -248,8 +248,8 @@ def _tokens(session: Session) -> Callback:
     columns = [
         Column("id", "Name"),
         Column("role", "Role"),
-        Column("user", "User", phone=False),
-        Column("expires", "Ends", phone=False),
+        Column("user", "User"),
+        Column("expires", "Ends"),
     ]
     empty = ("There is no token.", "Add one for each person or program.")
     return Listing(

@@ -123,8 +123,9 @@ async def _page(
 ) -> dict[str, Any]:
     """A page of pairs. `ends` are hosts, which must be known."""
     known = _given(ends)
+    hosts = asked.state["hosts"]
     for name in known.values():
-        entry_of(asked.state["hosts"], name, "host")
+        entry_of(hosts, name, "host")
     wanted = {"offset": part.offset, "limit": part.limit, **known, **_given(wanted)}
     found = await asked.request(PAIRS, **wanted)
     return part.page(found["pairs"], found["total"])

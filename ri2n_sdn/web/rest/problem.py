@@ -41,6 +41,7 @@ RETRY_S = 2
 _PLACES = ("body", "query", "path")
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _HTTP_CODES = {
+    400: "body_unreadable",
     401: "token_needed",
     403: "role_too_low",
     404: "no_such_page",
@@ -182,6 +183,9 @@ def _problem_of(app: FastAPI, request: Request, error: Exception) -> ProblemErro
                 for each in error.errors()[:_MAX_FAULTS]
             ]
             detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
+            if any(each.get("type") == "json_invalid" for each in error.errors()):
+                # Nothing in the request is wrong, because nobody can tell what is in it.
+                return ProblemError(400, _HTTP_CODES[400], f"the body is no JSON: {detail}")
             return ProblemError(
                 422, "request_wrong", detail or "the request is wrong", None, faults
             )

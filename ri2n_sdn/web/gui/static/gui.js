@@ -82,7 +82,10 @@
         if (made) made.open = true;
       }
     }
-    if (changes.some((change) => change.addedNodes.length)) tellAges();
+    if (changes.some((change) => change.addedNodes.length)) {
+      tellAges();
+      labelCells();
+    }
     const active = document.activeElement;
     if (!focused || (active !== document.body && !active.disabled)) return;
     const { part, key } = focused;
@@ -156,6 +159,20 @@
     }
   };
 
+  // On a phone, each row of a table is a card (gui.css), so each cell says what it is.
+  const phone = window.matchMedia("(max-width: 640px)");
+
+  const labelCells = () => {
+    if (!phone.matches) return;
+    for (const table of document.querySelectorAll("table")) {
+      const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+      for (const row of table.querySelectorAll("tbody tr"))
+        [...row.children].forEach((cell, place) => {
+          if (cell.dataset.label !== names[place]) cell.dataset.label = names[place] ?? "";
+        });
+    }
+  };
+
   // What the server calls (drawing.py).
   window.ri2n = {
     paint(prefix, parts) {
@@ -219,6 +236,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     setTimeout(() => show(stored()));
     setInterval(tellAges, 1000);
+    phone.addEventListener("change", labelCells);
     const watched = { childList: true, subtree: true, attributeFilter: ["disabled"] };
     new MutationObserver(keep).observe(document.body, watched);
   });
