@@ -6,7 +6,7 @@
 
 readonly UV_LOCK=requirements-uv.lock RUN_LOCK=requirements-run.lock TEST_LOCK=requirements.lock
 # How large these are in .venv: what the demo needs, and what is added for tests. Measured.
-readonly RUN_MB=380 TEST_MB=600
+readonly RUN_MB=340 TEST_MB=480
 UV='' # the program, once it is looked for; "none" where pip does its work
 
 uv_version() { sed -n 's/^uv==\([0-9.]*\).*/\1/p' "$UV_LOCK"; }
