@@ -100,7 +100,7 @@ class _Page:
             act=self._remove_reservation if writes else None,
             empty=(
                 "Nothing is reserved.",
-                "A reservation keeps paths for jobs to come. Users and admins reserve paths here, or"
+                "A reservation keeps paths for jobs to come. Users and admins reserve them here, or"
                 " with ri2n reserve add.",
             ),
         )
