@@ -42,12 +42,15 @@ def age_of(known: Known, now_s: float) -> Age:
     """The age of what is known now.
 
     All figures are old while the controller is away. They are also old when it is there and reads
-    nothing: because it hangs, or because another one is in charge.
+    nothing: because it hangs, or because another one is in charge. While no host is connected there
+    is nothing to read, and that all are away is true.
     """
-    controller = known.state["controller"]
+    controller, hosts = known.state["controller"], known.state["hosts"]
     sampled_s = controller.get("sampled_s")
     read_s = known.heard_s if sampled_s is None else sampled_s
     if not known.connected or sampled_s is None:
-        return Age(read_s, not known.connected and bool(controller or known.state["hosts"]))
+        return Age(read_s, not known.connected and bool(controller or hosts))
+    if not any(host["connected"] for host in hosts.values()):
+        return Age(read_s, False)
     patience_s = max(OLD_S, OLD_ROUNDS * controller.get("hbspan_s", 0.0))
     return Age(read_s, now_s - sampled_s > patience_s)

@@ -165,8 +165,9 @@ class Told(NamedTuple):
     heard_s: float | None
 
 
-def told(connected: bool = True, **controller: Any) -> Told:
-    return Told(state_of(controller=controller), connected, 990.0)
+def told(connected: bool = True, hosts: bool = True, **controller: Any) -> Told:
+    state = state_of(controller=controller, hosts={"A": {"connected": hosts}})
+    return Told(state, connected, 990.0)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +182,10 @@ def told(connected: bool = True, **controller: Any) -> Told:
         # An earlier controller does not say when it has read its counters.
         (told(strategy="max_min"), Age(990.0, False)),
         (told(False, strategy="max_min"), Age(990.0, True)),
+        # While all hosts are away there is nothing to read.
+        (told(hosts=False, sampled_s=500.0), Age(500.0, False)),
+        (told(False, hosts=False, sampled_s=500.0), Age(500.0, True)),
         # Nothing is known, so nothing is old.
-        (told(False), Age(990.0, False)),
         (Told(EMPTY, False, None), Age(None, False)),
     ],
 )

@@ -129,7 +129,7 @@ def navigation(session: Session) -> Markup:
 
 
 def account(session: Session) -> Markup:
-    """Who I am, the theme, and the way in or out."""
+    """Who I am, the manual, the theme, and the way in or out."""
     who = session.who
     name = f"{who.name} ({who.role})"
     if session.logged_in:
@@ -149,7 +149,8 @@ def account(session: Session) -> Markup:
         id="theme",
         data_themes=" ".join(_THEMES),
     )
-    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), theme, way)
+    manual = tag("a", "Manual", href=session.manual, class_="manual") if session.manual else ""
+    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), manual, theme, way)
 
 
 def _add_banner(session: Session, listed: bool) -> None:
