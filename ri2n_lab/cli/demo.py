@@ -163,7 +163,7 @@ def _stay(lab: Lab, clients: list[str], address: str | None) -> None:
         note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
         for command in commands(lab.name, clients[0]):
             note(f"  {command}")
-        note("Five things to try there, or by the buttons of the page Try; each again undoes it:")
+        note("Five things to try there, or by the buttons of the page Try:")
         for each in tries.described():
             note(f"  {each['command']}")
         try:
