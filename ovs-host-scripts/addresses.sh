@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # Part of host-up, host-down, host-watch and reply-same-link, which source it: which addresses and
-# routes a device has, and how they move to another device.
+# routes a device has, how they move to another device, and how the controller is told of them.
 
 # Global addresses of a device, each as the arguments `ip addr add` takes.
 addresses_of() {
@@ -184,3 +184,47 @@ move_addresses() {
         run rm -f "$STATE/moving.routes" "$STATE/moving.addresses"
     fi
 }
+
+# What the controller is told: the addresses that this host's traffic has. The controller sees only
+# the address from which Open vSwitch connects, and that is often another one. Each address is a row
+# of the bridge, which no frame meets (apps/declared_rows.py reads them). Nobody but this host can
+# write such a row, and a controller that starts anew finds it.
+readonly ADDRESS_COOKIE=0x524c000000000000 ADDRESS_TABLE=248
+ADDRESSES=()
+
+# own_addresses DEVICE...: set ADDRESSES to the devices' global addresses. Fails where one of the
+# devices is not there.
+own_addresses() {
+    local device said address
+    ADDRESSES=()
+    for device in "$@"; do
+        said=$(ip -o addr show dev "$device" scope global 2>/dev/null) || return 1
+        while read -r _ _ _ address _; do
+            [[ -z $address ]] || ADDRESSES+=("${address%/*}")
+        done <<<"$said"
+    done
+}
+
+# Have a row in the bridge for each of ADDRESSES, and no other. Fails where the bridge does not
+# answer.
+declare_addresses() {
+    local address match have line count=0 rows='' missing=no
+    have=$(ofctl --timeout=5 --no-names --no-stats dump-flows "$BRIDGE" \
+        "cookie=$ADDRESS_COOKIE/-1,table=$ADDRESS_TABLE" 2>/dev/null) ||
+        [[ $DRY_RUN == yes ]] || return 1
+    while read -r line; do
+        [[ $line != *cookie=* ]] || count=$((count + 1))
+    done <<<"$have"
+    for address in ${ADDRESSES[@]+"${ADDRESSES[@]:0:MAX_ADDRESSES}"}; do
+        match=ip,nw_src=$address
+        [[ $address != *:* ]] || match=ipv6,ipv6_src=$address
+        rows+=$'\n'"flow add cookie=$ADDRESS_COOKIE,table=$ADDRESS_TABLE,priority=1,$match,"
+        rows+=actions=drop
+        [[ $have == *"priority=1,$match actions=drop"* ]] || missing=yes
+        count=$((count - 1))
+    done
+    if [[ $missing == no && $count -eq 0 ]]; then return 0; fi
+    run load_bundle "flow delete cookie=$ADDRESS_COOKIE/-1,table=$ADDRESS_TABLE$rows"
+}
+
+load_bundle() { ofctl --timeout=5 bundle "$BRIDGE" - <<<"$1"; }

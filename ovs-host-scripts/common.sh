@@ -201,6 +201,9 @@ describe() {
     load_flows)
         show "ovs-ofctl -O OpenFlow15 --bundle add-flows $BRIDGE - <<END"$'\n'"$2"$'\n'END
         ;;
+    load_bundle)
+        show "ovs-ofctl -O OpenFlow15 bundle $BRIDGE - <<END"$'\n'"$2"$'\n'END
+        ;;
     vsctl | vsctl_quietly) shift && printf -v line '%q ' ovs-vsctl "$@" && show "${line% }" ;;
     *) printf -v line '%q ' "$@" && show "${line% }" ;;
     esac

@@ -13,7 +13,7 @@ readonly OLDEST_OVS=2017                     # 2.17
 readonly MAX_QUEUE_FRAMES=1000                  # frames: 5 ms at 2.4 Gbit/s; host-up gives no more
 readonly CERTIFICATE_LEFT_DAYS=30               # as `ri2n doctor` for those of the controller
 # The top 16 bits of cookies, in hex.
-readonly OURS=5232 LEARNED=5233 STARTUP=5249 JOB=524a FAILED=524b
+readonly OURS=5232 LEARNED=5233 STARTUP=5249 JOB=524a FAILED=524b ADDRESS=524c
 readonly HELPER_PROGRAM=/usr/local/lib/ri2n/ri2n-reorder
 CONTROLLER_PATIENCE_S=0 # at worst Open vSwitch updates every 5 s which controllers are connected
 
@@ -368,13 +368,13 @@ look_at_flows() {
 # Print how many flows belong to the controller, to host-up and to nobody, and one of the last kind.
 count_flows() {
     awk -v ours=$OURS -v learned=$LEARNED -v startup=$STARTUP -v job=$JOB \
-        -v failed=$FAILED '
+        -v failed=$FAILED -v address=$ADDRESS '
         /actions=/ {
             cookie = $1; sub(/^cookie=0x/, "", cookie); sub(/,$/, "", cookie)
             owner = substr(cookie, 1, length(cookie) - 12)
             count[owner]++
             if (owner != ours && owner != learned && owner != startup && owner != job &&
-                owner != failed) {
+                owner != failed && owner != address) {
                 foreign++; $1 = $2 = ""; sub(/^ +/, ""); example = "0x" cookie ", " $0
             }
         }

@@ -11,6 +11,7 @@ readonly RATE_WORD='([0-9]{1,16})(\.([0-9]{1,9}))?([kMG]?)(bit/s)?'
 readonly DURATION_WORD='\+?([0-9]{1,12})(s|m|min|h|d)?'
 readonly POLICY_WORD='(shared|paths|exclusive|isolated)'
 readonly PATH_NAME="(vlan:([0-9]{1,4})|$PATH_WORD(/([0-9]{1,4})|:$PATH_WORD)?)"
+readonly MAX_ADDRESSES=16
 readonly MAX_CLASS=63
 readonly MAX_DSCP=63
 readonly MAX_HOSTS=1024

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the files that come with the package: topologies and host scripts."""
+"""Find the files that come with the package: topologies, host scripts and the documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 if TYPE_CHECKING:
     from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["find_topology", "find_topology_file", "host_script"]
+__all__ = ["documentation", "find_topology", "find_topology_file", "host_script"]
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 _SHARE = Path(sys.prefix) / "share" / "ri2n"
@@ -51,6 +51,18 @@ def find_topology_file(text: str) -> Path:
     raise BadInput(
         f"topology {text}: no such file, and not one of {names or '(none are installed)'}"
     )
+
+
+def documentation() -> Path | None:
+    """The folder of the documentation as a site; None where it is not built.
+
+    In a checkout `./dev docs` builds it; the Debian package ri2n-web has it.
+    """
+    for folder in (_CHECKOUT, _SHARE):
+        site = folder / "site"
+        if (site / "index.html").is_file():
+            return site
+    return None
 
 
 def host_script(name: str) -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
+from ri2n_sdn.contract.fair import fair_entry
 from ri2n_sdn.contract.problems import Problem
 from tests.sandbox.browser import FakeController, Visit, browsing, serving
 from tests.sandbox.gui_answers import ANSWERS
@@ -31,7 +32,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "gui"
 MAX_BYTES = 200_000
 WIDTH, HEIGHT, LOW, PHONE_WIDTH = 1200, 900, 560, 390
 HOSTS, MANY_HOSTS = 16, 1000
-SAMPLES, SAMPLE_S = 6, 2.1
+SAMPLES, SAMPLE_S, EVENT_S = 6, 2.1, 40.0
 MANY = "network-1000"
 
 SHOTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
@@ -67,6 +68,11 @@ def _state(hosts: int) -> dict[str, Any]:
         }
     }
     now: dict[str, Any] = _today(state, time.time() - NOW_S)
+    # Events were earlier than now.
+    now["events"] = [
+        {**event, "time_s": event["time_s"] - (state["events"][-1]["time_s"] - NOW_S) - EVENT_S}
+        for event in now["events"]
+    ]
     return now
 
 
@@ -82,6 +88,18 @@ def _today(value: Any, later_s: float) -> Any:
         else _today(each, later_s)
         for key, each in value.items()
     }
+
+
+def _change(state: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
+    """What a round of the controller changes: what all NICs carry, and each host's part of it."""
+    rates = _rates(state, chance)
+    fair = {
+        name: fair_entry([("h0001", sum(tx for tx, _ in nics.values()), 1.2 * GBIT)])
+        for name, nics in rates.items()
+        if name != "h0001"
+    }
+    controller = {**state["controller"], "sampled_s": time.time()}
+    return {"rates": rates, "fair": fair, "controller": controller}
 
 
 def _rates(state: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
@@ -150,7 +168,7 @@ def _make(
         serving(controller.socket, made / f"{hosts}.log") as url,
     ):
         for _ in range(SAMPLES if hosts == HOSTS else 1):  # so that there are lines over time
-            controller.change({"rates": _rates(controller.state, chance)})
+            controller.change(_change(controller.state, chance))
             time.sleep(SAMPLE_S)
         for name, (path, text, options) in shots.items():
             role = "admin" if path in ("/jobs", "/settings") else None

@@ -13,7 +13,10 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ri2n_sdn.errors import NotAvailable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +124,7 @@ def bars(
     and then ends at a power of ten. The id of a bar is `bar:GROUP:LABEL:VALUE`, that of a spread
     `spread:GROUP:LABEL:LOW..HIGH`.
     """
-    import matplotlib
+    matplotlib = _matplotlib()
     from matplotlib.figure import Figure as Canvas
 
     between = KINDS_GAP if len({one.ours for one in series}) > 1 else 0.0
@@ -157,6 +160,15 @@ def bars(
         return _svg(canvas, title)
 
 
+def _matplotlib() -> ModuleType:
+    """Matplotlib, which only pictures need, and which the demo therefore does not install."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise NotAvailable("pictures need matplotlib: ./dev setup, or ri2n-lab[plots]") from error
+    return matplotlib
+
+
 def steps(
     title: str, panels: Sequence[Steps], marks: Sequence[Mark], end_s: float, *, y_label: str
 ) -> str:
@@ -164,7 +176,7 @@ def steps(
 
     `marks` divide it into phases. The id of a line is `line:PANEL:LINE`.
     """
-    import matplotlib
+    matplotlib = _matplotlib()
     from matplotlib.figure import Figure as Canvas
 
     names = sorted({name for panel in panels for name in panel.lines})

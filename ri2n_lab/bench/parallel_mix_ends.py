@@ -21,6 +21,7 @@ from ri2n_lab.bench.parallel_wire import BUFFER_BYTES, GIVE, HEAD
 __all__ = ["MixSettings", "main", "run"]
 
 LIMIT_S = 30.0
+MAX_ERRORS = 5
 PAUSE_S = 0.01  # after a refused connection, so that a server that is down is not hammered
 
 Json = dict[str, Any]
@@ -44,15 +45,17 @@ class MixSettings:
 
 
 def run(settings: MixSettings, start_s: float) -> Json:
-    """{"bytes", "served", "failed"}: bytes, connections, and failed ones, in the window.
+    """{"bytes", "served", "failed", "errors"}: of the window, as numbers of each but the last.
 
-    Those that failed were refused or broken. A connection that is served in the window in part
+    Connections that failed were refused or broken; `errors` are the first MAX_ERRORS of these, with
+    the seconds since the start. A connection that is served in the window in part
     counts in part, by its bytes.
     """
     begin_s = start_s + settings.warmup_s
     end_s = begin_s + settings.window_s
     wanted = settings.unit_bytes * settings.times
     counted = failed = done = 0
+    errors: list[str] = []
     buffer = memoryview(bytearray(BUFFER_BYTES))
     time.sleep(max(0.0, start_s - time.monotonic()))  # everybody's moment
     while (now := time.monotonic()) < end_s:
@@ -71,12 +74,19 @@ def run(settings: MixSettings, start_s: float) -> Json:
                     counted += count if begin_s <= now < end_s else 0
             finally:
                 _close(stream, whole=got == wanted)
-        except OSError:
+        except OSError as error:
             now = time.monotonic()
             if now < end_s:  # not only out of time
-                failed += now >= begin_s
+                if now >= begin_s:
+                    failed += 1
+                    errors.append(f"{now - start_s:.3f} s: {type(error).__name__}: {error}")
                 time.sleep(PAUSE_S)
-    return {"bytes": counted, "served": counted / wanted, "failed": failed}
+    return {
+        "bytes": counted,
+        "served": counted / wanted,
+        "failed": failed,
+        "errors": errors[:MAX_ERRORS],
+    }
 
 
 def _how(settings: MixSettings, done: int) -> tuple[str, int, int]:

@@ -39,7 +39,7 @@ from ri2n_lab.cli.bench_common import (
 from ri2n_lab.cli.bench_tables import cycle_table, failover_table, fig4_table, fig9_table
 from ri2n_lab.cli.unowned import remove_unowned
 from ri2n_sdn.cli.common import console, note, split_list
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from ri2n_sdn.cli.common import console, note, split_list, terminate_as_interrupt
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, 
 
     Raises BadInput for an unknown name, and when nothing at all is named.
     """
-    own = {"all": STRATEGIES, "none": []}.get(strategies.strip())
-    own = split_list(strategies, STRATEGIES, "--strategies") if own is None else list(own)
+    of_word = {"all": list(STRATEGIES), "none": []}.get(strategies.strip())
+    own = split_list(strategies, STRATEGIES, "--strategies") if of_word is None else of_word
     peer_names, autonomous_names = list[str](), list[str]()
     if peers:
         every = peers.strip() == "all"

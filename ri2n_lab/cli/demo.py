@@ -28,8 +28,8 @@ from ri2n_sdn.cli.common import (
     print_json,
     terminate_as_interrupt,
 )
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 

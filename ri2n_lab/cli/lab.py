@@ -22,8 +22,8 @@ from ri2n_sdn.cli.common import (
     split_list,
     terminate_as_interrupt,
 )
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.cli.tables import Column, table
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 
@@ -283,6 +283,8 @@ def choose_lab(name: str | None) -> Lab:
 
 def _described(lab: Lab) -> dict[str, Any]:
     """What `--json` shows of a lab on the host."""
+    from ri2n_lab.cli.labs import listens
+
     return {
         "name": lab.name,
         "topology": lab.topology.name,
@@ -294,7 +296,7 @@ def _described(lab: Lab) -> dict[str, Any]:
         "hosts": {host: lab.address(host) for host in lab.hosts},
         "helpers": lab.helpers.hosts,
         "socket": str(lab.controller_socket),
-        "controller": lab.controller_socket.exists(),
+        "controller": listens(lab.controller_socket),
         "faults": [vars(entry) for entry in lab.faults()],
     }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers about labs for the product's commands (`ri2n_sdn.cli.labs.Labs`).
 
-They ask for controllers' sockets, for hosts, and for what `ri2n doctor` shows.
+They ask for controllers' sockets, and for what `ri2n doctor` shows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from socket import AF_UNIX, SOCK_STREAM
 from socket import socket as Socket
 
 from ri2n_lab.cli.forward import forward, guest_labs_of_mine
-from ri2n_lab.cluster import Lab, state
+from ri2n_lab.cluster import state
 from ri2n_sdn.cli.common import note
-from ri2n_sdn.cli.doctor import findings_in
 from ri2n_sdn.cli.finding import Finding
+from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["examine_guest", "examine_lab", "hosts_of", "lab_socket", "only_socket"]
+__all__ = ["examine_guest", "examine_lab", "lab_socket", "listens", "only_socket"]
 
 
 def lab_socket(lab: str) -> Path:
@@ -26,7 +26,8 @@ def lab_socket(lab: str) -> Path:
     For a lab in a guest, this same command runs there, and the process exits as it does.
     """
     forward(lab)
-    return Lab.load(lab).controller_socket
+    state.read_state(lab)  # raises NotAvailable when there is none
+    return state.controller_socket(lab)
 
 
 def only_socket() -> Path | None:
@@ -49,22 +50,14 @@ def only_socket() -> Path | None:
     return sockets[0]
 
 
-def hosts_of(socket: Path) -> tuple[dict[str, str], str | None] | None:
-    """The addresses and the datapath of the hosts of the lab whose controller has this socket.
-
-    None when the socket belongs to no lab.
-    """
-    if not (socket.parent / "state.json").is_file():
-        return None
-    lab = Lab.load(socket.parent.name)
-    return {host: lab.address(host) for host in lab.hosts}, lab.datapath
-
-
 def examine_lab(lab: str, host: str | None) -> list[Finding]:
     """What host-doctor finds on the hosts of a lab, or on one of them.
 
     Raises BadInput when the lab has no managed host of that name.
     """
+    from ri2n_lab.cluster import Lab
+    from ri2n_sdn.cli.doctor import findings_in
+
     forward(lab)
     loaded = Lab.load(lab)
     names = loaded.topology.managed_hosts()
@@ -90,15 +83,30 @@ def examine_guest(kernel: str) -> list[Finding]:
 
 
 def _sockets() -> list[Path]:
-    """The sockets of the labs on this machine, not in guests, that have a controller."""
-    return sorted(path for path in state.ROOT.glob("*/controller.sock") if _listens(path))
+    """The sockets of the labs on this machine, not in guests, that have a controller.
+
+    Raises NotAvailable when this user may not look.
+    """
+    try:
+        names = sorted(folder.name for folder in state.ROOT.iterdir())
+    except PermissionError:
+        raise refusal("controller_for_root", path=str(state.ROOT)) from None
+    except OSError:
+        return []
+    return [path for path in map(state.controller_socket, names) if listens(path)]
 
 
-def _listens(path: Path) -> bool:
+def listens(path: Path) -> bool:
+    """Whether a process listens there, or this user may not ask: a question there says so.
+
+    One that was killed leaves the file of its socket.
+    """
     with Socket(AF_UNIX, SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:
             connection.connect(str(path))
+        except PermissionError:
+            return True
         except OSError:
             return False
     return True

@@ -100,7 +100,7 @@ class LabBase:
     @property
     def controller_socket(self) -> Path:
         """The socket of the controller's local API."""
-        return self.run_dir / "controller.sock"
+        return state.controller_socket(self.name)
 
     @property
     def cluster_file(self) -> Path:

@@ -14,10 +14,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyroute2.netlink import genlmsg
-from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.generic import GenericNetlinkSocket
-
 from ri2n_lab.cluster.run import CommandFailed, in_namespace, run
 from ri2n_sdn.errors import NotAvailable
 
@@ -64,6 +60,11 @@ def has_kernel_datapath() -> bool:
 
     The question makes the kernel load the module.
     """
+    # The import takes longer than most commands, and only who makes a lab asks.
+    from pyroute2.netlink import genlmsg
+    from pyroute2.netlink.exceptions import NetlinkError
+    from pyroute2.netlink.generic import GenericNetlinkSocket
+
     with GenericNetlinkSocket() as netlink:
         try:
             netlink.bind("ovs_datapath", genlmsg)

@@ -28,6 +28,7 @@ __all__ = [
     "LabState",
     "all_states",
     "check_name",
+    "controller_socket",
     "fresh_name",
     "locked",
     "owner",
@@ -105,6 +106,11 @@ def fresh_name(topology_name: str) -> str:
 def run_dir(name: str) -> Path:
     """The folder of the lab."""
     return ROOT / name
+
+
+def controller_socket(name: str) -> Path:
+    """The socket of the lab's controller."""
+    return run_dir(name) / "controller.sock"
 
 
 def read_state(name: str) -> LabState:

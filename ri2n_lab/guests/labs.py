@@ -12,13 +12,15 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ri2n_lab.cluster import state
 from ri2n_lab.cluster.unix_path import socket_path
 from ri2n_lab.guests.link import Frame, Kind, Parser, encode, json_frame
 from ri2n_sdn.errors import NotAvailable
-from ri2n_sdn.fabric.topology import Topology
+
+if TYPE_CHECKING:
+    from ri2n_sdn.fabric.topology import Topology
 
 __all__ = [
     "Connection",

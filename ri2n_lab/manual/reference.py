@@ -21,7 +21,7 @@ from ri2n_sdn.apps.local_jobs import job_operations
 from ri2n_sdn.apps.local_vlans import Leases
 from ri2n_sdn.apps.schema import cluster_schema
 from ri2n_sdn.apps.tokens import Tokens
-from ri2n_sdn.cli.main import tree
+from ri2n_sdn.cli.main import loaded_tree
 from ri2n_sdn.contract.operations import OPERATIONS
 from ri2n_sdn.web import rest
 
@@ -49,7 +49,7 @@ def pages() -> dict[str, tuple[str, str]]:
 
 def commands_page() -> str:
     """All commands of `ri2n` with their arguments and options."""
-    root = tree()
+    root = loaded_tree()
     parts = [
         "# Commands\n\nThis page is for everybody who types a command: what each one does, and all"
         " that it takes. `--help` says the same.\n\n"
@@ -84,6 +84,8 @@ def _command(words: tuple[str, ...], command: Any) -> str:
             rows[given.param_type_name].append((f"`{record[0]}`", _escaped(about)))
     for kind, lines in rows.items():
         parts.append(table((kind, "meaning"), lines))
+    if command.epilog:
+        parts.append(f"```sh\n{command.epilog.removeprefix('Example: ')}\n```\n\n")
     return "".join(parts)
 
 

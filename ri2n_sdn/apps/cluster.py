@@ -71,8 +71,9 @@ EMPTIED_CALM_S = 60.0
 class Port:
     """A NIC as the switch describes it, and its traffic.
 
-    `tx_bps` and `rx_bps` are the rates between the last two reads of its counters; `tx_bytes` and
-    `rx_bytes` are the counters at the last read, at `counted_s`.
+    `tx_bps` and `rx_bps` are its rates in the last sample, which all figures of the cluster are of;
+    they are None while nobody knows them. `tx_bytes` and `rx_bytes` are the counters at the last
+    read, at `counted_s`.
     """
 
     number: int
@@ -82,8 +83,8 @@ class Port:
     speed_bps: int
     tx_bytes: int = 0
     rx_bytes: int = 0
-    tx_bps: float = 0.0
-    rx_bps: float = 0.0
+    tx_bps: float | None = None
+    rx_bps: float | None = None
     counted_s: float = 0.0
 
 
@@ -107,7 +108,8 @@ class Member:
     Its helper: `taps` are the helper's ports by number, and whether they have carrier; `silence`
     says whether the helper has stopped reporting.
 
-    Addresses behind it that `host-up` was given: `extra_macs` and `guests`.
+    Addresses behind it that `host-up` was given: `extra_macs` and `guests`. `addresses` are the IP
+    addresses that its traffic has, as it told them last; its control connection may have another.
 
     What is wrong: `faults` are failures of this host alone: errors by code. `emptied_s` is
     when its tables were found empty last, and `emptied` how often again in a row. `repairs` is how
@@ -141,6 +143,7 @@ class Member:
     faults: dict[str, str] = field(default_factory=dict)
     extra_macs: tuple[str, ...] = ()
     guests: tuple[Guest, ...] = ()
+    addresses: tuple[str, ...] = ()
     came_s: float = -math.inf
     emptied_s: float = -math.inf
     emptied: int = 0

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.limits import MAX_DSCP
 from ri2n_sdn.fabric.classes import TrafficClass
-from ri2n_sdn.fabric.switches import SwitchName, SwitchSpec, VlanSpec, switch_graph
-from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
-from ri2n_sdn.weights.strategies import STRATEGIES
+from ri2n_sdn.fabric.switches import SwitchName, SwitchSpec, VlanSpec, cable_errors
+from ri2n_sdn.fabric.yamlfile import StrictModel, all_of, load_model
 
 __all__ = ["ClusterConfig", "load_cluster_config"]
 
@@ -103,13 +103,13 @@ class ClusterConfig(StrictModel):
 
     @model_validator(mode="after")
     def _switches_fit(self) -> ClusterConfig:
-        switch_graph(self.switches)
+        wrong = cable_errors(self.switches)
         for host, declared in self.hosts.items():
             for nic, spec in declared.nics.items():
                 if spec.switch is not None and spec.switch not in self.switches:
-                    raise ValueError(
-                        f"hosts.{host}.nics.{nic}.switch: no switch {spec.switch!r} in switches"
-                    )
+                    where = f"hosts.{host}.nics.{nic}.switch"
+                    wrong.append(f"{where}: no switch {spec.switch!r} in switches")
+        all_of(wrong)
         return self
 
     @field_validator("strategy")

@@ -417,6 +417,7 @@ class ConnectionApp(App):
             cluster.came_back(candidate)
             if former is not None and (former.dpid, former.mac) == (candidate.dpid, candidate.mac):
                 candidate.accepts_wire = former.accepts_wire
+                candidate.addresses = former.addresses
                 if candidate.helper_runs and former.helper_runs:
                     candidate.silence = former.silence
             # A plan that knows nothing of its jobs would take their paths and walls away.

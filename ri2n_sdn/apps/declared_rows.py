@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows in which a host speaks of its jobs, and the frame that says that they have changed."""
+"""The rows in which a host tells its jobs and addresses, and the frame that says: look at them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ import struct
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from ipaddress import ip_address
 from itertools import islice
+from typing import NamedTuple
 
 from ri2n_sdn.apps.channel import Channel
-from ri2n_sdn.apps.codec import flows, mac_bytes, read_entries, read_flow_counters
-from ri2n_sdn.contract.limits import MAX_CLASS
+from ri2n_sdn.apps.codec import (
+    Entry,
+    flows,
+    mac_bytes,
+    read_entries,
+    read_fields,
+    read_flow_counters,
+)
+from ri2n_sdn.contract.limits import MAX_ADDRESSES, MAX_CLASS
 from ri2n_sdn.pipeline.layout import (
+    COOKIE_ADDRESS,
     COOKIE_DECLARED,
     COOKIE_FAILED,
     COOKIE_SAID_MASK,
@@ -22,39 +32,72 @@ from ri2n_sdn.pipeline.layout import (
     Table,
 )
 
-__all__ = ["Reading", "is_jobs_changed", "read_said"]
+__all__ = ["Reading", "Said", "is_jobs_changed", "read_said"]
 
 _EXPERIMENTER, _NICIRA, _NOTE = 0xFFFF, 0x2320, 8
 # So many rows about orders that a host cannot carry out are read, as many as it has orders.
 _MAX_FAILED = 64
+_MAX_ROWS = MAX_CLASS + _MAX_FAILED + MAX_ADDRESSES
+# The numbers of the fields ipv4_src and ipv6_src, and the length of each without a mask.
+_SOURCES = {11: 4, 26: 16}
 _CHANGED = mac_bytes(JOBS_CHANGED_TO), struct.pack("!H", ETH_RI2N) + JOBS_CHANGED
 
 
-# Asks for the rows in which a host declares jobs, or says which orders it cannot do.
+# Asks for the rows in which a host declares jobs, says which orders it cannot do, and which IP
+# addresses it has.
 _SAID = flows(Table.JOB_DECLARATIONS, COOKIE_DECLARED << 48, COOKIE_SAID_MASK)
 
 
-def read_said(body: bytes) -> tuple[list[bytes], list[bytes]]:
-    """The texts in a reply that declare jobs, and those about orders that cannot be carried out.
-
-    They are the first MAX_CLASS and the first _MAX_FAILED. A host has no more classes and orders,
-    so more rows than both together are a mistake or an attack, and are not looked at. Raises
-    ValueError when the reply is malformed.
+class Said(NamedTuple):
+    """What a host says: texts that declare jobs, texts about orders that it cannot carry out, and
+    the IP addresses of its bridge's own device, IPv4 first.
     """
-    notes = list(islice(_notes(body), MAX_CLASS + _MAX_FAILED))
-    declared = [text for cookie, text in notes if cookie != COOKIE_FAILED]
-    failed = [text for cookie, text in notes if cookie == COOKIE_FAILED]
-    return declared[:MAX_CLASS], failed[:_MAX_FAILED]
+
+    declared: list[bytes]
+    failed: list[bytes]
+    addresses: tuple[str, ...]
 
 
-def _notes(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The upper 16 bits of the cookie of each row that holds a text, and the text."""
-    for entry in read_entries(body):
-        for action, raw in entry.actions():
-            if action == _EXPERIMENTER and len(raw) > 10:
-                vendor, subtype = struct.unpack_from("!IH", raw, 4)
-                if (vendor, subtype) == (_NICIRA, _NOTE):
-                    yield entry.cookie >> 48, raw[10:].rstrip(b"\0")
+def read_said(body: bytes) -> Said:
+    """What a host says in a reply.
+
+    They are the first MAX_CLASS declarations, the first _MAX_FAILED failures and the first
+    MAX_ADDRESSES addresses. A host has no more of them, so more rows than all together are a
+    mistake or an attack, and are not looked at. Raises ValueError when the reply is malformed.
+
+    A host tells its addresses itself, although the controller could take them from the ARP and
+    neighbour discovery that the host sends. Such packets say nothing of a host that is silent, and
+    each controller that starts would wait for them. The rows are there at once, end with the
+    address (host-watch keeps them as the addresses are), and nobody but the host can write them.
+    """
+    declared: list[bytes] = []
+    failed: list[bytes] = []
+    addresses: set[bytes] = set()
+    for entry in islice(read_entries(body), _MAX_ROWS):
+        kind = entry.cookie >> 48
+        if kind == COOKIE_ADDRESS:
+            addresses.update(_addresses(entry))
+        else:
+            (failed if kind == COOKIE_FAILED else declared).extend(_notes(entry))
+    in_order = sorted(addresses, key=lambda packed: (len(packed), packed))
+    shown = tuple(str(ip_address(packed)) for packed in in_order)
+    return Said(declared[:MAX_CLASS], failed[:_MAX_FAILED], shown[:MAX_ADDRESSES])
+
+
+def _addresses(entry: Entry) -> Iterator[bytes]:
+    """The address that a row names as a source. A row for many addresses names none."""
+    for number, value in read_fields(entry.match).items():
+        if len(value) == _SOURCES.get(number):
+            yield value
+
+
+def _notes(entry: Entry) -> Iterator[bytes]:
+    """The texts that a row holds."""
+    for action, raw in entry.actions():
+        if action == _EXPERIMENTER and len(raw) > 10:
+            vendor, subtype = struct.unpack_from("!IH", raw, 4)
+            if (vendor, subtype) == (_NICIRA, _NOTE):
+                yield raw[10:].rstrip(b"\0")
 
 
 @dataclass(frozen=True)
@@ -87,16 +130,16 @@ class Reading:
         """Whether each request has its answer or has failed."""
         return all(future.done() for future in self.futures)
 
-    def result(self) -> tuple[list[bytes], list[bytes], frozenset[int]]:
-        """The texts that declare jobs, those of failed orders, and the cookies of gone messages.
+    def result(self) -> tuple[Said, frozenset[int]]:
+        """What the host says, and the cookies of gone messages.
 
         Raises whatever a request or a malformed reply raises.
         """
-        declared, failed = read_said(self.declared.result(timeout=0))
+        said = read_said(self.declared.result(timeout=0))
         if self.messages is None:
-            return declared, failed, frozenset()
+            return said, frozenset()
         there = {row.cookie for row in read_flow_counters(self.messages.result(timeout=0))}
-        return declared, failed, self.believed - there
+        return said, self.believed - there
 
 
 def is_jobs_changed(frame: bytes) -> bool:

@@ -67,7 +67,14 @@ def with_jobs(cluster: Cluster, pair: Pair, packets: Packets | None) -> Pair:
         return replace(pair, jobs=replace(view, text=text))
     slots = table_in_force(paths, None, cluster.config.slots)
     share = {path.key: slots.count(path.key) / len(slots) for path in paths}
-    text = f"packets of {name} use {len(paths)} of {len(pair.paths)} paths, by the paths' rates"
+    some = f"{len(paths)} of {len(pair.paths)} paths"
+    text = f"packets of {name} use {some}, by the paths' rates"
+    # Between helpers a job has a channel, but for packets that a path table names by their DSCP.
+    ends = pair.source, pair.target
+    channels = state.channels.get(ends, {}) if pair.fabric.striped(*ends) else {}
+    striped = dscp is None and packets.job in channels
+    if striped:
+        text = f"both helpers run: packets of {name} go one by one over {some}"
     if dscp is not None:
         text += f" (its table for DSCP {dscp})"
     return replace(
@@ -75,7 +82,7 @@ def with_jobs(cluster: Cluster, pair: Pair, packets: Packets | None) -> Pair:
         slots=slots,
         own_table=True,
         share=share,
-        jobs=replace(view, text=text, own_paths=True),
+        jobs=replace(view, text=text, own_paths=True, striped=striped),
     )
 
 

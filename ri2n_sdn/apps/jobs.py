@@ -233,20 +233,20 @@ class JobsApp(App):
         declarations: list[Declaration] = []
         faults: list[str] = []
         try:
-            texts, failed_texts, gone = reading.result()
+            said, gone = reading.result()
         except Exception as error:
             # Whatever a reply holds, it is this host's fault alone.
             _LOG.debug("%s: its jobs cannot be read: %s", name, printable(repr(error)))
             with self.cluster.lock:
                 self.cluster.jobs.nudges.nudged(name, time.monotonic())
             return
-        for text in texts:
+        for text in said.declared:
             try:
                 declarations.append(read_declaration(name, text))
             except BadInput as error:
                 faults.append(printable(str(error)))
         failed: dict[str, str] = {}
-        for text in failed_texts:
+        for text in said.failed:
             try:
                 failure = read_failure(name, text)
                 failed[failure.id] = failure.why
@@ -265,6 +265,7 @@ class JobsApp(App):
             state.declared[name] = tuple(declarations)
             state.faults[name] = tuple(faults)
             state.failed[name] = failed
+            member.addresses = said.addresses
             self._renew(member, gone - member.sent_messages)
 
     def _renew(self, member: Member, gone: frozenset[int]) -> None:

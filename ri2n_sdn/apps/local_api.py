@@ -283,16 +283,12 @@ class LocalApi:
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
             raise refusal("not_flag", "pairs")
-        state, cluster = self._watching.look(), self._cluster
+        (state, sample), cluster = self._watching.look(), self._cluster
         with cluster.lock:
             fabric, now_s = cluster.fabric(), time.monotonic()
             reports = {
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()
-            }
-            rates = {
-                host.name: {port.name: (port.tx_bps, port.rx_bps) for port in host.ports.values()}
-                for host, _ in cluster.connections()
             }
             return {
                 "version": STATUS_VERSION,
@@ -300,9 +296,9 @@ class LocalApi:
                 "state": state,
                 "uptime_s": now_s - cluster.started_s,
                 "jobs": dict(Counter(state for state, _ in cluster.jobs.states.values())),
-                **earlier_status(state, rates, reports),
+                **earlier_status(state, reports),
                 "pairs": [
-                    pair_document(cluster, fabric, sender, receiver)
+                    pair_document(cluster, fabric, sample, sender, receiver)
                     for sender in (sorted(fabric.hosts) if with_pairs else ())
                     for receiver in sorted(fabric.hosts)
                     if sender != receiver and fabric.paths(sender, receiver)

@@ -8,23 +8,32 @@ from __future__ import annotations
 
 # Before Python 3.11 this is another class than the built-in TimeoutError.
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import replace
 from ipaddress import ip_address
 
 from ri2n_sdn.apps import explain_jobs
 from ri2n_sdn.apps.channel import Refused
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.measured import PathRates
-from ri2n_sdn.apps.pairs import path_documents
+from ri2n_sdn.apps.measured import PathRates, Sample
+from ri2n_sdn.apps.pairs import fair_rate_bps, path_documents
 from ri2n_sdn.apps.placed_rows import deciding_row, deciding_rows
 from ri2n_sdn.apps.slot_groups import slots_in_force
-from ri2n_sdn.contract.answers import Explained, ManagedPair, Placed
+from ri2n_sdn.contract.answers import Explained, ExplainedPath, ManagedPair, Placed
+from ri2n_sdn.contract.answers import Path as AnsweredPath
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, HashBuild, one_of
 from ri2n_sdn.contract.operations import Request
 from ri2n_sdn.contract.refusals import refusal
-from ri2n_sdn.fabric.model import Fabric, PathKey
-from ri2n_sdn.pipeline.explain import Decider, Flow, Pair, Row, decider, pair_verdict
+from ri2n_sdn.fabric.model import Fabric, Path, PathKey
+from ri2n_sdn.pipeline.explain import (
+    Decider,
+    Flow,
+    Pair,
+    Row,
+    addresses_decide,
+    decider,
+    pair_verdict,
+)
 from ri2n_sdn.pipeline.explain import explain as explain_flow
+from ri2n_sdn.pipeline.flow_addresses import with_addresses
 from ri2n_sdn.pipeline.placement import Connection
 
 __all__ = ["explain"]
@@ -39,9 +48,11 @@ def explain(cluster: Cluster, request: Request) -> Explained:
 
     The request has the names of two hosts, `src` and `dst`, and may have a `flow`. That has
     `protocol` and, where they matter, `sport`, `dport`, `src_ip`, `dst_ip`, `hash` and `datapath`.
-    With `job`, the id of a job, and where it matters a `dscp`, it is about packets of that job.
-    Raises BadInput for a wrong request, and NotAvailable when an address or a row is needed and not
-    known.
+    With `job`, the id of a job, and where it matters a `dscp`, it is about packets of that job. An
+    address that is not named is the one that the host's traffic has, as the host tells it
+    (apps.declared_rows), and never that of the host's control connection. Raises BadInput for a
+    wrong request, or when an address decides and is not known for certain, and NotAvailable when a
+    row is needed and not known.
     """
     source, target = str(request.get("src")), str(request.get("dst"))
     question = _question(request["flow"]) if request.get("flow") is not None else None
@@ -57,10 +68,14 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         verdict = pair_verdict(pair)
         managed = verdict.kind == "managed"
         about: ManagedPair = {}
+        sample = cluster.measured.sample()
+        links: list[Path] = []
         if managed:
             striped = fabric.striped(source, target)
             about = {
                 "striped": striped,
+                "tx_bps": sample.tx_bps((source, target)),
+                "fair_bps": fair_rate_bps(sample, (source, target)),
                 "by_flows": [
                     {"proto": traffic.proto, "port": traffic.port, "dscp": traffic.dscp}
                     for traffic in (fabric.by_flows if striped else ())
@@ -71,20 +86,28 @@ def explain(cluster: Cluster, request: Request) -> Explained:
                     if host in fabric.placement
                 },
             }
-        pair_paths = path_documents(cluster, fabric, source, target) if managed else []
-        sampled_s = cluster.measured.sampled_s
+            links = _links(cluster, pair)
+        pair_paths = _paths(cluster, pair, sample) if managed else []
+        own_datapath = cluster.members[source].datapath or None
+        told = {name: cluster.members[name].addresses for name in (source, target) if managed}
     flow = None
+    by = Decider.HELPERS if links else Decider.SLOTS
     if question is not None and managed:
         asked, build, datapath = question
-        by = decider(fabric, source, target, asked.protocol, asked.sport, asked.dport)
-        if by is not Decider.HELPERS or pair.jobs.own_paths:
-            flow, own_datapath = _flow(cluster, source, target, asked)
-            datapath = datapath or own_datapath
-            by_row = by is Decider.ROW and not pair.jobs.own_paths
-            row = _deciding(cluster, source, target, flow) if by_row else None
+        if not pair.jobs.own_paths:
+            by = decider(fabric, source, target, asked.protocol, asked.sport, asked.dport)
+        if by is not Decider.HELPERS:
+            by_row = by is Decider.ROW
+            flow, datapath = asked, datapath or own_datapath
+            row = None
+            if addresses_decide(pair, by_row, datapath):
+                flow = with_addresses(asked, (source, told[source]), (target, told[target]))
+                row = _deciding(cluster, source, target, flow) if by_row else None
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=build)
             if by_row:
                 about["placed"] = _placed(pair, row)
+    if by is Decider.HELPERS:
+        about["links"] = [_shown(path) for path in links]
     names: dict[PathKey, list[str | int | None]] = {
         path.key: [path.own.name, path.peer.name, path.route.vlan or None]
         for path in (pair.paths if managed else ())
@@ -95,21 +118,14 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         "dst": target,
         "slots": [names[slot] for slot in pair.slots] if managed else [],
         "paths": pair_paths,
-        "sampled_s": sampled_s,
+        "sampled_s": sample.sampled_s,
         **about,
         "kind": verdict.kind,
         "reason": verdict.reason,
         "why": list(verdict.why),
         "slot": verdict.slot,
-        "path": None
-        if path is None
-        else {
-            "own": path.own.name,
-            "peer": path.peer.name,
-            "vlan": path.route.vlan or None,
-            "network": path.network,
-        },
-        "flow": None if flow is None else str(flow),
+        "path": None if path is None else _shown(path),
+        "flow": str(flow) if flow is not None and flow.src_ip and flow.dst_ip else None,
     }
 
 
@@ -127,24 +143,40 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
     return Pair(fabric, source, target, slots, has_own_table, cluster.loop.strategy_name, share)
 
 
-def _flow(cluster: Cluster, source: str, target: str, asked: Flow) -> tuple[Flow, str | None]:
-    """(the flow with its addresses, the datapath of its sender or None when that is not known).
+def _links(cluster: Cluster, pair: Pair) -> list[Path]:
+    """The paths over which helpers send the pair's packets one by one; none where they do not.
 
-    Raises NotAvailable when an address is not known.
+    cluster.lock is held. They are the living ones of those that the packets may take, without those
+    to which the strategy gives nothing.
     """
-    with cluster.lock:
-        channels = {name: cluster.members[name].channel for name in (source, target)}
-        datapath = cluster.members[source].datapath or None
-    addresses = []
-    for name, given, option in (
-        (source, asked.src_ip, "--src-ip"),
-        (target, asked.dst_ip, "--dst-ip"),
-    ):
-        channel = channels[name]
-        if not given and channel is None:
-            raise refusal("address_unknown", host=name, option=option)
-        addresses.append(given or channel.address)  # type: ignore[union-attr]
-    return replace(asked, src_ip=addresses[0], dst_ip=addresses[1]), datapath
+    fabric, ends, jobs = pair.fabric, (pair.source, pair.target), pair.jobs
+    if not fabric.striped(*ends) or jobs.wall or (jobs.own_paths and not jobs.striped):
+        return []
+    linked = {path.key for path in fabric.helper_links(*ends).values() if path.alive}
+    if jobs.striped:
+        return [path for path in pair.paths if path.key in linked & pair.share.keys()]
+    rates = cluster.measured.rates.get(ends, {})
+    unused = {key for key, rate in rates.items() if rate.share == 0.0}
+    return [path for path in fabric.common_paths(*ends) if path.key in linked - unused]
+
+
+def _paths(cluster: Cluster, pair: Pair, sample: Sample) -> list[AnsweredPath]:
+    """The paths of a pair, with the shares that its packets have (cluster.lock is held)."""
+    found = path_documents(cluster, pair.fabric, sample, pair.source, pair.target)
+    if pair.jobs.own_paths:
+        for document, path in zip(found, pair.paths, strict=True):
+            document["share"] = pair.share.get(path.key, 0.0)
+            document["slots"] = pair.slots.count(path.key)
+    return found
+
+
+def _shown(path: Path) -> ExplainedPath:
+    return {
+        "own": path.own.name,
+        "peer": path.peer.name,
+        "vlan": path.route.vlan or None,
+        "network": path.network,
+    }
 
 
 def _deciding(cluster: Cluster, source: str, target: str, flow: Flow) -> Row | None:
@@ -185,7 +217,7 @@ def _placed(pair: Pair, row: Row | None) -> Placed | None:
 def _question(asked: object) -> tuple[Flow, HashBuild, str | None]:
     """(flow, hash, datapath or None) of a request, checked. Raises BadInput.
 
-    An address of "" stands for that from which the host connects.
+    An address of "" stands for the one that the host has.
     """
     if not isinstance(asked, dict) or not {"protocol"} <= set(asked) <= _KEYS:
         raise refusal("flow_form", "flow", keys=sorted(_KEYS - {"protocol"}))

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ri2n_sdn.apps.tallies import Tallies
 from ri2n_sdn.fabric.model import PairKey, PathKey
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.weights.losses import LossWatch
 
-__all__ = ["STALE_S", "Measured", "PathRates", "Reported"]
+__all__ = ["STALE_S", "Measured", "PathRates", "Reported", "Sample"]
 
 STALE_S = 5.0
 """A helper that has not reported a link for this long has lost it, or no longer runs."""
@@ -23,14 +25,34 @@ _MAX_LINKS = 65_536
 class PathRates:
     """What a pair's path carried in the last sample, in bit/s, and what the strategy gave it.
 
-    `share` is its part of the pair's traffic, from 0 to 1, and `rate_bps` its rate; both are None
-    when the strategy did not set them.
+    `tx_bps` is what its sender sent and `rx_bps` what its receiver got; they are None while nobody
+    knows. `share` is its part of the pair's traffic, from 0 to 1, and `rate_bps` its rate; both are
+    None when the strategy did not set them.
     """
 
-    tx_bps: float = 0.0
-    rx_bps: float = 0.0
+    tx_bps: float | None = None
+    rx_bps: float | None = None
     share: float | None = None
     rate_bps: float | None = None
+
+
+class Sample(NamedTuple):
+    """What one round has measured of all pairs; it is never changed later.
+
+    `sampled_s` is the Unix time of that round; None before the first that has read counters.
+    `rates` are by pair and path, `fair_bps` the max-min fair rates of the active pairs that a link
+    limits.
+    """
+
+    sampled_s: float | None
+    rates: Mapping[PairKey, Mapping[PathKey, PathRates]]
+    fair_bps: Mapping[PairKey, float]
+
+    def tx_bps(self, pair: PairKey) -> float | None:
+        """What a pair sends over all of its paths together; None while nobody knows."""
+        paths = self.rates.get(pair, {}).values()
+        known = [path.tx_bps for path in paths if path.tx_bps is not None]
+        return sum(known) if known else None
 
 
 @dataclass
@@ -83,16 +105,21 @@ class Measured:
 
     `hbspan_s` is the time from one round of the telemetry app to the next, `cycle_s` the time that
     the last round took. `sampled_s` is the Unix time of the last round that read counters; None
-    before the first. `sent_bytes` is what each pair has sent since the controller began, and
-    `reports` what each host's helper has reported last, by host. `tallies` is what only monitoring
-    reads.
+    before the first. `fair_bps` are max-min fair rates, as in Sample. `sent_bytes` is what each
+    pair has sent since the controller began, and `reports` what each host's helper has reported
+    last, by host. `tallies` is what only monitoring reads.
     """
 
     hbspan_s: float = 0.25
     cycle_s: float = 0.0
     sampled_s: float | None = None
     rates: dict[PairKey, dict[PathKey, PathRates]] = field(default_factory=dict)
+    fair_bps: dict[PairKey, float] = field(default_factory=dict)
     sent_bytes: Counter[PairKey] = field(default_factory=Counter)
     reports: dict[str, Reported] = field(default_factory=dict)
     losses: LossWatch = field(default_factory=LossWatch)
     tallies: Tallies = field(default_factory=Tallies)
+
+    def sample(self) -> Sample:
+        """What the last round has measured of pairs (cluster.lock is held)."""
+        return Sample(self.sampled_s, self.rates, self.fair_bps)

@@ -7,12 +7,12 @@ A page of active pairs costs what the active pairs cost, and not the square of t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from ri2n_sdn.apps.cluster import Cluster
-from ri2n_sdn.apps.measured import PathRates
+from ri2n_sdn.apps.measured import PathRates, Sample
 from ri2n_sdn.apps.slot_groups import slots_in_force
 from ri2n_sdn.contract.answers import LinkReport, Pair, PairsPage, Path
 from ri2n_sdn.contract.operations import PAIRS, Request
@@ -21,7 +21,7 @@ from ri2n_sdn.fabric.model import Fabric, PairKey
 from ri2n_sdn.pipeline.helper_frames import NO_LIMIT
 from ri2n_sdn.pipeline.plan import pair_group_id
 
-__all__ = ["MAX_PAIRS", "pair_document", "pairs_page", "path_documents"]
+__all__ = ["MAX_PAIRS", "fair_rate_bps", "pair_document", "pairs_page", "path_documents"]
 
 MAX_PAIRS = 500
 """A page has so many pairs at most."""
@@ -30,6 +30,9 @@ SORTS = ("rate", "src", "dst")
 
 # So many pairs are described before other threads may have the cluster's lock.
 _BATCH = 20
+
+# Half a slot of 64. See `_planned`.
+_LEAST_PART = 1 / 128
 
 
 @dataclass(frozen=True)
@@ -58,18 +61,15 @@ def pairs_page(cluster: Cluster, request: Request) -> PairsPage:
     with cluster.lock:
         fabric = cluster.fabric()
         active = set(cluster.pair_slots)
-        rates = cluster.measured.rates
+        sample = cluster.measured.sample()
     for name in {asked.host, asked.src, asked.dst} - {None}:
         if name not in fabric.hosts:
             raise refusal("no_such_host", name=name)
 
-    def rate_bps(pair: PairKey) -> float:
-        return sum(path.tx_bps for path in rates.get(pair, {}).values())
-
     found = [pair for pair in active if _fits(asked, pair) and _joined(fabric, pair)]
     if asked.sort == "rate":
         sign = -1 if asked.descending else 1
-        found.sort(key=lambda pair: (sign * rate_bps(pair), pair))
+        found.sort(key=lambda pair: (sign * (sample.tx_bps(pair) or 0.0), pair))
     else:
         by_dst = asked.sort == "dst"
         found.sort(key=lambda pair: pair[::-1] if by_dst else pair, reverse=asked.descending)
@@ -79,30 +79,44 @@ def pairs_page(cluster: Cluster, request: Request) -> PairsPage:
     else:
         page, total = _with_inactive(fabric, asked, found, active)
     return {
-        "pairs": list(_documents(cluster, page, rate_bps)),
+        "pairs": list(_documents(cluster, page, sample)),
         "total": total,
         "offset": asked.offset,
-        "sampled_s": cluster.measured.sampled_s,
+        "sampled_s": sample.sampled_s,
     }
 
 
-def pair_document(cluster: Cluster, fabric: Fabric, sender: str, receiver: str) -> Pair:
-    """A pair for an answer (cluster.lock is held)."""
-    active = (sender, receiver) in cluster.pair_slots
+def pair_document(
+    cluster: Cluster, fabric: Fabric, sample: Sample, sender: str, receiver: str
+) -> Pair:
+    """A pair for an answer, with the rates of a sample (cluster.lock is held)."""
+    pair = (sender, receiver)
+    active = pair in cluster.pair_slots
     return {
         "src": sender,
         "dst": receiver,
         "active": active,
         "striped": fabric.striped(sender, receiver),
         "group": pair_group_id(receiver) if active else 0,
-        "paths": path_documents(cluster, fabric, sender, receiver),
+        "tx_bps": sample.tx_bps(pair),
+        "fair_bps": fair_rate_bps(sample, pair),
+        "paths": path_documents(cluster, fabric, sample, sender, receiver),
     }
 
 
-def path_documents(cluster: Cluster, fabric: Fabric, sender: str, receiver: str) -> list[Path]:
-    """The paths of a pair for an answer (cluster.lock is held)."""
+def fair_rate_bps(sample: Sample, pair: PairKey) -> int | None:
+    """The max-min fair rate of a pair for an answer; None when no link limits it."""
+    fair_bps = sample.fair_bps.get(pair)
+    return None if fair_bps is None else int(fair_bps)
+
+
+def path_documents(
+    cluster: Cluster, fabric: Fabric, sample: Sample, sender: str, receiver: str
+) -> list[Path]:
+    """The paths of a pair for an answer, with the rates of a sample (cluster.lock is held)."""
     slots = slots_in_force(cluster, sender, receiver)
-    rates = cluster.measured.rates.get((sender, receiver), {})
+    rates = sample.rates.get((sender, receiver), {})
+    planned_bps = sum(rate.rate_bps or 0.0 for rate in rates.values())
     numbers = {path.key: number for number, path in fabric.helper_links(sender, receiver).items()}
     result: list[Path] = []
     for path in fabric.paths(sender, receiver):
@@ -119,12 +133,23 @@ def path_documents(cluster: Cluster, fabric: Fabric, sender: str, receiver: str)
                 "slots": count,
                 "tx_bps": rate.tx_bps,
                 "rx_bps": rate.rx_bps,
-                "rate_bps": rate.rate_bps,
+                "rate_bps": _planned(rate.rate_bps, planned_bps),
+                "speed_bps": path.rate_bps,
                 "link": number,
                 "helper": _reported(cluster, sender, fabric.hosts[receiver].mac, number),
             }
         )
     return result
+
+
+def _planned(rate_bps: float | None, of_pair_bps: float) -> float | None:
+    """The planned rate of a path; None where nothing is planned for it.
+
+    The even split of a pair's rate gives a path that the pair does not need a last bit per second,
+    which says nothing about the path. What is less than _LEAST_PART of the pair's rate cannot be
+    seen in a slot table either.
+    """
+    return None if rate_bps is None or rate_bps < _LEAST_PART * of_pair_bps else rate_bps or None
 
 
 def _reported(
@@ -215,15 +240,13 @@ def _joined(fabric: Fabric, pair: PairKey) -> bool:
     return fabric.hosts.keys() >= set(pair) and bool(fabric.paths(*pair))
 
 
-def _documents(
-    cluster: Cluster, page: Sequence[PairKey], rate_bps: Callable[[PairKey], float]
-) -> Iterator[Pair]:
+def _documents(cluster: Cluster, page: Sequence[PairKey], sample: Sample) -> Iterator[Pair]:
     """The pairs of a page. Those whose hosts have gone meanwhile are left out."""
     for start in range(0, len(page), _BATCH):
         with cluster.lock:
             fabric = cluster.fabric()
             made: list[Pair] = [
-                {**pair_document(cluster, fabric, *pair), "tx_bps": rate_bps(pair)}
+                pair_document(cluster, fabric, sample, *pair)
                 for pair in page[start : start + _BATCH]
                 if _joined(fabric, pair)
             ]

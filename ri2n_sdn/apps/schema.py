@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.weights.strategies import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 
 __all__ = ["cluster_schema"]
 

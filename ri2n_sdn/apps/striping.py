@@ -222,7 +222,8 @@ class StripingApp(App):
         }
         changed, self._decided = decided | self._decided, decided
         sent = {
-            pair: {key: path.tx_bps for key, path in paths.items()} for pair, paths in rates.items()
+            pair: {key: path.tx_bps or 0.0 for key, path in paths.items()}
+            for pair, paths in rates.items()
         }
         self._even_parts = even_parts(fabric, sent) if fabric.routing is not None else {}
         for name, member in helpers.items():

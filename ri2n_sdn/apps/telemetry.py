@@ -8,11 +8,10 @@ the NICs. The strategy decides on the slot tables.
 from __future__ import annotations
 
 import logging
-import math
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -29,6 +28,7 @@ from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
 from ri2n_sdn.weights.loop import Decision, PairDecision
+from ri2n_sdn.weights.windows import HostRates, Reading, Row, Window
 
 __all__ = ["Round", "TelemetryApp", "Watcher"]
 
@@ -37,6 +37,8 @@ _ANSWER_S = 1.0
 _EMPTIED_MAX_S = 30.0
 # A controller that starts waits for this time at most until all hosts have their rows.
 _FIRST_ROWS_S = 30.0
+# The rates of a host are shown for this time after its counters were read last.
+_KEPT_S = 5.0
 # A larger counter is ignored: OpenFlow writes 2^64 - 1 for an unknown value. At 4 Tbit/s, 2^62
 # bytes take three months.
 _MAX_COUNT = 2**62
@@ -121,8 +123,8 @@ class TelemetryApp(App):
         super().__init__(*args, **kwargs)
         self._counts = _Counts()
         self._solver = Solver()
-        self._read_s: dict[str, float] = {}
-        self._last_bytes: dict[_Row, tuple[int, int]] = {}
+        self._windows: dict[str, Window] = {}
+        self._last_bytes: dict[_Row, int] = {}
         self._counting = False
         self._counts_since_s = 0.0
 
@@ -144,7 +146,7 @@ class TelemetryApp(App):
     def _prepare(self, now_s: float) -> None:
         """Have the solver ready before a round needs it."""
         cluster = self.cluster
-        if self._solver.begun or cluster.loop.strategy_name != "max_min":
+        if self._solver.begun:
             return
         with cluster.lock:
             links = len(cluster.fabric().capacities_bps())
@@ -184,8 +186,6 @@ class TelemetryApp(App):
             for poll in polls:
                 with cluster.contain_fault("counters_not_read", poll.member):
                     slot_bytes.update(self._take(poll))
-            if any(poll.counted for poll in polls):
-                cluster.measured.sampled_s = round(time.time(), 3)
             barriers: list[Future[bytes]] = []
             with cluster.contain_fault("slot_tables_undecided"):
                 barriers = self._decide(
@@ -217,10 +217,11 @@ class TelemetryApp(App):
         capacities_bps = cluster.fabric().capacities_bps()
         cluster.measured.losses.step(now_s, pairs, counted, capacities_bps)
         decision = cluster.loop.step(now_s, pairs, capacities_bps)
-        self._publish(pairs, decision, now_s, counted)
         cluster.measured.hbspan_s = decision.hbspan_s
         choices = {pair: choice for pair, choice in decision.pairs.items() if choice.slots}
-        return send_slots(cluster, self.watcher.decided(choices))
+        barriers = send_slots(cluster, self.watcher.decided(choices))
+        self._publish(pairs, decision, now_s, counted)
+        return barriers
 
     def _ask(self, member: Member) -> _Poll:
         channel = member.channel
@@ -255,20 +256,48 @@ class TelemetryApp(App):
         now_s = time.monotonic()
         tables = [_entries(member.name, future, codec.read_flow_counters) for future in poll.flows]
         poll.counted = None not in tables
+        sent: dict[Row, RowCounts] = {}
+        received: dict[Row, RowCounts] = {}
         for table in tables:
             for row in table or ():
                 flow = member.wanted.flows.get(row.cookie)
                 if flow is None or flow.counts is None:
                     continue
                 direction, peer, path = flow.counts
+                if direction == SENT:
+                    counts = sent[peer, path] = self._counts.sent[member.name, peer, path]
+                elif direction == RECEIVED:
+                    counts = received[peer, path] = self._counts.received[peer, member.name, path]
+                else:
+                    continue
                 if max(row.counted) > _MAX_COUNT:
                     cluster.counters.add("dropped_counter_unknown")
-                elif direction == SENT:
-                    self._counts.sent[member.name, peer, path].take(now_s, row.counted)
-                elif direction == RECEIVED:
-                    self._counts.received[peer, member.name, path].take(now_s, row.counted)
-        self._take_ports(poll)
+                else:
+                    counts.take(now_s, row.counted)
+        if self._take_ports(poll) and poll.counted:
+            self._take_window(member, sent, received)
         return self._take_slots(poll)
+
+    def _take_window(
+        self, member: Member, sent: Mapping[Row, RowCounts], received: Mapping[Row, RowCounts]
+    ) -> None:
+        """Keep a reading of all counters of a host for the rates that people see.
+
+        A window does not begin before rows count traffic: NICs do so at once, and both must agree.
+        """
+        rows = [*sent.values(), *received.values()]
+        if rows and not any(counts.counts for counts in rows):
+            return
+        reading = Reading(
+            {
+                number: (port.tx_bytes, port.rx_bytes)
+                for number, port in member.ports.items()
+                if port.counted_s
+            },
+            {row: counts.count.bytes for row, counts in sent.items() if counts.count.bytes},
+            {row: counts.count.bytes for row, counts in received.items() if counts.count.bytes},
+        )
+        self._windows.setdefault(member.name, Window()).take(time.monotonic(), reading)
 
     def _emptied(self, member: Member) -> None:
         """Have a host's rows made again, after its bridge was found empty.
@@ -291,9 +320,11 @@ class TelemetryApp(App):
             self.cluster.topology_changed()
         self.cluster.wake.trunk.set()
 
-    def _take_ports(self, poll: _Poll) -> None:
+    def _take_ports(self, poll: _Poll) -> bool:
+        """Keep the counters of a host's NICs, and return whether there are any."""
         now_s = time.monotonic()
-        for row in _entries(poll.member.name, poll.ports, _port_counters) or ():
+        rows = _entries(poll.member.name, poll.ports, _port_counters)
+        for row in rows or ():
             number, rx_bytes, tx_bytes = row
             port = poll.member.ports.get(number)
             if port is None:
@@ -301,11 +332,8 @@ class TelemetryApp(App):
             if max(tx_bytes, rx_bytes) > _MAX_COUNT:
                 self.cluster.counters.add("dropped_counter_unknown")
                 continue
-            elapsed_s = now_s - port.counted_s
-            if port.counted_s and elapsed_s > 0:
-                port.tx_bps = max(0.0, (tx_bytes - port.tx_bytes) * 8 / elapsed_s)
-                port.rx_bps = max(0.0, (rx_bytes - port.rx_bytes) * 8 / elapsed_s)
             port.tx_bytes, port.rx_bytes, port.counted_s = tx_bytes, rx_bytes, now_s
+        return rows is not None
 
     def _take_slots(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
         """The bytes in each slot of the host's active pairs since the last round.
@@ -403,37 +431,50 @@ class TelemetryApp(App):
         now_s: float,
         counted: Collection[str],
     ) -> None:
-        """Update the rates for `ri2n status` and `top`.
+        """Make a sample of this round: what all answers, pages and metrics show.
 
-        They are over the time since a host's rows were read before, which a round may not have
-        done.
+        All rates of it are set at once, and are those of the hosts' newest windows. A host whose
+        counters were not read for _KEPT_S has none.
         """
         cluster = self.cluster
         last, self._last_bytes = self._last_bytes, {}
-        read_s = self._read_s
-        self._read_s = {host: read_s[host] for host in read_s.keys() & cluster.members.keys()}
-        self._read_s.update(dict.fromkeys(counted, now_s))
-
-        def rate_bps(host: str, octets: int) -> float:
-            return octets * 8 / (now_s - read_s.get(host, -math.inf))
+        self._windows = {
+            host: window for host, window in self._windows.items() if host in cluster.members
+        }
+        known: dict[str, HostRates] = {}
+        for host, window in self._windows.items():
+            if window.read_s is not None and now_s - window.read_s <= _KEPT_S:
+                rates_of_host = window.rates()
+                if rates_of_host is not None:
+                    known[host] = rates_of_host
+        for member in cluster.members.values():
+            nics = known[member.name].nics if member.name in known else {}
+            for number, port in member.ports.items():
+                port.tx_bps, port.rx_bps = nics.get(number, (None, None))
 
         rates: dict[PairKey, dict[PathKey, PathRates]] = {}
         for pair in pairs:
             choice = decision.pairs.get(pair.key)
+            sender, receiver = known.get(pair.sender), known.get(pair.receiver)
             rates_of_pair = rates.setdefault(pair.key, {})
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)
-                now = (path.sent.bytes, path.received.bytes)
-                self._last_bytes[key] = now
-                before = last.get(key, now)
-                cluster.measured.sent_bytes[pair.key] += now[0] - before[0]
+                self._last_bytes[key] = path.sent.bytes
+                before = last.get(key, path.sent.bytes)
+                cluster.measured.sent_bytes[pair.key] += path.sent.bytes - before
+                row_sent, row_received = (pair.receiver, path.path), (pair.sender, path.path)
                 rates_of_pair[path.path] = PathRates(
-                    tx_bps=rate_bps(pair.sender, now[0] - before[0]),
-                    rx_bps=rate_bps(pair.receiver, now[1] - before[1]),
+                    tx_bps=None if sender is None else sender.sent.get(row_sent, 0.0),
+                    rx_bps=None if receiver is None else receiver.received.get(row_received, 0.0),
                     share=choice.share.get(path.path) if choice else None,
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )
-        cluster.measured.rates = rates
+        measured, fair_bps = cluster.measured, dict[PairKey, float]()
+        with cluster.contain_fault("fair_rates_unknown"):
+            fair_bps = cluster.loop.fair_bps()
+        measured.rates, measured.fair_bps = rates, fair_bps
+        if counted:
+            measured.sampled_s = round(time.time(), 3)
 
 
 def _port_counters(body: bytes) -> list[tuple[int, int, int]]:

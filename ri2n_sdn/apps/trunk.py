@@ -180,7 +180,7 @@ class TrunkApp(App):
             if member.channel is not None or now_s - member.left_s < _FORGET_S:
                 continue
             heard = any(
-                path.rx_bps > 0
+                path.rx_bps
                 for (sender, _), paths in cluster.measured.rates.items()
                 if sender == name
                 for path in paths.values()

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ri2n_sdn.contract.documents import CableEntry, HostEntry, NetworkEntry, SwitchEntry
+from ri2n_sdn.apps.measured import Sample
+from ri2n_sdn.contract.documents import (
+    CableEntry,
+    FairEntry,
+    HostEntry,
+    NetworkEntry,
+    SwitchEntry,
+)
+from ri2n_sdn.contract.fair import fair_entry
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.fabric.model import Fabric, Host
 from ri2n_sdn.vlan.routing import DeadParts
@@ -18,6 +26,7 @@ from ri2n_sdn.vlan.trees import Trees
 __all__ = [
     "HostFacts",
     "cable_documents",
+    "fair_documents",
     "host_documents",
     "network_documents",
     "problem_documents",
@@ -29,7 +38,8 @@ class HostFacts(NamedTuple):
     """What is known of a host beside the fabric. `address` is None while it is away.
 
     `reports`: its helper has reported lately. `certificate_ends_s`: the Unix time at which the
-    certificate ends with which it connected last; None where none is asked for.
+    certificate ends with which it connected last; None where none is asked for. `addresses` are the
+    IP addresses of its traffic.
     """
 
     address: str | None
@@ -37,6 +47,7 @@ class HostFacts(NamedTuple):
     datapath: str
     reports: bool
     certificate_ends_s: float | None = None
+    addresses: tuple[str, ...] = ()
 
 
 def host_documents(fabric: Fabric, facts: Mapping[str, HostFacts]) -> dict[str, HostEntry]:
@@ -51,6 +62,7 @@ def _host(host: Host, facts: HostFacts) -> HostEntry:
         "dpid": f"{host.dpid:016x}",
         "mac": host.mac,
         "address": facts.address,
+        "addresses": list(facts.addresses),
         "connected": connected,
         "ovs": facts.ovs,
         "datapath": facts.datapath or None,
@@ -111,6 +123,17 @@ def switch_documents(
     """The declared switches by name; `networks` are the switches of networks that have several."""
     network_of = {name: network for network, names in networks.items() for name in names}
     return {name: {"network": network_of.get(name)} for name in switches}
+
+
+def fair_documents(sample: Sample) -> dict[str, FairEntry]:
+    """What senders get of what is fair, by host; those that a link limits have an entry."""
+    of_host: dict[str, list[tuple[str, float, float]]] = {}
+    for pair, fair_bps in sample.fair_bps.items():
+        tx_bps = sample.tx_bps(pair)
+        if tx_bps is not None:
+            of_host.setdefault(pair[0], []).append((pair[1], tx_bps, fair_bps))
+    entries = {host: fair_entry(pairs) for host, pairs in of_host.items()}
+    return {host: entry for host, entry in entries.items() if entry is not None}
 
 
 def problem_documents(problems: Iterable[Problem]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ri2n_sdn import __version__
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations, list_rights
 from ri2n_sdn.apps.local_policies import list_policies
-from ri2n_sdn.apps.measured import Reported
+from ri2n_sdn.apps.measured import Reported, Sample
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.parameters import parameter_values
@@ -33,6 +33,7 @@ from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watch import (
     HostFacts,
     cable_documents,
+    fair_documents,
     host_documents,
     network_documents,
     problem_documents,
@@ -95,6 +96,8 @@ class Collector:
         self._kept: dict[str, tuple[float, tuple[Any, ...], dict[str, Any]]] = {}
         # When each host's helper had reported last, and what its reports add up to.
         self._helpers: dict[str, tuple[float, HelperSums]] = {}
+        self.sample = Sample(None, {}, {})
+        """The rates of pairs that belong to the state that was made last."""
 
     def collect(self) -> State:
         """The state as it is now. Parts of a state are never changed later."""
@@ -128,11 +131,17 @@ class Collector:
                 *(book.orders, book.moves, state.agreement, state.assignment, state.states),
                 *(dict(state.failed), dict(state.declared) if book.moves else None),
             )
-            # Rates are without their fractions. A counter that was not read yet is no 0, so it is
-            # left out.
+            # Rates are without their fractions. What was not read yet is no 0, so it is left out.
             rates = {
-                name: {port.name: _whole(port.tx_bps, port.rx_bps) for port in ports}
+                name: known
                 for name, ports in connected.items()
+                if (
+                    known := {
+                        port.name: _whole(port.tx_bps, port.rx_bps)
+                        for port in ports
+                        if port.tx_bps is not None and port.rx_bps is not None
+                    }
+                )
             }
             byte_counts = {
                 name: counts
@@ -152,6 +161,7 @@ class Collector:
                     member.datapath,
                     reports.get(name, Reported()).age_s(now_s) is not None,
                     member.certificate_ends_s,
+                    member.addresses,
                 )
                 for name, member in cluster.members.items()
             }
@@ -179,6 +189,7 @@ class Collector:
                 "events": list(cluster.events)[-MAX_EVENTS:],
             }
             problems = problems_of(cluster)
+            self.sample = sample = cluster.measured.sample()
             dead = tree.dead if tree is not None else DeadParts()
         networks = tree.networks if tree is not None else {}
         made: Documents = {
@@ -198,6 +209,7 @@ class Collector:
                 "switches", lambda: switch_documents(cluster.config.switches, networks), ()
             ),
             "rates": rates,
+            "fair": self._documents("fair", lambda: fair_documents(sample), (sample,)),
             "bytes": byte_counts,
             "problems": problem_documents(problems),
         }
@@ -420,13 +432,14 @@ class Watching:
             self._changed.notify_all()
         return watcher
 
-    def look(self) -> Documents:
-        """The state that a new watcher that is told of no tokens would get.
+    def look(self) -> tuple[Documents, Sample]:
+        """The state that a new watcher that is told of no tokens would get, and its rates of pairs.
 
         The cluster's lock must not be held: a thread that collects waits for it.
         """
         with self._changed:
-            return cast(Documents, _seen(self._collector.collect(), False))
+            state = cast(Documents, _seen(self._collector.collect(), False))
+            return state, self._collector.sample
 
     def cut_off(self, watcher: Watcher) -> None:
         """End the stream of a watcher that does not read."""

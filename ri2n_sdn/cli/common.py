@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ri2n_sdn.contract.documents import Documents
 
 __all__ = [
+    "EXIT_USER_ERROR",
     "JsonOption",
     "check_choice",
     "console",
@@ -141,7 +142,7 @@ def check_choice(value: str, allowed: Sequence[str], option: str) -> None:
         raise BadInput(f"{option}: unknown {value!r}; choose from {', '.join(allowed)}")
 
 
-def split_list(text: str, allowed: list[str], option: str) -> list[str]:
+def split_list(text: str, allowed: Sequence[str], option: str) -> list[str]:
     """The items of a comma list, in the user's order, each once.
 
     Raises BadInput when one is not in `allowed`, or when the list is empty.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ri2n check-config` and `ri2n config schema`: whether files are right, and what they may hold.
+"""`ri2n check-config` and `ri2n config`: whether files are right, what they may hold, and settings.
 
-Neither needs a switch or root.
+`check-config` and `config schema` need neither a switch nor root.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ri2n_sdn.cli.common import JsonOption, note, print_json
+from ri2n_sdn.cli.common import EXIT_USER_ERROR, JsonOption, note, print_json
 from ri2n_sdn.cli.options import Group
+from ri2n_sdn.cli.settings import list_settings, set_setting
 from ri2n_sdn.errors import BadInput
 
 __all__ = ["app", "check_config", "kind_of"]
 
-app = Group("What cluster.yaml may hold.")
+app = Group("Settings of the controller that runs, and what cluster.yaml may hold.")
+app.command("ls")(list_settings)
+app.command("set")(set_setting)
 
 # Keys that only one kind of file has. Both kinds have hosts, and may have switches.
 TOPOLOGY_KEYS = {"name", "description"}
@@ -30,34 +33,55 @@ def check_config(
         Path, typer.Argument(help="A cluster.yaml or a topology; its content shows which.")
     ],
     as_json: JsonOption = False,
-) -> None:
-    """Read a file as the controller or the lab would, and say the first error in it."""
+) -> int:
+    """Read a file as the controller or the lab would, and say all errors in it.
+
+    What fits together is looked at when each key is right.
+    """
+    from ri2n_sdn.fabric.yamlfile import WrongFile
+
     kind = kind_of(file)
-    warnings: list[str] = []
-    if kind == "topology":
-        from ri2n_sdn.fabric.topology import load_topology
-        from ri2n_sdn.vlan.build import topology_trees
-
-        topology = load_topology(file)
-        warnings = topology.warnings()
-        try:
-            topology_trees(topology)
-        except ValueError as error:
-            raise BadInput(f"{file}: {error}") from None
-        summary = f"{len(topology.hosts)} hosts, {len(topology.switches)} switches"
-    else:
-        from ri2n_sdn.apps.config import load_cluster_config
-        from ri2n_sdn.apps.fat_tree import FatTree
-
-        config = load_cluster_config(file)
-        FatTree.read(config, file)
-        summary = f"strategy {config.strategy}, {len(config.hosts)} hosts declared"
+    try:
+        summary, warnings = _read(file, kind)
+    except WrongFile as wrong:
+        if as_json:
+            print_json({"file": str(file), "kind": kind, "errors": wrong.errors})
+        for error in wrong.errors:
+            note(f"ri2n: {error}")
+        return EXIT_USER_ERROR
     if as_json:
         print_json({"file": str(file), "kind": kind, "summary": summary, "warnings": warnings})
-        return
+        return 0
     for warning in warnings:
         note(f"warning: {warning}")
     print(f"{file}: good {kind}: {summary}")
+    return 0
+
+
+def _read(file: Path, kind: str) -> tuple[str, list[str]]:
+    """What is in a good file, and what is probably a mistake in it. Raises BadInput."""
+    if kind == "topology":
+        from ri2n_sdn.fabric.topology import load_topology
+
+        topology = load_topology(file)
+        warnings = topology.warnings()
+        if topology.has_cables:
+            from ri2n_sdn.vlan.build import topology_trees
+
+            try:
+                topology_trees(topology)
+            except ValueError as error:
+                raise BadInput(f"{file}: {error}") from None
+        return f"{len(topology.hosts)} hosts, {len(topology.switches)} switches", warnings
+    from ri2n_sdn.apps.config import load_cluster_config
+
+    config = load_cluster_config(file)
+    if any(switch.links for switch in config.switches.values()):
+        # Only cables make trees, whose modules take long to import.
+        from ri2n_sdn.apps.fat_tree import FatTree
+
+        FatTree.read(config, file)
+    return f"strategy {config.strategy}, {len(config.hosts)} hosts declared", []
 
 
 @app.command()

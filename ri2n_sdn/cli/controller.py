@@ -17,13 +17,13 @@ from ri2n_sdn.cli.labs import Where
 from ri2n_sdn.cli.web import DEFAULT_LISTEN, LogFormatOption, LogLevelOption
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.imports import imports_that_stay
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
 
 __all__ = ["STRATEGIES", "controller", "reload"]
 
-STRATEGIES = ["round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"]
 RELOAD_S = 60.0
 STATE_DIR_VARIABLE = "RI2N_STATE_DIR"
 

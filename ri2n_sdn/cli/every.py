@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from ri2n_sdn.cli.main import tree
+from ri2n_sdn.cli.main import loaded_tree
 
-tree()
+loaded_tree()

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,13 +24,16 @@ from ri2n_sdn.cli.common import (
 )
 from ri2n_sdn.cli.labs import Asked, Where
 from ri2n_sdn.cli.options import Group
-from ri2n_sdn.cli.tables import Column, comma_list, table
+from ri2n_sdn.cli.tables import Column, comma_list, mark, or_dash, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.said import Line, worst_first
+from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import BadInput, NotAvailable
 
 if TYPE_CHECKING:
     from ri2n_sdn.contract.answers import KnownHost
+    from ri2n_sdn.contract.documents import Documents
 
 __all__ = ["Change", "DryRun", "Yes", "app", "confirm", "host_named"]
 
@@ -94,6 +97,35 @@ def list_hosts(at: Asked) -> None:
         return "" if host["connected"] else "bold red"
 
     console().print(table(columns, hosts, row_style=style))
+
+
+@app.command("show")
+def show(name: Annotated[str, typer.Argument(metavar="NAME", help="The host.")], at: Asked) -> None:
+    """Show one host: its state, what is wrong with it, its NICs, and what needs it."""
+    path = at.path
+    known = host_named(call(path, ops.HOST_LIST)["hosts"], name)
+    state = state_of(path)
+    entry = state["hosts"].get(name)
+    problems = [each for each in state["problems"].values() if each["subject"].get("host") == name]
+    nics = [_nic(state, known, nic) for nic in known["nics"]]
+    if at.as_json:
+        print_json({**known, **(entry or {}), "nics": nics, "problems": problems})
+        return
+    out = console()
+    facts = [_state(known)]
+    if entry is not None:
+        facts.append(f"Open vSwitch {entry['ovs']}, datapath {or_dash(entry['datapath'])}")
+        if entry["helper"] is not None:
+            facts.append(f"helper {'runs' if entry['helper']['running'] else 'does not run'}")
+    out.print(f"{name}: {'; '.join(facts)}", highlight=False)
+    for line in worst_first(map(Line.of, problems)):
+        out.print(f"  {line}", highlight=False)
+    if nics:
+        out.print(table(_NICS, nics))
+    for what in (known["jobs"], known["reservations"]):
+        if what:
+            kind = "jobs" if what is known["jobs"] else "reservations"
+            out.print(f"{kind} that need it: {', '.join(what)}", highlight=False)
 
 
 @app.command("retire")
@@ -188,6 +220,30 @@ def _wait_for(path: Path, name: str, dpid: str | None, limit_s: float) -> KnownH
         f"{name}: no other machine of this name has connected within {limit_s:g} s; run "
         "ri2n status here, and host-doctor there"
     )
+
+
+def _nic(state: Documents, host: KnownHost, name: str) -> dict[str, Any]:
+    """All that is known of a NIC; None for what is not known, as while the host is away."""
+    unknown: dict[str, Any] = dict.fromkeys(("network", "speed_bps", "up", "alive"))
+    entry = state["hosts"].get(host["name"])
+    switch, port = host["places"].get(name, (None, None))
+    tx_bps, rx_bps = state["rates"].get(host["name"], {}).get(name, (None, None))
+    return {
+        **{"name": name, **unknown, **(entry["nics"].get(name, {}) if entry else {})},
+        **{"switch": switch, "switch_port": port, "tx_bps": tx_bps, "rx_bps": rx_bps},
+    }
+
+
+_NICS = (
+    Column("NIC", "name"),
+    Column("network", written=or_dash),
+    Column("switch", written=or_dash),
+    Column("speed", "speed_bps", table_rate, right=True),
+    Column("up", written=mark),
+    Column("alive", written=mark),
+    Column("sending", "tx_bps", table_rate, right=True),
+    Column("receiving", "rx_bps", table_rate, right=True),
+)
 
 
 def _state(host: KnownHost) -> str:

@@ -40,12 +40,6 @@ class Labs(Protocol):
         Raises NotAvailable when there are several such labs.
         """
 
-    def hosts_of(self, socket: Path) -> tuple[dict[str, str], str | None] | None:
-        """(address of each host, datapath) of the lab whose controller has this socket.
-
-        None when the socket belongs to no lab.
-        """
-
     def examine_lab(self, lab: str, host: str | None) -> list[Finding]:
         """What `host-doctor` finds on the hosts of a lab, or on one of them.
 
@@ -102,7 +96,7 @@ class Where:
             return labs("--lab").lab_socket(self.lab)
         if self.socket is not None:
             return self.socket
-        if DEFAULT_SOCKET.exists():
+        if _may_be_there(DEFAULT_SOCKET):
             return DEFAULT_SOCKET
         installed = installed_labs()
         found = None if installed is None else installed.only_socket()
@@ -129,6 +123,20 @@ class Asked(Where):
     """Which controller a command asks, and how it prints the answer."""
 
     as_json: JsonOption = False
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether a file is there, or is in a folder that this user may not look into.
+
+    To call it says which of both, and who may.
+    """
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _from_environment(name: str, kind: Callable[[str], Value]) -> Value | None:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from ri2n_sdn.cli.common import console, print_json
-from ri2n_sdn.cli.labs import Asked, installed_labs
-from ri2n_sdn.cli.views import helper_table, path_table, status_view
+from ri2n_sdn.cli.labs import Asked
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
 from ri2n_sdn.contract.choices import DATAPATHS, HASH_BUILDS, one_of
@@ -31,8 +31,10 @@ def status(at: Asked) -> int:
     if at.as_json:
         print_json(answer)
     else:
+        from ri2n_sdn.cli.views import status_view
+
         try:
-            shown = status_view(answer)
+            shown = status_view(answer, time.time())
         except (KeyError, TypeError, ValueError) as error:
             raise NotAvailable(
                 f"the controller's answer is of another version (key {error}); use --json"
@@ -56,10 +58,12 @@ def explain(
         int, typer.Option(min=0, max=65535, help="Destination port (ICMP: code).")
     ] = 0,
     src_ip: Annotated[
-        str | None, typer.Option(help="Default: the address from which it connects.")
+        str | None,
+        typer.Option(help="Source address. Default: the sender's, where it has only one."),
     ] = None,
     dst_ip: Annotated[
-        str | None, typer.Option(help="Default: the address from which it connects.")
+        str | None,
+        typer.Option(help="Destination address. Default: the receiver's, where it has only one."),
     ] = None,
     hash_build: Annotated[
         str,
@@ -88,23 +92,19 @@ def explain(
     protocol = _protocol(proto)
     if protocol is None and (sport or dport or src_ip or dst_ip):
         raise BadInput("--proto is missing: a flow is a protocol, two addresses and two ports")
-    path = at.path
     flow: dict[str, object] | None = None
     if protocol is not None:
-        # The controller knows its hosts by their addresses in the control network. A lab knows the
-        # addresses that the hosts' traffic has.
-        installed = installed_labs()
-        of_lab = None if installed is None else installed.hosts_of(path)
-        addresses, lab_datapath = of_lab or ({}, None)
-        ends = {"src_ip": src_ip or addresses.get(src), "dst_ip": dst_ip or addresses.get(dst)}
+        ends = {"src_ip": src_ip, "dst_ip": dst_ip}
         flow = {"protocol": protocol, "sport": sport, "dport": dport, **ends, "hash": hash_build}
-        flow["datapath"] = datapath or lab_datapath
+        flow["datapath"] = datapath
     if dscp is not None and job is None:
         raise BadInput("--dscp: only with --job, whose path tables it chooses among")
-    answer = call(path, ops.EXPLAIN, src=src, dst=dst, flow=flow, job=job, dscp=dscp)
+    answer = call(at.path, ops.EXPLAIN, src=src, dst=dst, flow=flow, job=job, dscp=dscp)
     if at.as_json:
         print_json(answer)
         return
+    from ri2n_sdn.cli.views import helper_table, path_table
+
     out = console()
     for line in answer["why"]:
         out.print(line, highlight=False)

@@ -6,18 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rich.table import Table
-from rich.text import Text
-
 from ri2n_sdn.cli.common import console, print_json
 from ri2n_sdn.contract.printing import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["Column", "comma_list", "mark", "or_dash", "print_list", "table", "yes_no"]
-
-_UNLIMITED_COLUMNS = 100_000
 
 
 class Column(NamedTuple):
@@ -42,6 +38,8 @@ class Column(NamedTuple):
 
     def cell(self, row: Any) -> Text:
         """What stands in a row. Names come from hosts, and may hold what changes a terminal."""
+        from rich.text import Text  # who prints JSON needs nothing of it
+
         value = self.value(row) if callable(self.value) else row[self.key]
         shown = value if isinstance(value, Text) else self.written(value)
         return shown if isinstance(shown, Text) else Text(printable(shown, None))
@@ -63,6 +61,11 @@ def table(
     wide, it loses its frame and shows short forms. Then its `wide` columns go, the last one first.
     What is left folds names and sentences. Nothing is cut off.
     """
+    from rich.table import Table
+    from rich.text import Text
+
+    from ri2n_sdn.cli.adapting import Adapting
+
     every, listed = list(columns), list(rows)
 
     def made(table: Table, shown: Sequence[Column]) -> Table:
@@ -89,26 +92,7 @@ def table(
                 return
             left.remove(wide[-1])
 
-    return made(_Adapting(narrower, **looks), every)
-
-
-class _Adapting(Table):
-    """A table that is printed as the first of its narrower forms that fits, or as the last one."""
-
-    def __init__(self, narrower: Callable[[], Iterator[Table]], **looks: Any) -> None:
-        super().__init__(**looks)
-        self._narrower = narrower
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield what rich prints, in a form that fits."""
-        unlimited = options.update_width(_UNLIMITED_COLUMNS)
-        form: Table = self
-        narrower = self._narrower()
-        while Table.__rich_measure__(form, console, unlimited).maximum > options.max_width:
-            if (next_form := next(narrower, None)) is None:
-                break
-            form = next_form
-        yield from Table.__rich_console__(form, console, options)
+    return made(Adapting(narrower, **looks), every)
 
 
 def print_list(
@@ -144,4 +128,6 @@ def yes_no(value: object) -> str:
 
 def mark(value: object) -> Text:
     """As `yes_no`, and `NO` is easy to see."""
+    from rich.text import Text
+
     return Text(yes_no(value), style="bold red" if value is not None and not value else "")

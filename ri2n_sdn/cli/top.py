@@ -164,13 +164,19 @@ class Feed:
     def looks(self) -> Looks:
         """What is known now."""
         with self._lock:
-            return replace(self._known, away_s=time.monotonic() - self._since_s)
+            away_s = time.monotonic() - self._since_s
+            return replace(self._known, away_s=away_s, now_s=time.time())
 
     def ask_pairs(self) -> None:
         """Ask for the busiest pairs, which are not in the stream. Raises what `call` raises."""
         page = call(self._path, ops.PAIRS, active=True, sort="rate", limit=MAX_PAIRS)
         with self._lock:
-            self._known = replace(self._known, pairs=page["pairs"], pairs_total=int(page["total"]))
+            self._known = replace(
+                self._known,
+                pairs=page["pairs"],
+                pairs_total=int(page["total"]),
+                pairs_sampled_s=page.get("sampled_s"),
+            )
 
     def want_pairs(self) -> None:
         """Have a thread ask for the pairs, if nobody has asked lately; nobody waits for it."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from rich.text import Text
 from ri2n_sdn.cli.common import check_choice
 from ri2n_sdn.cli.tables import Column, or_dash, yes_no
 from ri2n_sdn.cli.views import STYLES
+from ri2n_sdn.contract.fair import part_of_fair, worst_of
 from ri2n_sdn.contract.printing import printable
 from ri2n_sdn.contract.said import Line, worst_first
-from ri2n_sdn.contract.units import short_rate
+from ri2n_sdn.contract.units import age_text, short_rate
 from ri2n_sdn.errors import BadInput
 
 if TYPE_CHECKING:
@@ -47,9 +48,10 @@ space     stop and go on                  q     quit (also Ctrl-C)"""
 
 @dataclass(frozen=True)
 class Looks:
-    """What is known at one moment: the state of op `watch`, the pairs, and for how long it is old.
+    """What is known at one moment, Unix time `now_s`: the state of op `watch`, and the pairs.
 
-    `away` says why the controller does not answer now; None when it does.
+    `away` says why the controller does not answer now, since `away_s`; None when it does.
+    `pairs_sampled_s` is when the rates of the pairs were read.
     """
 
     state: Documents
@@ -57,6 +59,8 @@ class Looks:
     pairs_total: int = 0
     away: str | None = None
     away_s: float = 0.0
+    now_s: float = 0.0
+    pairs_sampled_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,12 @@ def problems_of(state: Documents) -> list[Line]:
 
 
 def document(looks: Looks, view: View) -> _Row:
-    """What `--json` prints: the controller, the problems, and the rows under the table's name."""
+    """What `--json` prints: the controller, the problems, and the rows under the table's name.
+
+    `sampled_s` is when the rates of the rows were read.
+    """
     return {
+        "sampled_s": _sampled_s(looks, view),
         "controller": dict(looks.state.get("controller", {})),
         "problems": [each._asdict() for each in problems_of(looks.state)],
         view.table: [
@@ -156,14 +164,14 @@ def screen(looks: Looks, view: View, width: int, height: int | None) -> Renderab
         parts.append(_line(str(problem), STYLES[problem.severity], width))
     if len(problems) > room:
         parts.append(_line(f"{len(problems) - room} more: see ri2n status", "yellow", width))
-    parts.append(_headline(looks, width))
+    parts.append(_headline(looks, view, width))
     if view.helping:
         parts.append(Text(_HELP))
     rows = _chosen(looks, view)
     used = len(parts) + _FIXED_LINES + (_HELP.count("\n") if view.helping else 0)
     count = len(rows) if height is None else max(1, height - used)
     first = max(0, min(view.first, len(rows) - count))
-    parts.append(_table(rows[first : first + count], view, width))
+    parts.append(_table(rows[first : first + count], view, width, old=looks.away is not None))
     parts.append(_foot(looks, view, len(rows), first, count, width))
     return Group(*parts)
 
@@ -191,12 +199,15 @@ def _hosts(looks: Looks) -> list[_Row]:
         elif helping is False:
             rank, state = _WARNING, "no helper"
         known = rates.get(name)
+        fair = looks.state.get("fair", {}).get(name)
         rows.append(
             {
                 **{"rank": rank, "name": name, "state": state},
                 **{"usable": usable if connected else None, "nics": len(nics)},
                 "sending": None if known is None else sum(each[0] for each in known.values()),
                 "receiving": None if known is None else sum(each[1] for each in known.values()),
+                "fair": None if fair is None else fair["fair_bps"],
+                "of fair": None if fair is None else worst_of(fair),
                 **{"helper": helping, "jobs": jobs[name], "address": host["address"]},
             }
         )
@@ -230,6 +241,12 @@ def _nics(looks: Looks) -> list[_Row]:
     return rows
 
 
+def _together(rates: Iterable[float | None]) -> float | None:
+    """The sum of the rates that are known; None when none is."""
+    known = [rate_bps for rate_bps in rates if rate_bps is not None]
+    return sum(known) if known else None
+
+
 def _pairs(looks: Looks) -> list[_Row]:
     rows = []
     for pair in looks.pairs:
@@ -241,8 +258,10 @@ def _pairs(looks: Looks) -> list[_Row]:
                 **{"rank": rank, "name": f"{pair['src']} > {pair['dst']}"},
                 "state": {_FINE: "ok", _WARNING: "path dead", _BAD: "no path"}[rank],
                 **{"alive": alive, "paths": len(paths)},
-                "sending": sum(path.get("tx_bps") or 0 for path in paths),
-                "arriving": sum(path.get("rx_bps") or 0 for path in paths),
+                "sending": _together(path.get("tx_bps") for path in paths),
+                "arriving": _together(path.get("rx_bps") for path in paths),
+                "fair": pair.get("fair_bps"),
+                "of fair": part_of_fair(pair.get("tx_bps"), pair.get("fair_bps")),
                 "largest": max((path["share"] for path in paths), default=None),
                 "striped": bool(pair.get("striped")),
             }
@@ -279,12 +298,14 @@ def _percent(value: Any) -> str:
 _NAME, _STATE = Column("name"), Column("state")
 _SENDING = Column("sending", written=short_rate, right=True)
 _RECEIVING = Column("receiving", written=short_rate, right=True)
+_OF_FAIR = Column("of fair", written=_percent, right=True)
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "hosts": (
         *(_NAME, _STATE),
         Column("usable", written=or_dash, right=True),
         Column("NICs", "nics", right=True),
-        *(_SENDING, _RECEIVING),
+        *(_SENDING, _RECEIVING, _OF_FAIR),
+        Column("fair", written=short_rate, right=True, wide=True),
         Column("helper", written=yes_no),
         Column("jobs", right=True),
         Column("address", written=or_dash, wide=True),
@@ -304,7 +325,9 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("paths", right=True),
         _SENDING,
         Column("arriving", written=short_rate, right=True),
-        Column("largest share", "largest", _percent, right=True),
+        Column("fair", written=short_rate, right=True),
+        _OF_FAIR,
+        Column("largest share", "largest", _percent, right=True, wide=True),
         Column("striped", written=yes_no, wide=True),
     ),
     "jobs": (
@@ -354,7 +377,22 @@ def _line(text: str, style: str, width: int) -> Text:
     return line
 
 
-def _headline(looks: Looks, width: int) -> Text:
+def _sampled_s(looks: Looks, view: View) -> float | None:
+    """When the rates that a view shows were read."""
+    of_state = looks.state.get("controller", {}).get("sampled_s")
+    return looks.pairs_sampled_s if view.table == "pairs" else of_state
+
+
+def _worst(looks: Looks) -> str:
+    """The sender that gets the smallest part of what is fair for it; nothing without any."""
+    known = [(worst_of(entry) or 0.0, host) for host, entry in looks.state.get("fair", {}).items()]
+    if not known:
+        return ""
+    part, host = min(known)
+    return f"; worst {_percent(part)} of fair: {host}"
+
+
+def _headline(looks: Looks, view: View, width: int) -> Text:
     about, hosts = looks.state.get("controller", {}), looks.state.get("hosts", {})
     connected = sum(bool(host["connected"]) for host in hosts.values())
     mode = "settled" if about.get("settled") else "settling"
@@ -364,13 +402,14 @@ def _headline(looks: Looks, width: int) -> Text:
     text = (
         f"{about.get('strategy', '?')}, {mode}; {connected} of {len(hosts)} hosts; "
         f"{about.get('active_pairs', 0)} active pairs; {len(looks.state.get('jobs', {}))} jobs; "
-        f"sent {short_rate(sum(rate[0] for rate in rates))}bit/s"
+        f"sent {short_rate(sum(rate[0] for rate in rates))}bit/s{_worst(looks)}"
     )
     good = about.get("settled") and connected == len(hosts) and looks.away is None
     return _line(text, "bold" if good else "bold yellow", width)
 
 
-def _table(rows: Sequence[_Row], view: View, width: int) -> Table:
+def _table(rows: Sequence[_Row], view: View, width: int, *, old: bool) -> Table:
+    """The rows; `old` ones, of a controller that does not answer, are dim whatever they say."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold reverse")
     columns = [
         column for column in _COLUMNS[view.table] if not column.wide or width >= _WIDE_COLUMNS
@@ -388,7 +427,7 @@ def _table(rows: Sequence[_Row], view: View, width: int) -> Table:
         cells = [column.cell(row) for column in columns]
         for cell in cells:
             cell.no_wrap = True
-        table.add_row(*cells, style=_STATES[row["rank"]])
+        table.add_row(*cells, style="dim" if old else _STATES[row["rank"]])
     return table
 
 
@@ -400,7 +439,8 @@ def _foot(looks: Looks, view: View, rows: int, first: int, count: int, width: in
         shown = f"no {view.table}"
     if view.table == "pairs" and looks.pairs_total > len(looks.pairs):
         shown += f" (the busiest of {looks.pairs_total})"
-    parts = [shown, f"sorted by {view.sort or 'what is worst'}"]
+    age = age_text(_sampled_s(looks, view), looks.now_s)
+    parts = [shown, f"rates {age}", f"sorted by {view.sort or 'what is worst'}"]
     if view.wanted:
         parts.append(f"with {view.wanted!r}")
     if view.paused:

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ri2n_sdn.cli.tables import Column, mark, or_dash, table
+from ri2n_sdn.contract.fair import part_of_fair
 from ri2n_sdn.contract.said import Line, worst_first
-from ri2n_sdn.contract.units import short_rate, table_rate
+from ri2n_sdn.contract.units import age_text, percent_text, short_rate, table_rate
 
 if TYPE_CHECKING:
     from ri2n_sdn.contract.answers import Explained, Pair, Path, Status
@@ -25,8 +26,8 @@ STYLES = {"ok": "green", "warning": "yellow", "bad": "bold red"}
 _Row = dict[str, Any]
 
 
-def status_view(status: Status) -> RenderableType:
-    """The whole output of `ri2n status`, from the controller's answer.
+def status_view(status: Status, now_s: float) -> RenderableType:
+    """The whole output of `ri2n status`, from the controller's answer, at Unix time `now_s`.
 
     It has the problems, a headline, the hosts with their NICs, the active pairs with their shares,
     and the helper links.
@@ -36,7 +37,7 @@ def status_view(status: Status) -> RenderableType:
     striped = (pair for pair in status["pairs"] if pair["active"] and pair.get("striped"))
     parts: list[RenderableType] = [
         *(Text(str(problem), style=STYLES[problem.severity]) for problem in problems),
-        _headline(status),
+        _headline(status, now_s),
         _host_table(state),
         _pair_table(status["pairs"]),
         *helper_table(striped),
@@ -50,7 +51,13 @@ def path_table(paths: list[Path]) -> Table:
         Column("own NIC", "own"),
         Column("peer's NIC", "peer"),
         *(column._replace(right=True) for column in _PATH),
-        Column("wanted rate", "rate_bps", table_rate, right=True, short=short_rate),
+        Column("planned", "rate_bps", table_rate, right=True, short=short_rate),
+        Column(
+            "NIC rate",
+            lambda path: table_rate(path.get("speed_bps")),
+            right=True,
+            wide=True,
+        ),
     )
     return table(columns, paths)
 
@@ -62,7 +69,7 @@ def helper_table(pairs: Iterable[Pair | Explained]) -> Iterator[Table]:
         yield table(_HELPERS, rows, once=1, title="striped", title_justify="left")
 
 
-def _headline(status: Status) -> Text:
+def _headline(status: Status, now_s: float) -> Text:
     state = status["state"]
     about, hosts = state["controller"], state["hosts"]
     connected = sum(bool(host["connected"]) for host in hosts.values())
@@ -72,7 +79,8 @@ def _headline(status: Status) -> Text:
     moved = state["counters"].get("slots_moved", 0)
     text = (
         f"{about['strategy']}, {does}; {connected} of {len(hosts)} hosts connected; "
-        f"HBSPAN {about['hbspan_s']:g} s; {moved} slots moved; up {status['uptime_s']:.0f} s"
+        f"HBSPAN {about['hbspan_s']:g} s; {moved} slots moved; up {status['uptime_s']:.0f} s; "
+        f"rates {age_text(status.get('sampled_s'), now_s)}"
     )
     if jobs := status["jobs"]:
         text += f"; jobs: {', '.join(f'{count} {state}' for state, count in sorted(jobs.items()))}"
@@ -102,17 +110,23 @@ def _pair_table(pairs: list[Pair]) -> RenderableType:
         return Text(f"no pair carries traffic ({idle} idle)")
     columns = (
         Column("pair", lambda path: path["pair"] + (" striped" if path["striped"] else "")),
+        Column("fair", "fair_bps", table_rate, right=True, short=short_rate),
+        Column("of fair", "part", percent_text, right=True),
         Column("path", _way),
         *_PATH,
     )
     caption = f"{idle} pairs are idle" if idle else None
-    return table(columns, _paths(active), once=1, caption=caption, caption_justify="left")
+    return table(columns, _paths(active), once=3, caption=caption, caption_justify="left")
 
 
 def _paths(pairs: Iterable[Pair | Explained]) -> Iterator[_Row]:
     """The paths of pairs, each with its pair's name."""
     for pair in pairs:
-        of_pair = {"pair": f"{pair['src']} -> {pair['dst']}", "striped": pair.get("striped")}
+        fair_bps = pair.get("fair_bps")
+        of_pair = {
+            **{"pair": f"{pair['src']} -> {pair['dst']}", "striped": pair.get("striped")},
+            **{"fair_bps": fair_bps, "part": part_of_fair(pair.get("tx_bps"), fair_bps)},
+        }
         yield from ({**path, **of_pair} for path in pair["paths"])
 
 

@@ -65,6 +65,10 @@ def web(
         float,
         number_option("A token, or an address without one, may ask REST so often.", 0.1, "N"),
     ] = 50.0,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What pages call the cluster. Default: the hostname."),
+    ] = None,
     no_gui: Annotated[bool, typer.Option("--no-gui", help="REST and metrics alone.")] = False,
     ends_with: Annotated[int | None, typer.Option(hidden=True)] = None,
     demo: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -112,6 +116,7 @@ def web(
         gui=not no_gui,
         requests_per_s=requests_per_s,
         demo=demo,
+        cluster=cluster_name,
     )
     with log:
         serve(settings, ends_with=ends_with, begins=begins, ready=ready)

@@ -114,11 +114,13 @@ class Path(TypedDict):
     slots: int
     """how many slots of the slot table in force are its"""
     tx_bps: float | None
-    """what is sent over it, in bit/s"""
+    """what is sent over it, in bit/s; null while its sender's counters are not known"""
     rx_bps: float | None
-    """what arrives over it, in bit/s"""
+    """what arrives over it, in bit/s; null while its receiver's counters are not known"""
     rate_bps: float | None
-    """what it can carry, as reckoned, in bit/s"""
+    """the planned rate: what the strategy lets the pair send over it, in bit/s; null: nothing"""
+    speed_bps: int | None
+    """the rate of its slowest link, as a rule that of a NIC, in bit/s"""
     link: int | None
     """the number of the helper's link"""
     helper: LinkReport | None
@@ -136,8 +138,10 @@ class Pair(TypedDict):
     """whether helpers send its packets one by one over all links"""
     group: int
     """the number of its OpenFlow group; 0 for the shared one"""
-    tx_bps: NotRequired[float]
-    """what the pair sends, in bit/s"""
+    tx_bps: float | None
+    """what the pair sends, in bit/s; null while its sender's counters are not known"""
+    fair_bps: int | None
+    """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
     paths: list[Path]
 
 
@@ -183,6 +187,12 @@ class ManagedPair(TypedDict):
     """What is known of a pair alone that has slots of this controller."""
 
     striped: NotRequired[bool]
+    tx_bps: NotRequired[float | None]
+    """what the pair sends, in bit/s; null while its sender's counters are not known"""
+    fair_bps: NotRequired[int | None]
+    """its max-min fair rate, in bit/s; null while it is not active, or no link limits it"""
+    links: NotRequired[list[ExplainedPath]]
+    """where helpers send the packets one by one: the paths that they take"""
     by_flows: NotRequired[list[TrafficClass]]
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]

@@ -16,6 +16,7 @@ __all__ = [
     "PATH_TABLES",
     "ROLES",
     "SOURCES",
+    "STRATEGIES",
     "Datapath",
     "HashBuild",
     "Kind",
@@ -47,6 +48,9 @@ HASH_BUILDS: tuple[HashBuild, ...] = get_args(HashBuild)
 Datapath = Literal["netdev", "system"]
 DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 """The userspace datapath of Open vSwitch, and the kernel's."""
+
+STRATEGIES = ("round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min")
+"""How weights are computed: the modules of ri2n_sdn.weights, which take long to import."""
 
 PathTables = Literal["cyclic", "spread", "adaptive", "profile"]
 PATH_TABLES: tuple[PathTables, ...] = get_args(PathTables)

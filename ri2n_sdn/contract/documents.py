@@ -26,6 +26,7 @@ __all__ = [
     "Documents",
     "EndedJob",
     "Event",
+    "FairEntry",
     "FaultOf",
     "Helper",
     "Histogram",
@@ -131,6 +132,8 @@ class _HostFacts(TypedDict):
     mac: Text
     address: Text | None
     """where it connects from; null while it is away"""
+    addresses: NotRequired[list[Text]]
+    """the IP addresses of its traffic, as it tells them"""
     connected: bool
     ovs: Text
     """the version of its Open vSwitch"""
@@ -143,7 +146,10 @@ class _HostFacts(TypedDict):
 
 
 class HostEntry(_HostFacts):
-    """A host, with its NICs by name. Of an earlier controller it has no `certificate_ends_s`."""
+    """A host, with its NICs by name.
+
+    Of an earlier controller it has no `addresses` and no `certificate_ends_s`.
+    """
 
     nics: dict[Name, NicEntry]
 
@@ -273,6 +279,27 @@ class Activity(TypedDict):
     reweights: Number
     slots_moved: Number
     slots: dict[Name, Number]
+
+
+class FairEntry(TypedDict):
+    """What a host sends by those of its pairs that a link limits, beside what is fair for them.
+
+    A host has this while it has such pairs. Rates are of the same sample as `rates`, in bit/s. A
+    part is a rate divided by its fair rate (`contract.fair.part_of_fair`).
+    """
+
+    pairs: Whole
+    """how many pairs these are"""
+    tx_bps: Number
+    """what they send together"""
+    fair_bps: Number
+    """their max-min fair rates together"""
+    worst: Text
+    """the receiver of the pair that has the smallest part of its fair rate"""
+    worst_tx_bps: Number
+    """what that pair sends"""
+    worst_fair_bps: Number
+    """its max-min fair rate"""
 
 
 class Histogram(TypedDict):
@@ -540,6 +567,8 @@ class Documents(Kept):
     switches: dict[Name, SwitchEntry]
     rates: dict[Name, dict[Name, Pair]]
     """by host and NIC, what it sends and receives, in bit/s"""
+    fair: NotRequired[dict[Name, FairEntry]]
+    """by sending host, its part of what is fair; an earlier controller does not say"""
     bytes: dict[Name, dict[Name, Pair]]
     """by host and NIC, how many bytes it has sent and received"""
     problems: dict[Name, ProblemEntry]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ri2n_sdn.contract.answers import EarlierStatus, StatusHost, StatusProblem
@@ -11,17 +11,15 @@ from ri2n_sdn.contract.documents import Documents, HostEntry
 
 __all__ = ["earlier_status"]
 
-_NOTHING: tuple[None, None] = (None, None)
+_NOTHING = (None, None)
 
 
 def earlier_status(
     state: Documents,
-    rates: Mapping[str, Mapping[str, tuple[float, float]]],
     reports: Mapping[str, tuple[float | None, float]],
 ) -> EarlierStatus:
     """The keys that follow from a state.
 
-    `rates`: by host and NIC, (sent, received) in bit/s, with the fractions that the state lacks.
     `reports`: by host whose helper has reported, (the last report's age, the helper's time since
     its start) in seconds; the age is None when the report is too old to say anything.
     """
@@ -35,7 +33,7 @@ def earlier_status(
         "waits_because": about.get("waits_because"),
         "pid": about["pid"],
         "hosts": [
-            _host(name, host, rates.get(name, {}), reports.get(name, _NOTHING))
+            _host(name, host, state["rates"].get(name, {}), reports.get(name, _NOTHING))
             for name, host in sorted(state["hosts"].items())
         ],
         "networks": [
@@ -59,7 +57,7 @@ def earlier_status(
 def _host(
     name: str,
     host: HostEntry,
-    rates: Mapping[str, tuple[float, float]],
+    rates: Mapping[str, Sequence[float]],
     report: tuple[float | None, float | None],
 ) -> StatusHost:
     helper = host["helper"]

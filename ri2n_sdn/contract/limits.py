@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "MAX_ADDRESSES",
     "MAX_CLASS",
     "MAX_DSCP",
     "MAX_HOSTS",
@@ -40,6 +41,9 @@ MAX_SERVICES = 64
 
 MAX_CLASS = 63
 """The highest class. A class is the number of a job on one host."""
+
+MAX_ADDRESSES = 16
+"""The largest number of its own IP addresses that a host tells."""
 
 MAX_DSCP = 63
 """The highest DSCP, which has six bits."""

@@ -17,6 +17,8 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from ri2n_sdn.contract.counters import HANDLER, LOOP
+from ri2n_sdn.contract.fair import worst_of
+from ri2n_sdn.contract.sample import OLD_ROUNDS, OLD_SAMPLE_S, sample_age_s
 
 __all__ = ["FAMILIES", "MAX_NAMES", "MAX_NICS", "MAX_USERS", "Family", "Own", "Values"]
 
@@ -77,6 +79,7 @@ _EVENT = Label("event", f"at most {MAX_NAMES + 1}, all named in the code")
 # Paths.
 _HOSTS = ("hosts", _HOST)
 _NICS = (*_HOSTS, "nics", _NIC)
+_FAIR = ("fair", Label("host", "hosts that send"))
 # What is said of hosts and NICs by labels.
 _OF_HOST, _OF_NIC = ("dpid", "mac", "ovs", "datapath"), ("network", "switch", "mac")
 _JOB_STATES = ("installed", "waiting", "refused")
@@ -103,6 +106,7 @@ class Family:
     * `web`: it is there also while the controller is not.
     * `charge`: only a controller in charge measures or decides it. One that stands by has no values
       of it, or those of before.
+    * `sampled`: rounds read or decide it, so it is old when there were none for OLD_SAMPLE_S.
     """
 
     kind: Literal["counter", "gauge", "histogram", "info"]
@@ -113,6 +117,7 @@ class Family:
     name: str = ""
     web: bool = False
     charge: bool = False
+    sampled: bool = False
 
     @property
     def full_name(self) -> str:
@@ -318,6 +323,11 @@ _WEB: Mapping[str, Family] = {
         ("own",),
         of=_age,
     ),
+    "ri2n_sample_age_seconds": _gauge(
+        "The time since rates and counters of hosts were read last. What rounds read has no series "
+        f"after {OLD_SAMPLE_S:g} s and {OLD_ROUNDS} rounds.",
+        lambda state: _numbers([((), sample_age_s(state, state["own"]["now_s"]))]),
+    ),
     "ri2n_connection_changed_timestamp_seconds": _gauge(
         "When ri2n_up changed last, as Unix time.", ("own", "since_s")
     ),
@@ -431,6 +441,20 @@ _MEASURED: Mapping[str, Family] = {
     "ri2n_host_active_pairs": _gauge(
         "The pairs that the host sends, with a slot table of their own.",
         ("activity", _HOST, "active_pairs"),
+    ),
+    "ri2n_host_fair_ratio": _gauge(
+        "What the worst pair that the host sends gets of its max-min fair rate; 1 is all of it. "
+        "Nothing for a host whose pairs no link limits.",
+        _FAIR,
+        of=worst_of,
+    ),
+    "ri2n_host_limited_bytes_per_second": _gauge(
+        "What the host sends by pairs that a link limits.",
+        (*_FAIR, "tx_bps"),
+        of=lambda bps: bps / 8,
+    ),
+    "ri2n_host_fair_bytes_per_second": _gauge(
+        "Their max-min fair rates together, under any strategy.", (*_FAIR, "fair_bps"), of=_bytes
     ),
     "ri2n_host_reweights": _counter(
         "Slot tables of the host that were changed.", ("activity", _HOST, "reweights")
@@ -546,7 +570,19 @@ _MEASURED: Mapping[str, Family] = {
 }
 
 
+_SAMPLED = (
+    *("ri2n_active_pairs", "ri2n_host_active_pairs", "ri2n_host_fair", "ri2n_host_limited"),
+    *("ri2n_nic_receive", "ri2n_nic_transmit", "ri2n_nic_weight"),
+)
+"""What rounds read or decide: the beginnings of the names."""
+
 FAMILIES = tuple(
-    replace(family, name=name, web=name in _WEB, charge=family.charge or name in _MEASURED)
+    replace(
+        family,
+        name=name,
+        web=name in _WEB,
+        charge=family.charge or name in _MEASURED,
+        sampled=name.startswith(_SAMPLED),
+    )
     for name, family in {**_WEB, **_CONTROLLER, **_MEASURED}.items()
 )

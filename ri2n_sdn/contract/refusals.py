@@ -129,6 +129,7 @@ REFUSALS: Mapping[str, Form] = {
     "login_ended": _no("Your login has ended. Log in again."),
     "name_a_host": _bad("name a host"),
     "ports_need_protocol": _bad("only TCP and UDP have ports; choose one, or leave it empty"),
+    "address_needs_protocol": _bad("only a flow has one; choose a protocol, or leave it empty"),
     "not_number_up_to": _bad("must be a number from 0 to {high}"),
     "not_whole_number": _bad("must be a whole number"),
     "not_later_than_now": _bad("must be later than now"),
@@ -211,7 +212,13 @@ REFUSALS: Mapping[str, Form] = {
         "{host}: it is not connected, so its rows of placed connections cannot be read"
     ),
     "host_rows_unread": _away("{host}: cannot read its rows of placed connections: {why}"),
-    "address_unknown": _away("the address of {host} is not known; give {option}"),
+    "address_unknown": _bad(
+        "no {family} address of {host} is known; give the {end} address of the flow ({option})"
+    ),
+    "address_ambiguous": _bad(
+        "{host} has several {family} addresses, {addresses}; give the {end} address of the flow "
+        "({option})"
+    ),
     "flow_form": _bad("must have protocol, and may have {keys}"),
     "address_families": _bad("{one} and {other}: one is IPv4, the other IPv6"),
     "address_wrong": _bad("{why}"),

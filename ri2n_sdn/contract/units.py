@@ -17,6 +17,8 @@ __all__ = [
     "FACTORS",
     "RATE",
     "SECONDS",
+    "age_text",
+    "ago_text",
     "counted",
     "duration_text",
     "exact_rate",
@@ -197,6 +199,23 @@ def duration_text(seconds: float) -> str:
     while len(parts) > 1 and not parts[0][0]:
         parts.pop(0)
     return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number) or "0 s"
+
+
+def ago_text(age_s: float) -> str:
+    """How long ago something was, with its largest unit: `now`, `5 s ago`, `2 min ago`."""
+    whole = int(age_s)
+    for length_s, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if whole >= length_s:
+            return f"{whole // length_s:,} {unit} ago"
+    return "now"
+
+
+def age_text(time_s: float | None, now_s: float) -> str:
+    """How old something of a Unix time is, as `0.4 s old`; `not read yet` for None."""
+    if time_s is None:
+        return "not read yet"
+    age_s = max(0.0, now_s - time_s)
+    return f"{age_s:.1f} s old" if age_s < 10.0 else f"{duration_text(age_s)} old"
 
 
 def percent_text(part: float | None) -> str:

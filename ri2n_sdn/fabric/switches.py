@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, field_validator
 
 from ri2n_sdn.contract.choices import PathTables
 from ri2n_sdn.contract.limits import MAX_VLAN
-from ri2n_sdn.fabric.yamlfile import StrictModel
+from ri2n_sdn.fabric.yamlfile import StrictModel, all_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "Cable",
@@ -23,10 +25,14 @@ __all__ = [
     "SwitchName",
     "SwitchSpec",
     "VlanSpec",
+    "cable_errors",
     "switch_graph",
 ]
 
 VlanId = Annotated[int, Field(ge=1, le=MAX_VLAN)]
+
+_Cable: TypeAlias = tuple[tuple[int, int], tuple[int, int], int]
+"""The positions of both switches, their ports, and the rate in bit/s."""
 
 SwitchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,7}$")]
 
@@ -147,6 +153,8 @@ class SwitchGraph:
 
         The sets are counted from 0, in order of switches.
         """
+        import numpy as np
+
         result = np.full(len(self.names), -1, dtype=np.int32)
         number = 0
         for start in range(len(self.names)):
@@ -180,12 +188,32 @@ def switch_graph(switches: Mapping[str, SwitchSpec]) -> SwitchGraph:
 
     Raises ValueError, which names the key's path, when the two ends of a cable do not fit.
     """
-    names = tuple(switches)
-    index = {name: position for position, name in enumerate(names)}
-    ends: list[tuple[int, int]] = []
-    ports: list[tuple[int, int]] = []
-    rates: list[int] = []
-    ends_of = {name: _links_by_switch(name, spec, index) for name, spec in switches.items()}
+    # Commands that read a file without cables must not wait for numpy.
+    import numpy as np
+
+    wrong: list[str] = []
+    cables = list(_cables(switches, wrong))
+    all_of(wrong)
+    return SwitchGraph(
+        tuple(switches),
+        np.array([ends for ends, _, _ in cables], dtype=np.int32).reshape(-1, 2),
+        np.array([ports for _, ports, _ in cables], dtype=np.int32).reshape(-1, 2),
+        np.array([rate_bps for _, _, rate_bps in cables], dtype=np.int64),
+    )
+
+
+def cable_errors(switches: Mapping[str, SwitchSpec]) -> list[str]:
+    """What is wrong with the cables between switches, each with the key's path."""
+    wrong: list[str] = []
+    for _ in _cables(switches, wrong):
+        pass
+    return wrong
+
+
+def _cables(switches: Mapping[str, SwitchSpec], wrong: list[str]) -> Iterator[_Cable]:
+    """The cables that are right. The errors are added to `wrong`, those of a pair perhaps twice."""
+    index = {name: position for position, name in enumerate(switches)}
+    ends_of = {name: _links_by_switch(name, spec, index, wrong) for name, spec in switches.items()}
     for one, links_to in ends_of.items():
         for other, near_ends in links_to.items():
             far_ends = ends_of[other].get(one, [])
@@ -194,41 +222,35 @@ def switch_graph(switches: Mapping[str, SwitchSpec]) -> SwitchGraph:
                     where, far, link = one, other, near_ends[len(far_ends)]
                 else:
                     where, far, link = other, one, far_ends[len(near_ends)]
-                raise ValueError(
+                wrong.append(
                     f"switches.{where}.links: port {link.port} is wired to {far}, but {far} has no "
                     f"such link to {where}"
                 )
+                continue
             if index[one] > index[other]:
                 continue
             for near, far_end in zip(near_ends, far_ends, strict=True):
                 if near.rate_bps != far_end.rate_bps:
-                    raise ValueError(
+                    wrong.append(
                         f"switches.{one}.links: port {near.port} to {other} has {near.rate_bps} "
                         f"bit/s, but the other end has {far_end.rate_bps}"
                     )
-                ends.append((index[one], index[other]))
-                ports.append((near.port, far_end.port))
-                rates.append(near.rate_bps)
-    return SwitchGraph(
-        names,
-        np.array(ends, dtype=np.int32).reshape(-1, 2),
-        np.array(ports, dtype=np.int32).reshape(-1, 2),
-        np.array(rates, dtype=np.int64),
-    )
+                yield (index[one], index[other]), (near.port, far_end.port), near.rate_bps
 
 
 def _links_by_switch(
-    name: str, spec: SwitchSpec, index: Mapping[str, int]
+    name: str, spec: SwitchSpec, index: Mapping[str, int], wrong: list[str]
 ) -> dict[str, list[LinkSpec]]:
-    """The links of a switch by the switch they lead to; ValueError for one that is not there."""
+    """The links of a switch by the switch they lead to. The errors are added to `wrong`."""
     links: dict[str, list[LinkSpec]] = {}
     for position, link in enumerate(spec.links):
         where = f"switches.{name}.links[{position}].to"
         if link.to not in index:
-            raise ValueError(
+            wrong.append(
                 f"{where}: no switch {link.to!r} (there are: {', '.join(list(index)[:8])})"
             )
-        if link.to == name:
-            raise ValueError(f"{where}: a switch cannot be wired to itself")
-        links.setdefault(link.to, []).append(link)
+        elif link.to == name:
+            wrong.append(f"{where}: a switch cannot be wired to itself")
+        else:
+            links.setdefault(link.to, []).append(link)
     return links

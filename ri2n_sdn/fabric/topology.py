@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import combinations, count, filterfalse
 from pathlib import Path
@@ -10,8 +11,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from ri2n_sdn.fabric.switches import SwitchGraph, SwitchName, SwitchSpec, VlanSpec, switch_graph
-from ri2n_sdn.fabric.yamlfile import StrictModel, load_model
+from ri2n_sdn.fabric.switches import (
+    SwitchGraph,
+    SwitchName,
+    SwitchSpec,
+    VlanSpec,
+    cable_errors,
+    switch_graph,
+)
+from ri2n_sdn.fabric.yamlfile import StrictModel, all_of, load_model
 
 __all__ = ["HostSpec", "NicSpec", "Topology", "load_topology"]
 
@@ -82,14 +90,23 @@ class Topology(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Topology:
+        all_of(self._errors())
+        return self
+
+    def _errors(self) -> Iterator[str]:
         for switch in self.switches:
             if switch in RESERVED_DEVICES:
-                raise ValueError(f"switches.{switch}: this name is reserved")
+                yield f"switches.{switch}: this name is reserved"
         for host, spec in self.hosts.items():
-            _check_host(host, spec, self.switches)
-        switch_graph(self.switches)
-        _check_ports(self.switches, self.hosts)
-        return self
+            yield from _host_errors(host, spec, self.switches)
+        yield from cable_errors(self.switches)
+        yield from _port_errors(self.switches, self.hosts)
+
+    @property
+    def has_cables(self) -> bool:
+        """Whether switches are joined by cables. Only then are there trees, and only then is the
+        graph needed, whose numpy takes long to import."""
+        return any(switch.links for switch in self.switches.values())
 
     @cached_property
     def graph(self) -> SwitchGraph:
@@ -102,6 +119,8 @@ class Topology(StrictModel):
 
         Switches that cables join are one network.
         """
+        if not self.has_cables:
+            return {name: name for name in self.switches}
         first: dict[int, str] = {}
         component = self.graph.component.tolist()
         return {
@@ -195,31 +214,29 @@ def load_topology(path: Path) -> Topology:
     return load_model(path, Topology)
 
 
-def _check_host(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> None:
-    """Raise ValueError, with the key's path, for an error in the keys of one host."""
+def _host_errors(host: str, spec: HostSpec, switches: dict[str, SwitchSpec]) -> Iterator[str]:
+    """The errors in the keys of one host, each with the key's path."""
     path = f"hosts.{host}"
     if host in RESERVED_HOSTS:
-        raise ValueError(f"{path}: this name is reserved")
+        yield (f"{path}: this name is reserved")
     if not spec.nics:
-        raise ValueError(f"{path}.nics: a host needs at least one NIC")
+        yield (f"{path}.nics: a host needs at least one NIC")
     if not spec.managed and len(spec.nics) != 1:
-        raise ValueError(f"{path}.nics: a host with managed: false has exactly one NIC")
+        yield (f"{path}.nics: a host with managed: false has exactly one NIC")
     seen: set[str] = set()
     for index, nic in enumerate(spec.nics):
         where = f"{path}.nics[{index}]"
         if nic.name in RESERVED_DEVICES:
-            raise ValueError(f"{where}.name: {nic.name!r} is reserved")
+            yield (f"{where}.name: {nic.name!r} is reserved")
         if nic.name in seen:
-            raise ValueError(f"{where}.name: duplicate NIC name {nic.name!r}")
+            yield (f"{where}.name: duplicate NIC name {nic.name!r}")
         seen.add(nic.name)
         if nic.switch not in switches:
-            raise ValueError(
-                f"{where}.switch: no switch {nic.switch!r} (there are: {', '.join(switches)})"
-            )
+            yield (f"{where}.switch: no switch {nic.switch!r} (there are: {', '.join(switches)})")
 
 
-def _check_ports(switches: dict[str, SwitchSpec], hosts: dict[str, HostSpec]) -> None:
-    """Raise ValueError for a NIC whose port of a switch is also used by another NIC or a cable."""
+def _port_errors(switches: dict[str, SwitchSpec], hosts: dict[str, HostSpec]) -> Iterator[str]:
+    """The NICs whose port of a switch is also used by another NIC or a cable."""
     used = {
         (name, link.port): f"the link to {link.to}"
         for name, spec in switches.items()
@@ -231,7 +248,7 @@ def _check_ports(switches: dict[str, SwitchSpec], hosts: dict[str, HostSpec]) ->
                 continue
             other = used.setdefault((nic.switch, nic.port), f"{host}:{nic.name}")
             if other != f"{host}:{nic.name}":
-                raise ValueError(
+                yield (
                     f"hosts.{host}.nics[{index}].port: {nic.switch}'s port {nic.port} is used by "
                     f"{other}"
                 )

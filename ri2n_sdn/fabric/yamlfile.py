@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read a YAML file into a frozen pydantic model.
 
-An error is one line that names the file and the key.
+Each error is one line that names the file and the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ri2n_sdn.errors import BadInput
 
-__all__ = ["StrictModel", "key_path", "load_model", "parse_model", "read_text"]
+__all__ = [
+    "StrictModel",
+    "WrongFile",
+    "all_of",
+    "key_path",
+    "load_model",
+    "parse_model",
+    "read_text",
+]
 
 
 class StrictModel(BaseModel):
@@ -27,6 +35,18 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class WrongFile(BadInput):
+    """A file that does not fit its model. The text has the first error, `errors` has all of them.
+
+    Each of `errors` is `FILE: key.path: what is wrong`.
+    """
+
+    def __init__(self, source: str, errors: list[str]) -> None:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{source}: {errors[0]}{more}")
+        self.errors = [f"{source}: {error}" for error in errors]
+
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -34,7 +54,7 @@ def load_model(path: Path, model: type[ModelT]) -> ModelT:
     """Read `path` as `model`.
 
     Raises BadInput with one line (`FILE: key.path: what is wrong`) when the file cannot be read, is
-    not YAML, holds a key twice, or does not fit the model.
+    not YAML, holds a key twice, or does not fit the model (WrongFile).
     """
     return parse_model(read_text(path), model, source=str(path))
 
@@ -65,7 +85,16 @@ def parse_model(text: str, model: type[ModelT], source: str) -> ModelT:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise BadInput(f"{source}: {_first_error(error)}") from None
+        raise WrongFile(source, list(_errors_in(error))) from None
+
+
+def all_of(errors: Iterable[str]) -> None:
+    """Raise ValueError for all of these errors, if there are any. For validators of a StrictModel.
+
+    An error that comes twice counts once.
+    """
+    if lines := list(dict.fromkeys(errors)):
+        raise ValueError("\n".join(lines))
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -99,15 +128,14 @@ def key_path(parts: Iterable[int | str]) -> str:
     return path
 
 
-def _first_error(error: ValidationError) -> str:
-    """The first validation error as `key.path: reason`, and the number of further errors."""
-    errors = error.errors(include_url=False)
-    first = errors[0]
-    path = key_path(first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
-    elif first["type"] == "missing":
-        message = "is missing"
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{path}: {message}{more}" if path else f"{message}{more}"
+def _errors_in(error: ValidationError) -> Iterator[str]:
+    """All validation errors, each as `key.path: reason`."""
+    for each in error.errors(include_url=False):
+        path = key_path(each["loc"])
+        message = each["msg"].removeprefix("Value error, ")
+        if each["type"] == "extra_forbidden":
+            message = "unknown key"
+        elif each["type"] == "missing":
+            message = "is missing"
+        for line in message.splitlines():
+            yield f"{path}: {line}" if path else line

@@ -20,6 +20,7 @@ __all__ = [
     "Pair",
     "Row",
     "Verdict",
+    "addresses_decide",
     "decider",
     "explain",
     "keeps_one_link",
@@ -44,12 +45,14 @@ class JobView:
 
     * `text`: the job that was asked about, and what its policy means here; empty without one.
     * `own_paths`: whether the packets of that job have a slot table of their own.
+    * `striped`: whether the helpers send them one by one over the paths of that table.
     * `reserved`: the jobs that have paths of this pair for themselves, and which paths.
     * `wall`: why the packets do not pass between these hosts; empty when they do.
     """
 
     text: str = ""
     own_paths: bool = False
+    striped: bool = False
     reserved: str = ""
     wall: str = ""
 
@@ -116,6 +119,15 @@ def decider(
     if fabric.striped(source, target) and not keeps_one_link(fabric, protocol, sport, dport):
         return Decider.HELPERS
     return Decider.SLOTS
+
+
+def addresses_decide(pair: Pair, by_row: bool, datapath: str | None) -> bool:
+    """Whether `explain` needs a flow's addresses: for the row of its connection, or for its hash.
+
+    It does not where all packets of the pair are dropped, or where nobody can tell the NIC.
+    """
+    passes = not pair.jobs.wall and any(path.alive for path in pair.paths)
+    return passes and (by_row or datapath != "system")
 
 
 def pair_verdict(pair: Pair) -> Verdict:

@@ -12,6 +12,7 @@ __all__ = [
     "ALL_MULTICAST",
     "ANNOUNCED_TO",
     "CLASS_MACS",
+    "COOKIE_ADDRESS",
     "COOKIE_DECLARED",
     "COOKIE_FAILED",
     "COOKIE_FOLLOWED",
@@ -58,11 +59,15 @@ COOKIE_DECLARED = 0x524A
 """The upper 16 bits of the cookies of rows by which a host declares its jobs (jobs.declaration)."""
 COOKIE_FAILED = 0x524B
 """The upper 16 bits of the cookies of rows by which a host says which orders it cannot carry out.
-
-They differ from COOKIE_DECLARED in the lowest bit only (COOKIE_SAID_MASK).
 """
-COOKIE_SAID_MASK = 0xFFFE << 48
-"""The bits that the cookies of all rows share by which a host says something of its jobs."""
+COOKIE_ADDRESS = 0x524C
+"""The upper 16 bits of the cookies of rows by which a host says which IP addresses it has."""
+COOKIE_SAID_MASK = 0xFFF8 << 48
+"""The bits that the cookies of all rows share by which a host says something.
+
+They are those of COOKIE_DECLARED, COOKIE_FAILED and COOKIE_ADDRESS, and of no other row in
+Table.JOB_DECLARATIONS.
+"""
 COOKIE_PLACED = COOKIE_LEARNED << 48 | 1 << 32
 """The cookie of rows that place a connection. Its lower 32 bits are the path (`path_register`)."""
 COOKIE_PLACED_MASK = 0xFFFFFFFF << 32
@@ -123,7 +128,7 @@ class Table:
     * Hosts of an isolated job: 0 -> 15 -> 0 (sent), 1 -> 16 -> 1 (received); what these tables do
       not let pass is dropped.
     * No frame reaches 247 and 248: their rows are messages between a controller and a host's
-      scripts about jobs.
+      scripts about jobs, and about the host's addresses.
     """
 
     CLASSIFY = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The web application: REST, metrics and the GUI, behind one guard."""
+"""The web application: REST, metrics, the documentation and the GUI, behind one guard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from ri2n_sdn import __version__
 from ri2n_sdn.certificates import first_end_s
-from ri2n_sdn.web import metrics, rest
+from ri2n_sdn.web import manual, metrics, rest
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.guard import Guard
@@ -45,6 +45,7 @@ def build(feed: Feed, settings: WebSettings) -> FastAPI:
     auth = Auth(feed, settings)
     rest.mount(app, feed, auth, settings)
     metrics.mount(app, feed, auth, first_end_s(settings.tls_cert))
+    manual.mount(app)
     if settings.gui:
         from ri2n_sdn.web import gui
 

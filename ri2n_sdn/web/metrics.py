@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from ri2n_sdn import __version__
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.metrics import FAMILIES, Family, Own
+from ri2n_sdn.contract.sample import is_old
 from ri2n_sdn.web.auth import Auth, Denied
 from ri2n_sdn.web.feed import Feed
 
@@ -35,12 +36,18 @@ def families(state: Documents, own: Own) -> Iterator[Metric]:
 
     While the controller is away, the state is old: then there are only those of the web process, so
     that nobody takes old values for new ones. For the same reason, a controller that stands by does
-    not have those that the one in charge measures.
+    not have those that the one in charge measures, and one whose rounds have stopped does not have
+    those that rounds read.
     """
     in_charge = state["controller"].get("in_charge") is not False
+    old = is_old(state, own.now_s)
     known = {**state, "own": vars(own)}
     for family in FAMILIES:
-        if (own.connected or family.web) and (in_charge or not family.charge):
+        if (
+            (own.connected or family.web)
+            and (in_charge or not family.charge)
+            and not (old and family.sampled)
+        ):
             yield _metric(family, known)
 
 

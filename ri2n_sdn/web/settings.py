@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ class WebSettings:
     * `gui`: whether there is a GUI, or REST and metrics alone.
     * `requests_per_s`: so many requests of REST a token may make, or an address without one.
     * `demo`: the socket of the demo's own process. Only `ri2n demo` gives it.
+    * `cluster`: what the GUI calls the cluster. None: as this machine.
     """
 
     controller_socket: Path = DEFAULT_SOCKET
@@ -48,11 +50,17 @@ class WebSettings:
     gui: bool = True
     requests_per_s: float = 50.0
     demo: Path | None = None
+    cluster: str | None = None
 
     @property
     def tls(self) -> bool:
         """Whether browsers talk TLS to it."""
         return self.tls_cert is not None
+
+    @property
+    def called(self) -> str:
+        """What the GUI calls the cluster, so that who has several does not mix them up."""
+        return self.cluster or socket.gethostname().partition(".")[0]
 
     @property
     def url(self) -> str:

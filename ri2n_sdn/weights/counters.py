@@ -41,6 +41,11 @@ class RowCounts:
     _since_s: float = field(default=math.inf, repr=False)
     _level: Count | None = field(default=None, repr=False)
 
+    @property
+    def counts(self) -> bool:
+        """Whether traffic is counted from the last reading on, or from an earlier one."""
+        return self._level is not None
+
     def take(self, now_s: float, read: Count) -> None:
         """Take in a reading of the row's cumulative counters."""
         self._since_s = min(self._since_s, now_s)

@@ -9,15 +9,17 @@ present one (split.py). A path may be any set of links with capacities.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from ri2n_sdn.rates.arrays import FloatArray
+from ri2n_sdn.rates.arrays import BoolArray, FloatArray
 from ri2n_sdn.rates.load import FULL, link_load
 from ri2n_sdn.rates.many_paths import Network, max_min_rates
 from ri2n_sdn.weights.sample import TrafficSample, Weights, to_shares
 from ri2n_sdn.weights.split import even_split
 
-__all__ = ["FLOOR", "demands", "weights"]
+__all__ = ["FLOOR", "demands", "fair_rates", "weights"]
 
 # The probing share of every live path. Idle slots serve it.
 FLOOR = 0.02
@@ -39,6 +41,8 @@ GREEDY = 0.1
 GUESS_STEPS = 15
 # Routing attempts that a step may take (15..30 ms each with 1,000 pairs of 4 paths).
 MAX_ROUNDS = 8
+# A pair whose fair rate is less than its demand by more than this part of it is limited by a link.
+LIMITED = 1e-6
 
 
 def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
@@ -48,7 +52,7 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     in force. The shares have a floor, the rates have none.
     """
     if sample.pairs == 0:
-        return Weights(np.zeros_like(previous), np.zeros_like(previous))
+        return Weights(np.zeros_like(previous), np.zeros_like(previous), np.zeros(0))
     network = Network(sample.path_links, sample.alive, sample.capacity_bps)
     demand = demands(sample)
     near = to_shares(previous, sample.alive)
@@ -65,7 +69,53 @@ def weights(sample: TrafficSample, previous: FloatArray) -> Weights:
     # The last guess did not route the rates, so an LP did: the even split needs all its steps.
     if not np.allclose(split * rate[:, None], routed, rtol=1e-6, atol=0.0):
         split = even_split(network, rate, near)
-    return Weights(to_shares(split, sample.alive, FLOOR), split * rate[:, None])
+    return Weights(
+        to_shares(split, sample.alive, FLOOR), split * rate[:, None], _limited(rates[0], demand)
+    )
+
+
+def fair_rates(sample: TrafficSample, pairs: BoolArray) -> FloatArray:
+    """The max-min fair rates (P,) of some `pairs` (P,), whatever the strategy is.
+
+    NaN stands for a pair that no link limits, and for those that are not asked for: other pairs
+    count as silent. The rates are those of `weights` for the same traffic.
+    """
+    fair_bps = np.full(sample.pairs, np.nan)
+    if not pairs.any():
+        return fair_bps
+    asked = replace(
+        sample,
+        sent_bytes=sample.sent_bytes[pairs],
+        received_bytes=sample.received_bytes[pairs],
+        alive=sample.alive[pairs],
+        sender=sample.sender[pairs],
+        receiver=sample.receiver[pairs],
+        receiver_link=sample.receiver_link[pairs],
+        path_links=sample.path_links[pairs],
+        fast_bps=sample.fast_bps[pairs],
+        slow_bps=sample.slow_bps[pairs],
+        settled=sample.settled[pairs],
+    )
+    network = Network(asked.path_links, asked.alive, asked.capacity_bps)
+    demand = demands(asked)
+    near = to_shares(np.zeros(asked.alive.shape), asked.alive)
+    rates, _ = max_min_rates(
+        network,
+        demand,
+        rounds=MAX_ROUNDS,
+        guess=lambda rate: even_split(network, rate, near, steps=GUESS_STEPS),
+    )
+    fair_bps[pairs] = _limited(rates[0], demand)
+    return fair_bps
+
+
+def _limited(rate: FloatArray, demand: FloatArray) -> FloatArray:
+    """The rates (P,) of pairs that demand more than they get; NaN for the others.
+
+    A pair without a live path gets 0, and no link limits it.
+    """
+    limited = (rate > 0.0) & (rate < (1.0 - LIMITED) * demand)
+    return np.where(limited, rate, np.nan)
 
 
 def demands(sample: TrafficSample) -> FloatArray:

@@ -46,11 +46,13 @@ class TrafficSample:
 class Weights:
     """The answer of a strategy: shares (P, K), and rates (P, K) if it computes them.
 
-    Rows of `share` sum to 1 over live paths, or to 0 when no path is alive.
+    Rows of `share` sum to 1 over live paths, or to 0 when no path is alive. `fair_bps` (P,) are the
+    max-min fair rates, if the strategy computes them: NaN for a pair that no link limits.
     """
 
     share: FloatArray
     rate_bps: FloatArray | None = None
+    fair_bps: FloatArray | None = None
 
 
 def to_shares(raw: FloatArray, alive: BoolArray, floor: float = 0.0) -> FloatArray:

@@ -26,7 +26,7 @@ from ri2n_sdn.rates.arrays import FloatArray
 from ri2n_sdn.rates.many_paths import Network, max_min_rates
 from ri2n_sdn.rates.one_path import fair_rates
 from ri2n_sdn.weights.counters import Count, PairCounters, PathCounters
-from ri2n_sdn.weights.loop import LoopSettings, WeightLoop
+from ri2n_sdn.weights.loop import Decision, LoopSettings, WeightLoop
 from ri2n_sdn.weights.slots import default_slots
 from ri2n_sdn.weights.strategies import STRATEGIES
 
@@ -91,8 +91,8 @@ class SimulatedRun:
     """One run: the goodput of each client, and the decisions of every step.
 
     `goodput_bps` and `fair_bps` are those of bulk clients, over the measured window. The lists hold
-    pairs of (time in s, value): the shares by client and path, the goodput by client in bit/s, and
-    HBSPAN in s.
+    pairs of (time in s, value): the shares by client and path, the goodput by client in bit/s,
+    HBSPAN in s, and what the loop takes for fair on the wire, by client that a link limits.
     """
 
     topology: str
@@ -102,6 +102,7 @@ class SimulatedRun:
     shares: list[tuple[float, dict[str, dict[PathKey, float]]]] = field(default_factory=list)
     goodput_over_time: list[tuple[float, dict[str, float]]] = field(default_factory=list)
     hbspan_over_time: list[tuple[float, float]] = field(default_factory=list)
+    fair_over_time: list[tuple[float, dict[str, float]]] = field(default_factory=list)
     slots_moved: int = 0
 
     @property
@@ -229,11 +230,13 @@ class _Simulation:
                     stream.weight = math.exp(self.random.gauss(0.0, UNFAIRNESS))
             self._flow(now)
             if now >= step_at - 1e-9:
-                moved, hbspan_s, share = self._step(now)
+                moved, share, decision = self._step(now)
                 one.slots_moved += moved
-                step_at = now + hbspan_s
+                step_at = now + decision.hbspan_s
                 one.shares.append((now, share))
-                one.hbspan_over_time.append((now, hbspan_s))
+                one.hbspan_over_time.append((now, decision.hbspan_s))
+                fair = self.loop.fair_bps().items()
+                one.fair_over_time.append((now, {pair[0]: bps for pair, bps in fair}))
             rates = dict.fromkeys(self.clients, 0.0)
             for stream in self.streams:
                 if stream.pair.receiver == SERVER:
@@ -313,10 +316,10 @@ class _Simulation:
                     if host == pair.sender:
                         pair.slot_shown = pair.slot_bytes.copy()
 
-    def _step(self, now: float) -> tuple[int, float, dict[str, dict[PathKey, float]]]:
+    def _step(self, now: float) -> tuple[int, dict[str, dict[PathKey, float]], Decision]:
         """One step of the controller: poll, decide, change tables.
 
-        Returns how many slots moved, HBSPAN in s, and the shares of each client.
+        Returns how many slots moved, the shares of each client, and the decision.
         """
         given = [self._counters(pair) for pair in self.pairs.values()]
         decision = self.loop.step(now, given, self.capacity)
@@ -333,7 +336,7 @@ class _Simulation:
                 pair.slot_shown, pair.slot_polled = np.zeros((2, self.n))
             if pair.receiver == SERVER:
                 shares[pair.sender] = wanted.share
-        return moved, decision.hbspan_s, shares
+        return moved, shares, decision
 
     def _counters(self, pair: _Pair) -> PairCounters:
         """What a poll of a pair's two hosts reads."""

@@ -36,6 +36,11 @@ _FLAT: dict[str, Any] = {
     "placement": [{"hosts": ["B"], "ports": [2049]}],
     "by_flows": [{"proto": "tcp", "port": 22}],
 }
+_ADDRESSES = {
+    "A": ("10.0.0.1", "fd77::1"),
+    "B": ("10.0.0.2",),
+    "C": ("10.0.0.3", "10.1.0.3", "fd77::3"),
+}
 
 
 @contextmanager
@@ -65,6 +70,8 @@ def flat() -> Cluster:
             member.taps = {PLAIN_PORT: True, WIRE_PORT: True}
     cluster.certificate_ends_s = 4e9
     cluster.members["A"].certificate_ends_s = 4.1e9
+    for name, addresses in _ADDRESSES.items():
+        cluster.members[name].addresses = addresses
     _report(cluster)
     _run_jobs(cluster)
     cluster.note("takes_charge")
@@ -73,6 +80,7 @@ def flat() -> Cluster:
         first: PathRates(8e7, 7.9e7, 0.75, 9e7),
         second: PathRates(2e7, 2e7, 0.25, 3e7),
     }
+    cluster.measured.fair_bps["A", "C"] = 1.25e8
     cluster.measured.sent_bytes.update({("A", "C"): 12345, ("C", "A"): 678})
     cluster.topology_changed()
     plan(cluster, {("A", "C"): (first, first, first, second) * 16})

@@ -90,6 +90,8 @@ FLAT: list[Asked] = [
     _flow(protocol=6, sport=1, dport=2, src_ip="10.0.0.1", dst_ip="10.0.0.3", hash="portable"),
     _flow(protocol=1, datapath="system"),
     _flow(protocol=6, src_ip="10.0.0.1", dst_ip="fd77::1"),
+    _flow(protocol=6, sport=40000, dport=22, dst_ip="10.1.0.3"),
+    _flow(protocol=6, src_ip="fd77::1"),
     _flow(protocol=6, src_ip="ten"),
     _flow(protocol=256),
     _flow(protocol=6, sport=65536),
@@ -97,6 +99,8 @@ FLAT: list[Asked] = [
     _flow(protocol=6, datapath="other"),
     _flow(sport=3),
     _explain(src="A", dst="B", flow={"protocol": 6, "sport": 5, "dport": 22}),
+    _explain(src="A", dst="E", flow={"protocol": 6, "sport": 5, "dport": 22}),
+    _explain(src="A", dst="Z", flow={"protocol": 6, "sport": 5, "dport": 22}),
     _explain(src="A", dst="C", flow="x"),
     # Pairs.
     ("pairs", {}),

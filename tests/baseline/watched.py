@@ -149,7 +149,9 @@ def _no_helper(cluster: Cluster) -> None:
 def _carries(cluster: Cluster) -> None:
     port = cluster.members["B"].ports[1]
     port.tx_bps, port.rx_bps, port.tx_bytes = 5e7, 6e7, 2 * 10**6
-    cluster.measured.rates["A", "B"] = {(1, 1, 0): PathRates(5e7, 5e7, 1.0, 9e7)}
+    measured, pair = cluster.measured, ("A", "B")
+    measured.rates = {**measured.rates, pair: {(1, 1, 0): PathRates(5e7, 5e7, 1.0, 9e7)}}
+    measured.fair_bps = {**measured.fair_bps, pair: 1e8}
     plan(cluster, {("A", "B"): ((1, 1, 0),) * 64})
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ri2n_lab.cluster import Lab
 from tests.lab.conftest import PATIENCE_S
 
-__all__ = ["PORT", "Client", "Watcher", "serve"]
+__all__ = ["PORT", "Client", "Program", "Watcher", "serve"]
 
 PORT = 7000
 
@@ -134,7 +134,7 @@ while True:
 """
 
 
-class _Program:
+class Program:
     """A Python program on a host that answers each line with one line of JSON."""
 
     def __init__(self, lab: Lab, host: str, code: str, *args: str, ready: bool = True) -> None:
@@ -162,7 +162,7 @@ class _Program:
         return json.loads(line)
 
 
-class Client(_Program):
+class Client(Program):
     """A client that holds connections to a server of `serve`."""
 
     def __init__(self, lab: Lab, host: str) -> None:
@@ -205,7 +205,7 @@ class Client(_Program):
         return list(got["ports"])
 
 
-class Watcher(_Program):
+class Watcher(Program):
     """Sees by which of its host's NICs the data of a server's connections goes."""
 
     def __init__(self, lab: Lab, host: str, port: int = PORT) -> None:

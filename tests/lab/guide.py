@@ -152,6 +152,10 @@ class Terminal:
             assert time.monotonic() < deadline_s, f"no {pattern} in time:\n{self.text}"
             time.sleep(POLL_S)
 
+    def type(self, text: str) -> None:
+        """Type a text; a line ends with its Enter."""
+        os.write(self._master, text.encode())
+
     def press_ctrl_c(self) -> None:
         """Press Ctrl-C: the terminal interrupts what is in its foreground."""
         os.write(self._master, b"\x03")

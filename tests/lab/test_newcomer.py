@@ -216,9 +216,9 @@ def sent_by(desk: Desk, host: str, nic: str) -> tuple[float, float]:
     for pair in status_of(desk)["pairs"]:
         for path in pair["paths"] if (pair["src"], pair["dst"]) == (host, "A") else ():
             if path["own"] == nic:
-                own += path["tx_bps"]
+                own += path["tx_bps"] or 0.0
             else:
-                others += path["tx_bps"]
+                others += path["tx_bps"] or 0.0
     return own, others
 
 

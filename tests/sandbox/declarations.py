@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that declare jobs, as `job-begin` does, and the answers that they read."""
+"""Hosts that tell jobs and addresses, as their scripts do, and the answers that they read."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "nudge",
     "orders",
     "replace_all",
+    "tell_addresses",
     "withdraw",
     "withdraw_all",
 ]
@@ -61,6 +62,17 @@ def replace_all(
         bundle.write("\n".join(lines) + "\n")
         bundle.flush()
         sandbox.ovs.ofctl("bundle", host, bundle.name)
+
+
+def tell_addresses(sandbox: Sandbox, host: str, *addresses: str) -> None:
+    """Let a host tell that its traffic has these addresses and no others, as `host-up` does."""
+    cookie = "cookie=0x524c000000000000"
+    sandbox.ovs.ofctl("del-flows", host, f"{cookie}/-1,table=248")
+    for address in addresses:
+        match = f"ipv6,ipv6_src={address}" if ":" in address else f"ip,nw_src={address}"
+        row = f"{cookie},table=248,priority=1,{match},actions=drop"
+        sandbox.ovs.ofctl("add-flow", host, row)
+    nudge(sandbox, host)
 
 
 def _declaration(document: dict[str, Any] | bytes, number: int = 0) -> str:

@@ -11,8 +11,10 @@ import pytest
 from playwright.sync_api import Browser
 
 from ri2n_lab.cluster.sandbox import Sandbox, execute
+from tests.waiting import wait_until
 
 from .browser import CHROMIUM, Visit, browser, serving
+from .declarations import tell_addresses
 from .test_trunk import dead_port
 
 __all__ = ["browser"]
@@ -30,6 +32,8 @@ def sandbox() -> Iterator[Sandbox]:
     """A controller as a user starts it, with three hosts of two NICs."""
     with Sandbox({name: ["n0", "n1"] for name in HOSTS}) as made:
         made.spawn = execute
+        for number, host in enumerate(HOSTS, 1):
+            tell_addresses(made, host, f"10.77.0.{number}", f"fd77::{number}")
         made.start_controller(strategy="max_min")
         made.wait_settled()
         yield made
@@ -71,3 +75,24 @@ def test_a_link_that_fails_turns_red_and_heals(
         way.get_by_label("To host").fill("nobody")
         way.get_by_role("button", name="Explain").click()
         answer.get_by_text("nobody").locator("visible=true").first.wait_for()
+
+
+def test_of_several_addresses_the_page_asks_for_the_one_that_is_meant(
+    sandbox: Sandbox, browser: Browser, tmp_path: Path
+) -> None:
+    tell_addresses(sandbox, "B", "10.77.0.2", "10.78.0.2")
+    wait_until(
+        lambda: (
+            sandbox.ask("status")["state"]["hosts"]["B"]["addresses"] == ["10.77.0.2", "10.78.0.2"]
+        ),
+        "the controller does not read them",
+    )
+    with serving(sandbox.socket, tmp_path / "web.log") as url, Visit(browser, url) as visit:
+        page = visit.go("/explain?src=A&dst=B&protocol=tcp&sport=4000&dport=80")
+        said = page.get_by_role("alert").filter(has_text="10.77.0.2, 10.78.0.2")
+        said.get_by_text("destination address").wait_for()
+        page.get_by_label("Destination address").fill("10.78.0.2")
+        page.get_by_role("button", name="Explain").click()
+        answer = page.get_by_role("region", name="The answer")
+        answer.get_by_text("tcp 10.77.0.1:4000 -> 10.78.0.2:80", exact=True).wait_for()
+        assert "dst_ip=10.78.0.2" in page.url

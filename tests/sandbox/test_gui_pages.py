@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -285,18 +284,6 @@ def test_a_job_is_begun_with_few_fields_and_the_keyboard(
             **{"id": "job-1", "hosts": ["h0001", "h0002"], "user": "root", "uid": 0},
             "policy": "shared",
         }
-
-
-def test_the_page_of_the_rest_operations_shows_and_sends_them(url: str, browser: Browser) -> None:
-    with Visit(browser, url) as visit:
-        page = visit.page
-        page.goto(f"{url}/api/v1/docs")
-        example = json.loads(page.locator("#begin_job-body").input_value())
-        assert (example["id"], example["hosts"]) == ("j7", ["A", "B"])
-        page.locator("#list_hosts form").evaluate("form => form.requestSubmit()")
-        answer = page.locator("#list_hosts pre")
-        expect(answer).to_contain_text(f"curl '{url}/api/v1/hosts'")
-        expect(answer).to_contain_text('"name": "h0001"')
 
 
 def test_without_tokens_a_stranger_sees_nothing(

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows about jobs without a switch and without a server of the store."""
+"""Rows in which hosts tell jobs and addresses, and jobs without a server of the store."""
 
 from __future__ import annotations
 
 import struct
+from ipaddress import ip_address
 from typing import Any
 
+from ri2n_sdn.apps.codec import HEADERS, padded
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.jobs.history import Record
 from ri2n_sdn.jobs.model import Reservation
@@ -13,7 +15,7 @@ from ri2n_sdn.jobs.moves import Move
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import Change, JobRow, LanesRow, PolicyRow, Put, State
 
-__all__ = ["FakeStore", "described"]
+__all__ = ["FakeStore", "address_row", "described"]
 
 
 def described(*notes: bytes, cookie: int = 0x524A) -> bytes:
@@ -27,6 +29,22 @@ def described(*notes: bytes, cookie: int = 0x524A) -> bytes:
         rest += struct.pack("!HH4x", 4, 8 + len(action)) + action
         body += struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, cookie << 48) + rest
     return body
+
+
+def address_row(
+    address: str, field: str | None = None, mask: str | None = None, cookie: int = 0x524C
+) -> bytes:
+    """The row with an address as its source (or another field), as a switch describes it."""
+    value = ip_address(address).packed
+    header = HEADERS[field or ("ipv4_src" if len(value) == 4 else "ipv6_src")]
+    if mask is not None:
+        value += ip_address(mask).packed
+        header += 0x100 + len(value) // 2
+    match = struct.pack("!IHI", HEADERS["eth_type"], 0, header) + value
+    length = 4 + len(match)
+    rest = struct.pack("!HH", 1, length) + match + bytes(padded(length) - length)
+    rest += struct.pack("!HH4x", 0, 4)
+    return struct.pack("!HxxBxHHHHHQ", 24 + len(rest), 248, 1, 0, 0, 0, 0, cookie << 48) + rest
 
 
 class FakeStore:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import Cluster, Member, Port
 from ri2n_sdn.apps.config import ClusterConfig
-from ri2n_sdn.apps.measured import Reported
+from ri2n_sdn.apps.measured import PathRates, Reported
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector
@@ -80,6 +80,12 @@ def full_state(hosts: int = 4, nics: int = 2) -> Any:
     pairs = list(permutations(names[:3], 2))
     for table in ((FIRST, SECOND) * 32, (FIRST, FIRST, FIRST, SECOND) * 16):
         send_slots(cluster, {pair: PairDecision({}, None, table, 16) for pair in pairs})
+    cluster.measured.sampled_s = NOW_S - 0.5
+    cluster.measured.rates = {
+        ("h1", "h2"): {FIRST: PathRates(tx_bps=3e8), SECOND: PathRates(tx_bps=1e8)},
+        ("h1", "h3"): {FIRST: PathRates(tx_bps=4e8)},
+    }
+    cluster.measured.fair_bps = {("h1", "h2"): 1e9, ("h1", "h3"): 5e8}
     collector = Collector(cluster, Tokens(None))
     for report in (1, 2):
         _hear_helper(cluster, "h2", report)

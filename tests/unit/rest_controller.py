@@ -54,6 +54,8 @@ class RealFeed(FakeFeed):
 def controller(config: ClusterConfig | None = None) -> Iterator[RealFeed]:
     """A controller with two hosts, and its feed."""
     cluster = cluster_of({"A": FakeChannel(), "B": FakeChannel()}, config or ClusterConfig())
+    for number, member in enumerate(cluster.members.values(), 1):
+        member.addresses = (f"10.77.0.{number}",)
     with tempfile.TemporaryDirectory(prefix="ri2n-") as folder:
         cluster.socket_path = Path(folder) / "controller.sock"
         api = LocalApi(cluster)

@@ -279,7 +279,7 @@ def test_a_process_of_the_mix_counts_its_window(
     assert sum(SEEN.values()) * 2000 > found["bytes"], "what came before the window does not count"
     SEEN.clear()
     found = run(replace(settings, warmup_s=0.2, window_s=0.0), counted_time.now_s + 1)
-    assert found == {"bytes": 0, "served": 0, "failed": 0} and SEEN, (
+    assert found == {"bytes": 0, "served": 0, "failed": 0, "errors": []} and SEEN, (
         "what comes before the window does not count"
     )
 
@@ -293,7 +293,8 @@ def test_a_process_of_the_mix_counts_what_fails(counted_time: CountedTime) -> No
     found = run(settings, counted_time.now_s + 1)
     assert found["bytes"] == found["served"] == 0
     assert found["failed"] == 9, "each of them pauses 10 ms, and is looked at twice"
+    assert len(found["errors"]) == 5 and "ConnectionRefusedError" in found["errors"][0]
     found = run(replace(settings, warmup_s=0.1, window_s=0.0), counted_time.now_s + 1)
-    assert found == {"bytes": 0, "served": 0, "failed": 0}, (
+    assert found == {"bytes": 0, "served": 0, "failed": 0, "errors": []}, (
         "what fails before the window does not count"
     )

@@ -20,7 +20,7 @@ from ri2n_lab.bench.peers.knock import knock
 from ri2n_lab.bench.peers.stacked import stacked
 from ri2n_lab.cli.bench import _stream_counts
 from ri2n_lab.cli.bench_common import PEER_NAMES, contestants
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
 from tests.topology_text import parse_topology
@@ -179,7 +179,11 @@ def test_the_command_line_knows_all_peers() -> None:
 
 
 def test_strategies_and_peers_by_name() -> None:
-    assert contestants("all", "") == {"strategies": STRATEGIES, "peers": (), "autonomous": ()}
+    assert contestants("all", "") == {
+        "strategies": list(STRATEGIES),
+        "peers": (),
+        "autonomous": (),
+    }
     assert contestants("none", "all") == {"strategies": [], "peers": tuple(PEERS), "autonomous": ()}
     both = contestants("max_min", "lcb, ecmp", "ri2n_plus")
     assert both == {

@@ -17,12 +17,13 @@ import pytest
 import typer
 
 from ri2n_sdn import __version__
-from ri2n_sdn.cli import controller, status
+from ri2n_sdn.cli import status
 from ri2n_sdn.cli.common import console, run_guarded
 from ri2n_sdn.cli.config import kind_of
 from ri2n_sdn.cli.labs import Asked
 from ri2n_sdn.cli.options import Group
-from ri2n_sdn.cli.views import helper_table, status_view
+from ri2n_sdn.cli.views import helper_table, path_table, status_view
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
@@ -162,6 +163,42 @@ def test_check_config_names_the_file_and_the_key(text: str, words: str, tmp_path
     assert str(file) in done.stderr and words in done.stderr
 
 
+ALL_WRONG = {
+    "strategy: fastest\nslots: 48\ncolour: red\nhosts: {A: {nics: {eth0: {rate_bps: 0}}}}\n": (
+        *("strategy: unknown strategy 'fastest'", "slots: must be", "hosts.A.nics.eth0.rate_bps: "),
+        "colour: unknown key",
+    ),
+    "switches: {s0: {links: [{to: s9, port: 1, rate_bps: 5}]}}\n"
+    "hosts: {A: {nics: {eth0: {switch: s7}, eth1: {switch: s8}}}}\n": (
+        *("switches.s0.links[0].to: no switch 's9'", "hosts.A.nics.eth0.switch: no switch 's7'"),
+        "hosts.A.nics.eth1.switch: no switch 's8'",
+    ),
+    "name: d\nswitches: {s0: {links: [{to: s0, port: 1, rate_bps: 5}, "
+    "{to: s1, port: 2, rate_bps: 5}]}, s1: {}}\n"
+    "hosts: {sw: {nics: []}, A: {nics: [{name: lo, switch: s7, rate_bps: 4}]}}\n": (
+        *("hosts.sw: this name is reserved", "hosts.sw.nics: a host needs", "hosts.A.nics[0].name"),
+        *("hosts.A.nics[0].switch: no switch 's7'", "switches.s0.links[0].to: a switch cannot"),
+        "switches.s0.links: port 2 is wired to s1, but s1 has no such link",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), ALL_WRONG.items(), ids=("keys", "cluster", "topology"))
+def test_check_config_says_all_errors(text: str, said: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(text, encoding="utf-8")
+    done = ri2n("check-config", str(file))
+    lines = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, len(lines)) == (2, "", len(said)), done.stderr
+    for line, words in zip(lines, said, strict=True):
+        assert line.startswith(f"ri2n: {file}: {words}")
+    told = json.loads(ri2n("check-config", "--json", str(file)).stdout)
+    assert [f"ri2n: {error}" for error in told["errors"]] == lines
+    if "strategy" in text:  # what reads a file to use it says the first error alone
+        refused = ri2n("controller", "--config", str(file)).stderr
+        assert refused == f"{lines[0]} (and {len(said) - 1} more)\n"
+
+
 def test_check_config_of_binary_rubbish_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "rubbish"
     file.write_bytes(bytes(range(256)) * 8)
@@ -272,9 +309,9 @@ def test_help_and_version() -> None:
     assert ri2n().returncode == 2
 
 
-def test_the_controller_offers_every_strategy() -> None:
-    """The command has a list of its own, because the strategies' modules take long to import."""
-    assert list(strategies.STRATEGIES) == controller.STRATEGIES
+def test_the_contract_lists_every_strategy() -> None:
+    """The contract has a list of its own, because the strategies' modules take long to import."""
+    assert tuple(strategies.STRATEGIES) == STRATEGIES
 
 
 @pytest.mark.parametrize("command", ["controller", "explain", "doctor", "demo", "top"])
@@ -422,8 +459,42 @@ def test_status_marks_striped_pairs_and_helpers() -> None:
     for runs, mark in ((True, "B (helper)"), (False, "B (helper down)")):
         answer = answer_of(hosts={"B": {**host, "helper": {"running": runs, "reports": False}}})
         answer["pairs"] = [{**striped(), "active": True}]
-        text = shown(status_view(answer))
+        text = shown(status_view(answer, 1.5e9))
         assert mark in text and "B -> A striped" in text and "70001" in text
+
+
+def test_status_says_what_each_pair_gets_of_what_is_fair_and_how_old_that_is() -> None:
+    answer = answer_of()
+    paths = explained()["paths"]
+    answer["pairs"] = [
+        {**{"src": src, "dst": "A", "active": True, "striped": False, "paths": paths}, **rates}
+        for src, rates in (
+            ("B", {"tx_bps": 30e6, "fair_bps": 60_000_000}),
+            ("C", {"tx_bps": 5e6, "fair_bps": None}),
+            ("D", {}),  # of an earlier controller
+        )
+    ]
+    assert "rates not read yet" in shown(status_view(answer, 1.5e9))
+    answer["sampled_s"] = 1.5e9 - 0.4
+    text = shown(status_view(answer, 1.5e9))
+    (of_b,) = (line for line in text.splitlines() if "B -> A" in line)
+    assert "60.0 Mbit/s" in of_b and "50.0 %" in of_b
+    for pair in ("C -> A", "D -> A"):
+        (line,) = (line for line in text.splitlines() if pair in line)
+        assert "%" not in line and line.count("-") >= 3
+    assert "rates 0.4 s old" in text
+
+
+def test_a_path_has_its_planned_rate_and_that_of_its_nics() -> None:
+    first, second = explained()["paths"]
+    paths: list[Any] = [
+        {**first, "rate_bps": 4e7, "speed_bps": 10**8},
+        {**second, "speed_bps": 10**9},
+    ]
+    text = shown(path_table(paths)).splitlines()
+    assert "planned" in text[1] and "NIC rate" in text[1]
+    assert "40.0 Mbit/s" in text[3] and "100.0 Mbit/s" in text[3]
+    assert text[4].split()[-5:-3] == ["-", "│"] and "1.0 Gbit/s" in text[4]
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
@@ -436,7 +507,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
     answer = answer_of(
         hosts={"B": host}, rates={"B": {"eth[/]0": [1500, 0]}}, problems={"odd": problem}
     )
-    text = shown(status_view(answer))
+    text = shown(status_view(answer, 1.5e9))
     assert "eth[/]0" in text and "[red]" in text and "3[/bold]" in text and "1.5 kbit/s" in text
     assert text.index("B: [/] is odd") < text.index("eth[/]0"), "what is wrong comes first"
 
@@ -444,7 +515,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
 def test_status_of_an_empty_controller_can_be_shown_and_another_version_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert status_view(answer_of(settled=False)) is not None
+    assert status_view(answer_of(settled=False), 1.5e9) is not None
     monkeypatch.setattr(status, "call", lambda *_: {"ok": True})
     with pytest.raises(NotAvailable, match="another version"):
         status.status(Asked(Path("any.sock")))

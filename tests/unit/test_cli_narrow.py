@@ -65,12 +65,12 @@ def test_status_folds_names_and_keeps_what_matters() -> None:
         problems={"dead": problem},
     )
     answer["pairs"] = [{**renamed(striped()), "active": True}]
-    lines = lines_of(status_view(answer))
+    lines = lines_of(status_view(answer, 1000.0))
     check(lines)
     names = column_of(lines, "host", "NIC")
     assert f"{HOST} (helper)".replace(" ", "") in names.replace(" ", ""), "\n".join(lines)
     assert f"{HOST} -> {OTHER} striped".replace(" ", "") in column_of(
-        lines, "pair", "path"
+        lines, "pair", "fair"
     ).replace(" ", "")
     text = "\n".join(lines)
     assert "95.6M" in text and "1.2G" in text and "NO" in text

@@ -230,13 +230,16 @@ def test_nics_that_went_while_a_host_was_away_are_forgotten(
 ) -> None:
     app.cluster.members = {"A": member("A", Line(clock.now_s), ports=(1, 2))}
     app.cluster.members["A"].accepts_wire = True
+    app.cluster.members["A"].addresses = ("10.77.0.1",)
     for number in (1, 2):
         app.cluster.wiring.set_nic(("A", number), True, clock.now_s)
     app._admit(member("A", Line(clock.now_s), ports=(1,)))
     assert [app.cluster.wiring.knows(("A", number)) for number in (1, 2)] == [True, False]
-    assert app.cluster.members["A"].accepts_wire  # it is the same bridge, with the same rows
+    found = app.cluster.members["A"]
+    assert found.accepts_wire and found.addresses  # it is the same bridge, with the same rows
     app._admit(member("A", Line(clock.now_s), dpid=2, ports=(1,)))
-    assert not app.cluster.members["A"].accepts_wire
+    found = app.cluster.members["A"]
+    assert not found.accepts_wire and not found.addresses
 
 
 def test_a_helper_that_hangs_still_does_when_its_host_connects_again_and_another_one_does_not(

@@ -180,7 +180,7 @@ def test_options_files_are_all_comments_and_their_examples_are_taken(
     assert f"${variable}\n" in unit
     used = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert used in ([f"{variable}="], [f"{variable}=--config /etc/ri2n/cluster.yaml"])
-    command = tree(name).commands[name]
+    command = tree().load(name)
     known = {option for parameter in command.params for option in parameter.opts}
     examples = re.findall(rf"^#{variable}=(.*)$", text, flags=re.M)
     assert examples

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `./dev install` and `./dev setup` ask pip for, where pip only writes that down.
+"""What `./dev` asks uv and pip for, where both only write that down.
 
 `./dev test` builds the guests' kernel meanwhile.
 """
@@ -7,75 +7,36 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.unit.dev_checkout import dev, make_checkout
 from tests.waiting import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
-NEEDED = (
-    "dev",
-    "requirements.lock",
-    "setup.cfg",
-    "pyproject.toml",
-    "ri2n_lab/pyproject.toml",
-    "ri2n_parallel/pyproject.toml",
-    "reorder/Cargo.toml",
-    "reorder/Cargo.lock",
-)
-PYTHON = """#!/bin/bash
-[[ $1 != -m ]] || printf '%s\\n' "${*:5}" >>asked
-"""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in NEEDED:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "reorder/src").mkdir()
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for path, text in (
-        (tmp_path / ".venv/bin/python", PYTHON),
-        (programs / "apt-get", "#!/bin/sh\nexit 1\n"),
-        (programs / "cargo", "#!/bin/sh\n[ $1 != --version ] || echo cargo 1.99.0\n"),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o755)
-    (tmp_path / "reorder/target/release").mkdir(parents=True)
-    (tmp_path / "reorder/target/release/ri2n-reorder").touch()
-    return tmp_path
+    return make_checkout(tmp_path)
 
 
-def dev(checkout: Path, *argv: str, code: int = 0) -> tuple[list[str], str]:
-    """What it asked pip for, and what it said."""
-    (checkout / "asked").unlink(missing_ok=True)
-    env = {
-        "PATH": f"{checkout}/programs:{os.environ['PATH']}:/usr/sbin:/sbin",
-        "HOME": str(checkout),
-    }
-    done = subprocess.run(["./dev", *argv], cwd=checkout, capture_output=True, text=True, env=env)
-    assert done.returncode == code, done
-    asked = checkout / "asked"
-    return asked.read_text().splitlines() if asked.exists() else [], done.stdout + done.stderr
+RUN = "--no-deps --require-hashes -r requirements-run.lock"
+REST = "-r requirements.lock"
+OURS = "--no-deps --no-build-isolation -e ."
+OF_LABS = f"{OURS} -e ./ri2n_lab -e ./ri2n_parallel"
+COMPILE = "compileall -q -j 0 .venv/lib ri2n_sdn"
+DEMO = "ri2n_sdn.cli.main demo"
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="the demo needs root")
 
 
-LEAN = ["install --constraint requirements.lock -e .[web]"]
-FULL = [
-    "install --constraint requirements.lock -r requirements.lock",
-    "install --constraint requirements.lock -e .[web,docs,test,check] -e ./ri2n_parallel[cli]"
-    " -e ./ri2n_lab",
-]
+def uv(*installed: str) -> list[str]:
+    return [f"uv {each}" for each in installed]
 
 
 def test_a_controllers_machine_gets_nothing_for_tests(checkout: Path) -> None:
+    """But bytecode: a service that may not write in the checkout would compile at each start."""
     helper = checkout / ".venv/bin/ri2n-reorder"
-    assert dev(checkout, "install", "--no-helper")[0] == LEAN
+    assert dev(checkout, "install", "--no-helper")[0] == [*uv(RUN, OURS), COMPILE]
     assert not helper.exists()
     assert dev(checkout, "install", "--no-helper")[0] == []
     assert "build ri2n-reorder" in dev(checkout, "install")[1]
@@ -83,10 +44,58 @@ def test_a_controllers_machine_gets_nothing_for_tests(checkout: Path) -> None:
 
 
 def test_setup_adds_the_rest_and_install_is_content_with_it(checkout: Path) -> None:
-    assert dev(checkout, "install")[0] == LEAN
-    assert dev(checkout, "setup")[0] == FULL
-    assert dev(checkout, "install")[0] == []
+    assert dev(checkout, "install")[0] == [*uv(RUN, OURS), COMPILE]
+    assert dev(checkout, "setup")[0] == uv(RUN, REST, OF_LABS)
+    assert dev(checkout, "install")[0] == [COMPILE]
     assert dev(checkout, "setup")[0] == []
+
+
+@ROOT_ONLY
+def test_the_demo_gets_what_it_needs_without_a_helper_and_setup_adds_the_rest(
+    checkout: Path,
+) -> None:
+    asked, said = dev(checkout, "demo", "--seconds", "5")
+    assert asked == [*uv(RUN, OF_LABS), f"{DEMO} --seconds 5"]
+    assert "ri2n-reorder" not in said and not (checkout / ".venv/bin/ri2n-reorder").exists()
+    assert dev(checkout, "demo")[0] == [DEMO]
+    assert dev(checkout, "install", "--no-helper")[0] == [COMPILE]
+    assert dev(checkout, "setup")[0] == uv(RUN, REST, OF_LABS)
+    assert (checkout / ".venv/bin/ri2n-reorder").exists()
+    assert dev(checkout, "demo")[0] == [DEMO]
+
+
+@ROOT_ONLY
+def test_the_demo_builds_a_helper_again_that_is_there(checkout: Path) -> None:
+    dev(checkout, "setup")
+    (checkout / "reorder/src/main.rs").write_text("// changed")
+    assert "build ri2n-reorder" in dev(checkout, "demo")[1]
+
+
+@pytest.mark.parametrize("broken", ["fetch-fails", "uv-fails"])
+def test_pip_installs_what_uv_cannot(checkout: Path, broken: str) -> None:
+    (checkout / broken).touch()
+    asked, said = dev(checkout, "setup")
+    assert asked == [
+        *(uv(RUN) if broken == "uv-fails" else []),
+        *(f"pip install --no-compile {each}" for each in (RUN, REST, OF_LABS)),
+    ]
+    assert "pip" in said and "ready" in said
+
+
+def test_checkouts_share_one_uv(checkout: Path) -> None:
+    dev(checkout, "install", "--no-helper")
+    (checkout / "requirements.lock").write_text("changed==1\n")
+    (checkout / "fetch-fails").touch()
+    assert dev(checkout, "setup")[0] == uv(RUN, REST, OF_LABS)
+
+
+def test_without_a_registry_nothing_is_taken_for_installed(checkout: Path) -> None:
+    for name in ("uv-fails", "pip-fails"):
+        (checkout / name).touch()
+    assert "registry" in dev(checkout, "setup", code=2)[1]
+    for name in ("uv-fails", "pip-fails"):
+        (checkout / name).unlink()
+    assert dev(checkout, "setup")[0] == uv(RUN, REST, OF_LABS)
 
 
 def test_a_helper_that_does_not_build_is_told(checkout: Path) -> None:
@@ -102,6 +111,7 @@ def test_an_unknown_argument_changes_nothing(checkout: Path) -> None:
 
 KERNEL = """#!/bin/bash
 [[ ${1-} != --print-path ]] || exec echo kernel
+[[ ${1-} != --print-packages ]] || exit 0
 echo $$ >building
 exec sleep 1000
 """
@@ -127,6 +137,7 @@ def test_the_guests_kernel_is_built_while_pip_installs_and_no_longer_than_the_te
     checkout: Path, building: Path
 ) -> None:
     (checkout / ".venv/bin/python").write_text(WAITS)
+    (checkout / "fetch-fails").touch()
     asked, said = dev(checkout, "test", "--seed", "2")
     assert "kernel is missing" in said
     assert any(line.startswith("pip") for line in asked) and asked[-1] == "tests.run --seed 2"

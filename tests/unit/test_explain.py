@@ -187,9 +187,10 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApi]:
         channel = FakeChannel()
         channel.address = f"10.255.0.{number}"
         mac = f"06:00:00:00:0{number}:00"
-        cluster.members[name] = Member(
+        cluster.members[name] = member = Member(
             name, number, mac, "3.1.0", ports, cast(Channel, channel), datapath="netdev"
         )
+        member.addresses = (f"10.77.0.{number}", f"fd77::{number}")
         monkeypatch.setitem(cluster.wiring._nics, (name, 1), NicState(True, True, 0.0, network=1))
     made = LocalApi(cluster)
     yield made
@@ -202,9 +203,9 @@ def ask(api: LocalApi, **values: Any) -> dict[str, Any]:
 
 def test_a_flow_is_explained_in_one_request(api: LocalApi) -> None:
     answer = ask(api, flow={"protocol": 6, "sport": 40001, "dport": 5201})
-    # The addresses are those from which the hosts connect.
-    assert answer["flow"] == "tcp 10.255.0.2:40001 -> 10.255.0.1:5201"
-    assert answer["slot"] == slot_of(Flow(6, "10.255.0.2", 40001, "10.255.0.1", 5201), slots=64)
+    # The addresses are those that the hosts tell, and not those from which they connect.
+    assert answer["flow"] == "tcp 10.77.0.2:40001 -> 10.77.0.1:5201"
+    assert answer["slot"] == slot_of(FLOW, slots=64)
     assert answer["path"] == {"own": "eth0", "peer": "eth0", "vlan": None, "network": "n1"}
     assert any("leaves B by eth0 and reaches A at eth0" in line for line in answer["why"])
     given = {"src_ip": "fd77::2", "dst_ip": "fd77:0::1", "datapath": "system", "hash": "sse42"}
@@ -227,19 +228,93 @@ def test_of_a_pair_alone_no_flow_is_told(api: LocalApi) -> None:
     )
 
 
-def test_an_address_that_is_not_known_is_asked_for(api: LocalApi) -> None:
-    api._cluster.members["A"].channel = None
-    assert refused_as(ask(api, flow={"protocol": 6})) == (
-        *("address_unknown", None),
-        {"host": "A", "option": "--dst-ip"},
-    )
-    assert (
-        ask(api, flow={"protocol": 6, "dst_ip": "10.0.0.1"})["flow"]
-        == "tcp 10.255.0.2:0 -> 10.0.0.1:0"
-    )
-
-
 TCP = {"protocol": 6}
+SOURCE = {"end": "source", "option": "--src-ip"}
+TARGET = {"end": "destination", "option": "--dst-ip"}
+B_IPV4 = ("10.77.0.2", "10.78.0.2")
+
+
+@pytest.mark.parametrize(
+    ("of_b", "of_a", "asked", "flow"),
+    [
+        # One address decides on the version of the other.
+        (("10.77.0.2", "fd77::2"), ("10.77.0.1", "fd77::1"), {"src_ip": "fd77::2"}, "fd77::1"),
+        (("10.77.0.2", "fd77::2"), ("10.77.0.1", "fd77::1"), {"dst_ip": "fd78::1"}, "fd78::1"),
+        (("10.77.0.2", "fd77::2"), ("10.77.0.1", "fd77::1"), {"protocol": 58}, "fd77::1"),
+        (("10.77.0.2", "fd77::2"), ("10.77.0.1", "fd77::1"), {"protocol": 1}, "10.77.0.1"),
+        # IPv6 where the two have no IPv4 in common.
+        (("10.77.0.2", "fd77::2"), ("fd77::1",), {}, "fd77::1"),
+        (("fd77::2",), ("10.77.0.1", "fd77::1"), {}, "fd77::1"),
+        # What several addresses of IPv6 would be no matter for IPv4.
+        (("10.77.0.2", "fd77::2", "fd77::3"), ("10.77.0.1", "fd77::1"), {}, "10.77.0.1"),
+        ((), ("10.77.0.1",), {"src_ip": "10.0.0.9"}, "10.77.0.1"),
+        (B_IPV4, ("10.77.0.1",), {"src_ip": "10.78.0.2"}, "10.77.0.1"),
+    ],
+)
+def test_the_addresses_of_a_flow_are_those_that_hosts_tell(
+    api: LocalApi, of_b: tuple[str, ...], of_a: tuple[str, ...], asked: dict[str, Any], flow: str
+) -> None:
+    members = api._cluster.members
+    members["B"].addresses, members["A"].addresses = of_b, of_a
+    answer = ask(api, flow={"protocol": 17, "sport": 5, "dport": 7, **asked})
+    assert answer["ok"], answer
+    source, _, target = answer["flow"].split(" ", 1)[1].partition(" -> ")
+    assert target == f"{flow}:7"
+    wanted = asked.get("src_ip") or next(each for each in of_b if (":" in each) == (":" in flow))
+    assert source == f"{wanted}:5"
+    number = asked.get("protocol", 17)
+    assert answer["slot"] == slot_of(Flow(number, wanted, 5, flow, 7), slots=64)
+
+
+@pytest.mark.parametrize(
+    ("of_b", "of_a", "key", "code", "values"),
+    [
+        ((), ("10.77.0.1",), "src_ip", "address_unknown", {"host": "B", **SOURCE}),
+        (("10.77.0.2",), (), "dst_ip", "address_unknown", {"host": "A", **TARGET}),
+        (("10.77.0.2",), ("fd77::1",), "dst_ip", "address_unknown", {"host": "A", **TARGET}),
+        (
+            *(B_IPV4, ("10.77.0.1",), "src_ip", "address_ambiguous"),
+            {"host": "B", **SOURCE, "addresses": [*B_IPV4]},
+        ),
+        (
+            *(("10.77.0.2",), ("10.1.0.1", "10.2.0.1"), "dst_ip", "address_ambiguous"),
+            {"host": "A", **TARGET, "addresses": ["10.1.0.1", "10.2.0.1"]},
+        ),
+    ],
+)
+def test_an_address_that_is_not_certain_is_asked_for(
+    api: LocalApi,
+    of_b: tuple[str, ...],
+    of_a: tuple[str, ...],
+    key: str,
+    code: str,
+    values: dict[str, Any],
+) -> None:
+    members = api._cluster.members
+    members["B"].addresses, members["A"].addresses = of_b, of_a
+    refused = ask(api, flow=TCP)
+    assert refused_as(refused) == (code, f"flow.{key}", {**values, "family": "IPv4"})
+    assert values["option"] in refused["error"] and values["end"] in refused["error"]
+    assert all(each in refused["error"] for each in values.get("addresses", ()))
+
+
+def test_no_address_is_needed_where_none_decides(api: LocalApi) -> None:
+    """Nobody can tell the NIC, or there is none."""
+    for member in api._cluster.members.values():
+        member.addresses = ()
+    answer = ask(api, flow={**TCP, "datapath": "system"})
+    assert answer["ok"] and answer["flow"] is answer["path"] is None
+    assert "nobody can predict it" in answer["why"][-1]
+    api._cluster.members["A"].ports[1].up = False
+    api._cluster.topology_changed()
+    answer = ask(api, flow=TCP)
+    assert answer["ok"] and "every path is dead" in answer["why"][-1], answer
+    api._cluster.config = ClusterConfig.model_validate({"placement": [{"hosts": ["A"]}]})
+    api._cluster.topology_changed()
+    answer = ask(api, flow=TCP)
+    assert answer["ok"] and answer["services"] and answer["placed"] is None, answer
+
+
 FLOW_KEYS = {"keys": ["datapath", "dport", "dst_ip", "hash", "sport", "src_ip"]}
 
 

@@ -28,6 +28,7 @@ RIGHT = {
     **{"user": "alice", "policies": ["shared", "exclusive"], "max_rate_bps": 10**9},
     **{"max_hosts": 8, "reserve": True},
 }
+FLOW = {"protocol": 17, "sport": 1, "dport": 2}
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("job_begin", {"job": {"id": "o1", **HOSTS, "uid": UID, "policy": "shared"}}),
     ("job_begin", {"job": {"id": "o1", **HOSTS, "uid": UID, "named": "gold"}}),
@@ -54,7 +55,8 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("token_remove", {"name": "backup"}),
     ("token_add", {"name": "a", "role": "user", "user": "alice", "days": 90}),
     ("token_add", {"name": "a", "role": "viewer"}),
-    ("explain", {"src": "A", "dst": "B", "flow": {"protocol": 17, "sport": 1, "dport": 2}}),
+    ("explain", {"src": "A", "dst": "B", "flow": FLOW}),
+    ("explain", {"src": "A", "dst": "B", "flow": {**FLOW, "dst_ip": "10.0.0.2"}}),
     ("explain", {"src": "A", "dst": "B", "job": "o1"}),
 ]
 

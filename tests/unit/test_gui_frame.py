@@ -8,7 +8,7 @@ import contextlib
 import re
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from fastapi import Request
@@ -17,11 +17,14 @@ from nicegui import Client, ui
 from ri2n_sdn.contract.documents import TokenEntry
 from ri2n_sdn.contract.operations import JOB_LIST
 from ri2n_sdn.contract.problems import Problem
+from ri2n_sdn.contract.units import ago_text
+from ri2n_sdn.web.age import OLD_S, Age, age_of
 from ri2n_sdn.web.auth import Auth, hash_of
 from ri2n_sdn.web.gui import entrance as entrances
 from ri2n_sdn.web.gui import session as sessions
 from ri2n_sdn.web.gui.banner import MAX_SHOWN, banner
 from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
+from ri2n_sdn.web.gui.frame import age_line
 from ri2n_sdn.web.gui.login import form, own_path
 from ri2n_sdn.web.gui.markup import Markup, plain, tag, text
 from ri2n_sdn.web.gui.session import (
@@ -71,7 +74,9 @@ def a_problem(rank: int, severity: str = "bad") -> dict[str, Any]:
 
 
 def banner_of(state: dict[str, Any], **facts: Any) -> str:
-    return banner(state_of(**state), **{"connected": True, "why": None, "since_s": 0.0} | facts)
+    old = facts.pop("old", False)
+    age = Age(facts.pop("read_s", 0.0), old)
+    return banner(state_of(**state), **{"connected": True, "why": None, "age": age} | facts)
 
 
 def test_the_worst_is_first_and_the_rest_unfolds() -> None:
@@ -89,8 +94,22 @@ def test_an_unreachable_controller_comes_before_all_problems() -> None:
     assert said.index("not reachable") < said.index("trouble 0")
     assert "nobody listens at &lt;img" in said and "systemctl status" in said
     assert "how it was at" not in said and "how it was at" in banner_of(
-        {"hosts": {"a": {}}}, connected=False
+        {"hosts": {"a": {}}}, connected=False, old=True
     )
+
+
+def test_nobody_knows_whether_a_problem_of_an_old_state_is_there_still() -> None:
+    said = banner_of({"problems": {"a": a_problem(0)}}, connected=False, old=True)
+    assert "Was a problem:</strong> <span>trouble 0" in said
+    assert said.count("Problem:") == 1, "the one that the controller is away"
+
+
+def test_a_controller_that_is_there_and_reads_nothing_is_not_well() -> None:
+    said = banner_of({"hosts": {"a": {}}}, old=True, read_s=1_795_730_000.0)
+    assert "read no counters since 2026-11-26 21:53:20 UTC" in said and "No problem" not in said
+    waits = {"waits_because": "the other has the lock"}
+    said = banner_of({"controller": waits}, old=True)
+    assert "not in charge" in said and "read no counters" not in said, "one reason is enough"
 
 
 def test_what_is_wrong_leads_to_the_page_that_shows_it() -> None:
@@ -116,7 +135,7 @@ def test_what_is_wrong_leads_to_the_page_that_shows_it() -> None:
 
 
 def test_times_say_their_zone() -> None:
-    said = banner_of({"hosts": {"a": {}}}, connected=False, since_s=1_795_730_000.0)
+    said = banner_of({"hosts": {"a": {}}}, connected=False, old=True, read_s=1_795_730_000.0)
     assert "how it was at 2026-11-26 21:53:20 UTC" in said
 
 
@@ -133,6 +152,61 @@ def test_all_is_well_only_when_it_is() -> None:
     state = {"hosts": {"a": {}, "b": {}}, "networks": {"n": {}}, "controller": {"strategy": "x"}}
     assert "No problem is known. 2 hosts, 1 network, strategy x." in banner_of(state)
     assert "waits for hosts" in banner_of({})
+
+
+# ---- Ages
+
+
+class Told(NamedTuple):
+    """What a feed knows, as `age_of` needs it."""
+
+    state: Any
+    connected: bool
+    heard_s: float | None
+
+
+def told(connected: bool = True, **controller: Any) -> Told:
+    return Told(state_of(controller=controller), connected, 990.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (told(sampled_s=995.0), Age(995.0, False)),
+        (told(False, sampled_s=995.0), Age(995.0, True)),
+        (told(sampled_s=1000.0 - OLD_S - 1), Age(1000.0 - OLD_S - 1, True)),
+        # A controller with long rounds is not late yet.
+        (told(sampled_s=985.0, hbspan_s=4.0), Age(985.0, False)),
+        (told(sampled_s=979.0, hbspan_s=4.0), Age(979.0, True)),
+        # An earlier controller does not say when it has read its counters.
+        (told(strategy="max_min"), Age(990.0, False)),
+        (told(False, strategy="max_min"), Age(990.0, True)),
+        # Nothing is known, so nothing is old.
+        (told(False), Age(990.0, False)),
+        (Told(EMPTY, False, None), Age(None, False)),
+    ],
+)
+def test_figures_are_old_when_there_are_no_newer_ones(known: Told, expected: Age) -> None:
+    assert age_of(known, 1000.0) == expected
+
+
+def test_the_age_of_a_page_in_words() -> None:
+    now_s = time.time()
+    assert "Figures read <time" in age_line(now_s - 2, old=False)
+    said = age_line(now_s - 125, old=True)
+    assert said.startswith("As of <time") and ">2 min ago</time>" in said
+    assert age_line(None, old=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("age_s", "said"),
+    [
+        *((-3.0, "now"), (0.9, "now"), (1.0, "1 s ago"), (59.9, "59 s ago"), (60.0, "1 min ago")),
+        *((7199.0, "1 h ago"), (86_400.0, "1 d ago"), (1e9, "11,574 d ago")),
+    ],
+)
+def test_how_long_ago_has_one_unit(age_s: float, said: str) -> None:
+    assert ago_text(age_s) == said
 
 
 # ---- The login
@@ -162,6 +236,7 @@ class Source:
     """Where tokens come from, as Auth wants it."""
 
     known = connected = True
+    heard_s: float | None = None
     seq = 1
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ri2n_sdn.contract.documents import Documents, NicEntry
+from ri2n_sdn.contract.fair import fair_entry
 from ri2n_sdn.contract.names import natural
 from ri2n_sdn.web.gui.explain_views import answer_view, nics_of, only, request_of
 from ri2n_sdn.web.gui.hosts_table import (
@@ -26,6 +27,7 @@ from ri2n_sdn.web.gui.hosts_table import (
 from ri2n_sdn.web.gui.picture import changes, heat, paint, svg
 from ri2n_sdn.web.gui.scene import (
     MAX_HOST_ROWS,
+    WIDTH,
     Nic,
     Scene,
     scene_of,
@@ -69,16 +71,42 @@ def fat_tree(leaves: int, hosts: int, spines: int = 2) -> Any:
     return state
 
 
+def switched(hosts: int, nics: int) -> Any:
+    """A cluster of several networks, whose NICs are mixed up among the leaf switches of each."""
+    state = plain(hosts, nics)
+    chance = random.Random(hosts * nics)
+    for index in range(nics):
+        leaves = [f"leaf{index}-{leaf}" for leaf in range(4)]
+        for host in state["hosts"].values():
+            host["nics"][f"eth{index}"]["switch"] = chance.choice(leaves)
+        state["networks"][f"n{index}"]["switches"] = [*leaves, f"spine{index}"]
+        state["cables"] |= {
+            f"{leaf}-spine{index}": {
+                **{"ends": [leaf, f"spine{index}"], "ports": [1, 1]},
+                **{"rate_bps": GBIT, "alive": True, "vlans": []},
+            }
+            for leaf in leaves
+        }
+    return state
+
+
 # ---- Where things stand
+
+
+Box = tuple[str, str, float, float, float, float]
+
+
+def boxes_of(scene: Scene) -> list[Box]:
+    """(kind, name, left, top, right, bottom) of all rows and bars."""
+    x, width = scene.row_x, scene.row_width
+    return [("row", row.label, x, row.y, x + width, row.y + row.height) for row in scene.rows] + [
+        ("bar", bar.name, bar.x, bar.y, bar.x + bar.width, bar.y + bar.height) for bar in scene.bars
+    ]
 
 
 def crowded(scene: Scene) -> list[str]:
     """What stands on top of each other, or outside."""
-    boxes = [
-        ("row", row.label, 4.0, row.y, 4 + scene.row_width, row.y + row.height)
-        for row in scene.rows
-    ]
-    boxes += [("bar", bar.name, bar.x, bar.y, bar.x + 18, bar.y + bar.height) for bar in scene.bars]
+    boxes = boxes_of(scene)
     wrong = [
         f"{one} on {other}"
         for place, one in enumerate(boxes)
@@ -92,18 +120,41 @@ def crowded(scene: Scene) -> list[str]:
     ]
 
 
+def run_through(scene: Scene) -> list[str]:
+    """Which lines run through something that they neither begin nor end at."""
+    return [
+        f"{link.nics[:2]} through {name}"
+        for link in scene.links
+        for left, right in (sorted((link.x1, link.x2)),)
+        for name, x, width, pieces in (
+            *(
+                (row.label, scene.row_x, scene.row_width, [(row.y, row.y + row.height)])
+                for row in scene.rows
+            ),
+            *(
+                (bar.name, bar.x, bar.width, bar.pieces)
+                for number, bar in enumerate(scene.bars)
+                if number != link.bar
+            ),
+        )
+        if left < x + width and x < right
+        if any(top < link.y < bottom for top, bottom in pieces)
+    ]
+
+
 @pytest.mark.parametrize(
     "state",
     [
-        *(plain(hosts, nics) for hosts in (1, 2, 60, 61, 1000) for nics in (1, 4)),
+        *(plain(hosts, nics) for hosts in (1, 2, 60, 61, 1000) for nics in (1, 2, 3, 4, 9)),
+        *(switched(hosts, nics) for hosts in (4, 48) for nics in (2, 3, 5)),
         *(fat_tree(*shape) for shape in ((2, 2), (4, 15, 4), (32, 32, 8), (100, 10, 4))),
     ],
     ids=lambda state: f"{len(state['hosts'])} hosts, {len(state['cables'])} cables",
 )
 def test_nothing_stands_on_top_of_each_other(state: Documents) -> None:
     scene = scene_of(state)
-    assert crowded(scene) == []
-    assert len(scene.rows) <= MAX_HOST_ROWS
+    assert crowded(scene) == [] and run_through(scene) == []
+    assert len(scene.rows) <= MAX_HOST_ROWS and scene.width == WIDTH
     drawn = [host for row in scene.rows for host in row.hosts]
     assert sorted(drawn) == sorted(state["hosts"])
     nics = [nic for link in scene.links for nic in link.nics]
@@ -113,6 +164,7 @@ def test_nothing_stands_on_top_of_each_other(state: Documents) -> None:
     for link in scene.links:
         row, bar = scene.rows[link.row], scene.bars[link.bar]
         assert row.y < link.y < row.y + row.height and bar.y < link.y < bar.y + bar.height
+        assert any(top <= link.y <= bottom for top, bottom in bar.pieces), "a NIC ends in a gap"
 
 
 def test_a_host_is_a_row_as_long_as_there_is_room() -> None:
@@ -135,7 +187,14 @@ def test_switches_without_hosts_stand_behind_those_with_hosts() -> None:
     assert {name for name, bar in bars.items() if bar.upper} == {"spine0", "spine1"}
     assert max(bars[f"leaf{leaf}"].x for leaf in range(4)) < min(
         bars[f"spine{spine}"].x for spine in range(2)
-    )
+    ), "one network stands to the right"
+
+
+def test_two_networks_stand_at_both_sides_of_the_hosts() -> None:
+    scene = scene_of(plain(4, 2))
+    left, right = (bar.x for bar in scene.bars)
+    assert left < scene.row_x < scene.row_x + scene.row_width < right
+    assert left + right + scene.bars[0].width == pytest.approx(WIDTH)
 
 
 def test_a_ring_of_switches_is_one_column_with_bent_cables() -> None:
@@ -145,7 +204,7 @@ def test_a_ring_of_switches_is_one_column_with_bent_cables() -> None:
         for leaf in range(4)
     }
     scene = scene_of(state)
-    assert len(scene.cables) == 4 and all(cable.bent for cable in scene.cables)
+    assert len(scene.cables) == 4 and all(cable.bend for cable in scene.cables)
     assert len({bar.x for bar in scene.bars}) == 1
 
 
@@ -230,6 +289,26 @@ def test_dead_nics_away_hosts_and_busy_links_look_so() -> None:
         *(["row dead", "1 dead"], ["row dead", "1 dead"], ["row away", "away"]),
         *(["row", ""], ["row", ""]),
     ]
+    notes = [painted[f"t{number}"] for number in range(0, 10, 2)]
+    assert notes == [
+        *(["nic dead", "eth0 dead"], ["nic dead", "eth0 dead"], ["nic away", "eth0"]),
+        *(["nic heat-3", "eth0 ↑600.0M ↓0"], ["nic heat-0", "eth0 ↑0 ↓0"]),
+    ]
+    old = look(state, old=True)
+    assert old["t0"][1] == "eth0 was dead" and old["r0"][1] == "had 1 dead"
+    assert old["r2"][1] == "was away"
+
+
+def test_a_row_says_what_part_of_what_is_fair_its_host_gets() -> None:
+    state = plain(3)
+    state["fair"] = {
+        "h0001": fair_entry([("h0002", 40e6, 50e6), ("h0003", 50e6, 50e6)]),
+        "h0002": fair_entry([("h0001", 10e6, 50e6)]),
+    }
+    nic(state, "h0002")["alive"] = False
+    assert [look(state)[f"r{number}"][1] for number in range(3)] == [
+        *("90% of fair", "1 dead, 20% of fair", "")
+    ]
 
 
 def test_of_many_hosts_one_dead_nic_shows_and_heat_is_that_of_all() -> None:
@@ -238,6 +317,7 @@ def test_of_many_hosts_one_dead_nic_shows_and_heat_is_that_of_all() -> None:
     assert look(state)["l0"] == ["link heat-2"]
     nic(state, "h0042")["alive"] = False
     assert look(state)["l0"] == ["link some-dead"]
+    assert look(state)["t0"] == ["nic some-dead", "1 of 100 NICs dead"]
     assert look(state)["r0"] == ["row dead", "100 hosts, 1 dead"]
     for name in state["hosts"]:
         nic(state, name)["alive"] = False
@@ -250,7 +330,7 @@ def test_what_is_emphasized_is_the_way_alone() -> None:
         state, nics={Nic("h0001", "eth0")}, cables={"leaf0/spine0-spine0/leaf0"}, chosen="h0003"
     )
     ways = {key for key, (kind, *_) in painted.items() if "way" in kind.split()}
-    assert ways == {"l0", "d0", "r0", "b0", "c0"}
+    assert ways == {"l0", "d0", "t0", "r0", "b0", "c0"}
     assert painted["r2"] == ["row chosen", ""]
 
 
@@ -269,9 +349,9 @@ def test_changes_lead_from_one_look_to_the_other_and_are_few() -> None:
     after = look(state)
     changed = changes(before, after)
     assert before | changed == after
-    assert set(changed) == {"l13", "d13", "r6"}
+    assert set(changed) == {"l13", "d13", "t13", "r6"}
     assert changes(after, after) == {}
-    assert len(json.dumps(changed)) < 200
+    assert len(json.dumps(changed)) < 250
 
 
 def test_the_svg_is_well_formed_and_shows_hostile_names_as_text() -> None:
@@ -308,11 +388,8 @@ def test_switches_without_any_host_have_their_places() -> None:
         assert one.x != other.x or one.y + one.height <= other.y
 
 
-def test_a_long_name_leaves_room_for_what_is_wrong() -> None:
-    state = cluster_state(hosts=2)
-    assert scene_of(state).row_width == 132
-    state["hosts"]["a-long-name-of-a-host"] = state["hosts"].pop("h0002")
-    assert scene_of(state).row_width == 228
+def test_a_row_of_several_hosts_has_room_for_what_is_wrong() -> None:
+    assert scene_of(cluster_state(hosts=2)).row_width < scene_of(plain(61)).row_width
 
 
 # ---- The table and the details
@@ -389,6 +466,8 @@ def test_the_question_as_a_request() -> None:
     assert request_of("a", "b", "tcp", "", "", "") == {"src": "a", "dst": "b"}
     assert request_of("a", "b", "", "", "", "") == {"src": "a", "dst": "b"}
     assert request_of("a", "b", "icmp", "", "", "")["flow"] == {"protocol": 1}
+    asked = request_of("a", "b", "udp", "", "", "", " 10.0.0.1 ", "10.0.0.2")
+    assert asked["flow"] == {"protocol": 17, "src_ip": "10.0.0.1", "dst_ip": "10.0.0.2"}
 
 
 @pytest.mark.parametrize(
@@ -398,6 +477,7 @@ def test_the_question_as_a_request() -> None:
         (("a", " ", "", "", "", ""), "To host", "name_a_host"),
         (("a", "b", "", "1", "", ""), "Source port", "ports_need_protocol"),
         (("a", "b", "icmp", "", "2", ""), "Destination port", "ports_need_protocol"),
+        (("a", "b", "", "", "", "", "", "::1"), "Destination address", "address_needs_protocol"),
         *(
             (("a", "b", "tcp", port, "", ""), "Source port", "not_number_up_to")
             for port in ("-1", "65536", "x", "1.5", "٣", "9" * 50)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ri2n_sdn.apps.parameters import PARAMETERS, list_parameters
 from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.fair import fair_entry
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.contract.units import (
     duration_text,
@@ -20,7 +21,17 @@ from ri2n_sdn.contract.units import (
     percent_text,
 )
 from ri2n_sdn.errors import BadInput
-from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
+from ri2n_sdn.web.gui.charts import chart_summary, rate_chart, share_chart, thinned
+from ri2n_sdn.web.gui.event_views import cures, event_row, events_found, problem_rows
+from ri2n_sdn.web.gui.fair_views import (
+    MAX_LINES,
+    fair_chart,
+    lines_of,
+    marks_of,
+    worst_client,
+)
+from ri2n_sdn.web.gui.hosts_table import cells, details
+from ri2n_sdn.web.gui.listing import Question, Steady, page_of
 from ri2n_sdn.web.gui.setting_views import (
     STRATEGIES,
     audit_entry_rows,
@@ -33,18 +44,15 @@ from ri2n_sdn.web.gui.setting_views import (
     token_rows,
 )
 from ri2n_sdn.web.gui.traffic_views import (
+    ALL,
     MAX_POINTS,
     PairSamples,
-    chart_summary,
     host_names,
     host_row,
+    newest_rates,
     pair_request,
     pair_rows,
     path_rows,
-    rate_chart,
-    share_chart,
-    thinned,
-    worst_client,
 )
 from ri2n_sdn.web.gui.words import (
     rate_input,
@@ -136,24 +144,112 @@ def test_a_long_name_loses_its_middle() -> None:
 # ---- Traffic
 
 
-def test_the_worst_client_comes_first_and_who_is_none_comes_last() -> None:
+def busy_state() -> Any:
+    """Three senders and an idle host that is away; no link limits h0003."""
     state = cluster_state(hosts=4, nics=1, away=("h0004",))
+    state["controller"]["sampled_s"] = NOW_S
     state["rates"] = {
         "h0001": {"eth0": [90e6, 1e6]},
-        "h0002": {"eth0": [10.0, 0.0]},
+        "h0002": {"eth0": [30e6, 0.0]},
         "h0003": {"eth0": [5e6, 20e6]},
     }
-    rows = host_rows(state)
-    assert [row["id"] for row in rows] == ["h0003", "h0001", "h0004", "h0002"]
-    assert [row["id"] for row in host_rows(state, "best")][:2] == ["h0001", "h0003"]
+    state["fair"] = {
+        "h0001": fair_entry([("h0003", 60e6, 50e6), ("h0002", 30e6, 50e6)]),
+        "h0002": fair_entry([("h0003", 30e6, 40e6)]),
+    }
+    return state
+
+
+def test_the_worst_client_is_who_gets_the_smallest_part_of_what_is_fair() -> None:
+    state = busy_state()
+    assert [row["id"] for row in host_rows(state, "worst")] == ["h0001", "h0002", "h0003", "h0004"]
+    assert [row["id"] for row in host_rows(state, "rate")] == ["h0001", "h0002", "h0003", "h0004"]
+    state["fair"]["h0002"] = fair_entry([("h0003", 4e6, 40e6)])
+    state["rates"]["h0003"] = {"eth0": [0.0, 950e6]}
+    assert [row["id"] for row in host_rows(state, "worst")] == ["h0002", "h0001", "h0003", "h0004"]
+    assert host_rows(state, "rate")[0]["id"] == "h0003"
     assert [row["id"] for row in host_rows(state, "name", "H000")] == sorted(state["hosts"])
-    assert (rows[0]["rx"], rows[0]["load"], rows[2]["nics"]) == ("20.0 Mbit/s", "2.0 %", "away")
+    rows = {row["id"]: row for row in host_rows(state)}
+    assert [rows[name]["part"] for name in sorted(rows)] == ["90.0 %", "10.0 %", "-", "-"]
+    assert (rows["h0003"]["load"], rows["h0004"]["nics"]) == ("95.0 %", "away")
+
+
+def test_one_sentence_on_the_worst_client_never_names_who_receives_as_the_best() -> None:
+    state = busy_state()
     assert worst_client(state) == (
-        "Worst of 2 clients: h0003, receives 20.0 Mbit/s. Best: h0001, sends 90.0 Mbit/s."
+        "Worst of 3 pairs that a link limits: h0001 to h0002 gets 60.0 % of what is fair, "
+        "30.0 Mbit/s of 50.0 Mbit/s."
     )
-    del state["rates"]["h0001"]
-    assert worst_client(state) == "One client: h0003, receives 20.0 Mbit/s."
-    assert worst_client(EMPTY) == "No host sends or receives at this moment."
+    assert "limited: h0001 to h0002 got 60.0 %" in worst_client(state, old=True)
+    state["fair"] = {}
+    assert worst_client(state) == "No link limits anybody."
+    state["rates"] = {}
+    assert worst_client(state) == "No host sends anything."
+    del state["controller"]["sampled_s"]
+    assert worst_client(state) == worst_client(EMPTY) == "It is not known yet what is fair."
+
+
+def test_a_chart_has_lines_for_all_of_few_hosts_and_of_many_for_those_that_get_least() -> None:
+    assert lines_of(busy_state()) == ["h0001", "h0002", "h0003", "h0004"]
+    state = cluster_state(hosts=40, nics=1)
+    state["fair"] = {
+        f"h{number:04d}": fair_entry([("h0001", number * 1e6, 50e6)]) for number in range(11, 31)
+    }
+    first = lines_of(state)
+    assert first == [f"h{number:04d}" for number in range(11, 11 + MAX_LINES)]
+    state["fair"]["h0030"] = fair_entry([("h0001", 1e6, 50e6)])
+    assert lines_of(state, first) == first, "lines stay until others are asked for"
+    assert "h0030" in lines_of(state)
+    del state["hosts"]["h0011"]
+    assert lines_of(state, first) == sorted([*first[1:], "h0030"])
+
+
+def test_marks_tell_when_strategy_links_and_jobs_changed() -> None:
+    nic = {"host": "B", "nic": "eth0"}
+    events = [
+        event(1, "parameter_set_by", parameter="strategy", value="round_robin", by="ann"),
+        event(2, "parameter_set", parameter="strategy", value="max_min"),
+        event(3, "parameter_set", parameter="hysteresis", value="0.1"),
+        event(4, "nic_down", nic),
+        event(5, "nic_up", nic),
+        event(6, "job_begun", {"job": "j1"}, user="u", hosts=["A"], policy="shared"),
+        event(7, "job_ended", {"job": "j1"}, user="u", why="done"),
+        {"seq": 8, "time_s": NOW_S + 80, "code": "nic_down", "text": "of another version"},
+    ]
+    marks = marks_of(events, NOW_S + 20)
+    assert [mark.text for mark in marks] == [
+        *("strategy max_min", "B:eth0 dead", "B:eth0 works", "job j1 begins", "job j1 ends")
+    ]
+    assert [mark.bad for mark in marks] == [False, True, False, False, False]
+    sent: dict[str, list[float | None]] = {"A": [1e6, 2e6], "B": [None, 3e6]}
+    chart = fair_chart([NOW_S + 20, NOW_S + 60], sent, {"B": [5e6, 5e6]}, marks)
+    assert [series["name"] for series in chart["series"]] == ["A", "B", "B, fair"]
+    solid, dashed = (series["lineStyle"] for series in chart["series"][1:])
+    assert (solid["type"], dashed["type"]) == ("solid", "dashed")
+    assert solid["color"] == dashed["color"] != chart["series"][0]["lineStyle"]["color"]
+    drawn = chart["series"][0]["markLine"]["data"]
+    assert [each["xAxis"] for each in drawn] == [round(1000 * mark.time_s) for mark in marks]
+    assert chart["legend"]["data"] == ["A", "B"]
+
+
+def test_what_to_do_is_that_of_the_worst_problem_of_a_host() -> None:
+    state = cluster_state(hosts=3, dead=(("h0002", "eth0"),), away=("h0002",))
+    (first, _) = state["problems"].values()
+    assert cures(state) == {"h0002": sentence(first["advice"])}
+
+
+def test_rows_stand_still_until_another_order_is_asked_for() -> None:
+    order, asked = Steady(), Question("", "rate", 0, 2)
+
+    def shown(*names: str) -> list[dict[str, Any]]:
+        return list(page_of(names, asked, lambda name: {"id": name}, order=order).rows)
+
+    assert shown("b", "a", "c") == [{"id": "b"}, {"id": "a"}] and not order.moved
+    assert shown("c", "a", "b") == [{"id": "b"}, {"id": "a"}] and order.moved
+    assert shown("d", "a", "c") == [{"id": "a"}, {"id": "c"}], "new ones are last"
+    assert order.keep(["d", "c", "a"]) == ["a", "c", "d"]
+    order.forget()
+    assert shown("d", "a", "c") == [{"id": "d"}, {"id": "a"}] and not order.moved
 
 
 def test_a_host_with_a_dead_nic_is_marked() -> None:
@@ -164,12 +260,14 @@ def test_a_host_with_a_dead_nic_is_marked() -> None:
 
 PAIR: Any = {
     **{"src": "A", "dst": "B", "active": True, "striped": False, "group": 5, "tx_bps": 90e6},
+    "fair_bps": 100_000_000,
     "paths": [
         {
             **{"own": f"eth{number}", "peer": f"eth{number}", "network": f"n{number}"},
             **{"vlan": 12 * number or None, "alive": not number, "share": 0.75 - number / 2},
             **{"slots": 48 - 32 * number, "tx_bps": 60e6 - 30e6 * number, "rx_bps": 0.0},
-            **{"rate_bps": 1e9, "link": None, "helper": None},
+            **{"rate_bps": None if number else 1e9, "speed_bps": 10**9},
+            **{"link": None, "helper": None},
         }
         for number in (0, 1)
     ],
@@ -183,7 +281,12 @@ def test_a_pair_and_its_paths() -> None:
         True,
     )
     assert row["shares"] == "eth0 to eth0 75.0 %, eth1 to eth1 (VLAN 12) 25.0 %"
+    assert row["part"] == "90.0 %"
+    free: Any = {**PAIR, "fair_bps": None}
+    assert pair_rows([free])[0]["part"] == "-"
     paths = path_rows(PAIR)
+    assert [path["planned"] for path in paths] == ["1.00 Gbit/s", "-"]
+    assert [path["speed"] for path in paths] == ["1.00 Gbit/s", "1.00 Gbit/s"]
     assert [path["weight"] for path in paths] == ["48 of 64 slots", "16 of 64 slots"]
     assert paths[1]["network"] == "n1, VLAN 12" and paths[1]["alive"] == "dead"
 
@@ -194,6 +297,7 @@ def test_a_page_of_pairs_is_asked_for_as_the_controller_wants_it() -> None:
     }
     assert pair_request(sort="slow", host="A", active=False)["active"] is True
     assert pair_request(sort="dst", active=False) == {"sort": "dst", "offset": 0, "limit": 50}
+    assert pair_request(sort="any", active=False)["sort"] == "src", "an order that stands still"
 
 
 def test_samples_of_a_pair_are_bounded_and_paths_may_come_and_go() -> None:
@@ -224,11 +328,33 @@ def test_charts_of_rates_and_shares() -> None:
         [[1000, 75.0], [2000, None], [3000, None]],
         [[1000, 25.0], [2000, None], [3000, 100.0]],
     ]
-    assert chart_summary("A has sent", [1.0, 2.0, 3.0], lines) == (
-        "A has sent since 1970-01-01 00:00:01 UTC: eth0 0 bit/s now, 1.50 Mbit/s on average, "
-        "3.00 Mbit/s at most; eth1 2.00 Mbit/s now, 1.00 Mbit/s on average, 2.00 Mbit/s at most."
+    newest = {"eth0": None, "eth1": 5e6}
+    assert chart_summary("A has sent", [1.0, 2.0, 3.0], lines, newest) == (
+        "A has sent since 1970-01-01 00:00:01 UTC: eth0 - now, 1.50 Mbit/s on average, "
+        "3.00 Mbit/s at most; eth1 5.00 Mbit/s now, 2.00 Mbit/s on average, 5.00 Mbit/s at most."
     )
-    assert chart_summary("A", [], {}) == "A: nothing is known yet."
+    assert "eth1 5.00 Mbit/s last" in chart_summary("A", [1.0, 2.0, 3.0], lines, newest, old=True)
+    assert chart_summary("A", [], {}, {}) == "A: nothing is known yet."
+
+
+def test_the_newest_rates_of_a_chart_are_those_of_the_rows() -> None:
+    state = cluster_state(hosts=3, nics=2)
+    rows = [sum(nic[0] for nic in state["rates"][name].values()) for name in state["hosts"]]
+    assert newest_rates(state, "", "tx") == {ALL: sum(rows)}
+    of_host = newest_rates(state, "h0002", "rx")
+    assert of_host == {nic: rx for nic, (_, rx) in state["rates"]["h0002"].items()}
+    del state["rates"]["h0002"]
+    assert newest_rates(state, "h0002", "rx") == {"eth0": None, "eth1": None}
+
+
+def test_what_is_old_is_not_said_to_be_so() -> None:
+    state = cluster_state(hosts=3, dead=(("h0002", "eth0"),), away=("h0003",))
+    said = [host_row(state, name, old=True)["nics"] for name in state["hosts"]]
+    assert said == ["2 of 2 worked", "1 of 2 worked", "was away"]
+    words = [cells(state, [name], old=True)["0-1"][1] for name in state["hosts"]]
+    assert words == ["was good", "had 1 dead NIC", "was away"]
+    shown = details(state, "h0002", old=True)
+    assert "was dead" in shown and "was good" in shown and "was connected" in shown
 
 
 @given(st.integers(0, 700), st.integers(1, 200))

@@ -35,7 +35,7 @@ from ri2n_sdn.jobs.model import Job, PathTable, Policy, Reservation, Service
 from ri2n_sdn.jobs.rights import Right
 from ri2n_sdn.store.rows import Change
 from tests.unit.fake_hosts import FakeChannel
-from tests.unit.job_rows import FakeStore, described
+from tests.unit.job_rows import FakeStore, address_row, described
 from tests.unit.refused import not_yours, refused, refused_as
 
 POLICY = Policy(
@@ -54,15 +54,27 @@ def job(name: str = "j1", **more: Any) -> Job:
 
 @given(st.lists(st.binary(min_size=1, max_size=200).map(lambda b: b.rstrip(b"\0") + b"x")))
 def test_notes_of_rows_are_read_without_their_padding(notes: list[bytes]) -> None:
-    assert read_said(described(*notes)) == (notes[:63], [])
-    assert read_said(described(*notes, cookie=0x524B)) == ([], notes[:64])
+    assert read_said(described(*notes)) == (notes[:63], [], ())
+    assert read_said(described(*notes, cookie=0x524B)) == ([], notes[:64], ())
     both = described(*notes[:63]) + described(b"failed", cookie=0x524B)
-    assert read_said(both) == (notes[:63], [b"failed"])
+    assert read_said(both) == (notes[:63], [b"failed"], ())
 
 
-@pytest.mark.parametrize("cookie", [0x524A, 0x524B])
+def test_the_addresses_of_a_host_are_read_in_order() -> None:
+    told = ["10.77.0.10", "fd77::1", "10.77.0.9", "fd00::1", "10.77.0.9"]
+    rows = b"".join(address_row(each) for each in told)
+    wanted = ("10.77.0.9", "10.77.0.10", "fd00::1", "fd77::1")
+    assert read_said(described(b"job") + rows) == ([b"job"], [], wanted)
+    # A row for a whole network, of another field or of a job tells no address.
+    other = address_row("10.77.0.0", mask="255.255.255.0") + address_row("10.77.0.3", "ipv4_dst")
+    assert read_said(other + address_row("10.77.0.4", cookie=0x524A)) == ([], [], ())
+    many = b"".join(address_row(f"10.77.1.{number}") for number in range(40))
+    assert read_said(many).addresses == tuple(f"10.77.1.{number}" for number in range(16))
+
+
+@pytest.mark.parametrize("cookie", [0x524A, 0x524B, 0x524C])
 def test_of_too_many_rows_the_rest_is_not_looked_at(cookie: int) -> None:
-    rows = [described(b"%d" % number, cookie=cookie) for number in range(63 + 64)]
+    rows = [described(b"%d" % number, cookie=cookie) for number in range(63 + 64 + 16)]
     read_said(b"".join(rows) + b"\0\1")
     with pytest.raises(ValueError, match="cut off"):
         read_said(b"".join(rows[1:]) + b"\0\1")

@@ -27,7 +27,7 @@ from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.store.rows import LanesRow, Put
 from tests.unit.fake_hosts import FakeChannel, cluster_of
 from tests.unit.job_notes import declaration_note
-from tests.unit.job_rows import FakeStore, described
+from tests.unit.job_rows import FakeStore, address_row, described
 
 
 class Host(FakeChannel):
@@ -36,6 +36,7 @@ class Host(FakeChannel):
     def __init__(self, *declared: Declaration) -> None:
         super().__init__(self._reply)
         self.declared = declared
+        self.addresses: tuple[str, ...] = ()
         self.messages = b""
         self.late = False
         self.open: list[tuple[Future[bytes], Question | None]] = []
@@ -43,7 +44,8 @@ class Host(FakeChannel):
     def _reply(self, question: Question | None) -> bytes:
         if question == flows(Table.JOB_ANSWERS):
             return self.messages
-        return described(*map(declaration_note, self.declared))
+        rows = b"".join(map(address_row, self.addresses))
+        return described(*map(declaration_note, self.declared)) + rows
 
     def request(self, question: Question | None) -> Future[bytes]:
         if not self.late:
@@ -109,6 +111,17 @@ def test_a_host_that_answers_late_keeps_nobody_waiting_and_its_answer_is_used() 
     late.late = False
     turn(app)
     assert jobs_of(app.cluster) == {"b", "c"}
+
+
+def test_the_addresses_of_a_host_are_those_that_it_told_last() -> None:
+    host = Host()
+    app = app_of(A=host)
+    told: tuple[tuple[str, ...], ...] = (("10.77.0.1", "fd77::1"), ("10.77.0.9",), ())
+    for addresses in told:
+        host.addresses = addresses[::-1]
+        nudge(app, "A")
+        turn(app)
+        assert app.cluster.members["A"].addresses == addresses
 
 
 def test_an_answer_of_an_old_connection_is_not_used() -> None:

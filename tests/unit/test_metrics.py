@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.metrics import FAMILIES, MAX_NAMES, MAX_NICS, MAX_USERS
+from ri2n_sdn.contract.sample import OLD_SAMPLE_S
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web.auth import Auth, Denied
 from ri2n_sdn.web.metrics import accepts, families, mount, page, table
@@ -72,6 +73,11 @@ def test_values_are_those_of_the_state(state: dict[str, Any]) -> None:
         ("ri2n_nic_weight_ratio", "h1", "eth0"): 0.75,
         ("ri2n_nic_outages_total", "h1", "eth1"): 1,
         ("ri2n_nic_outages_total", "h3", "eth1"): 0,
+        ("ri2n_sample_age_seconds",): 0.5,
+        ("ri2n_host_fair_ratio", "h1"): 0.4,
+        ("ri2n_host_limited_bytes_per_second", "h1"): 1e8,
+        ("ri2n_host_fair_bytes_per_second", "h1"): 1.5e9 / 8,
+        ("ri2n_host_fair_ratio", "h2"): None,
         ("ri2n_host_active_pairs", "h2"): 2,
         ("ri2n_host_reweights_total", "h2"): 2,
         ("ri2n_host_slots_moved_total", "h2"): 32,
@@ -111,6 +117,21 @@ def test_without_a_controller_there_are_no_old_values(state: dict[str, Any]) -> 
     allowed = {family.full_name for family in FAMILIES if family.web}
     assert {key[0] for key in found} == allowed
     assert ("ri2n_build_info", "controller", "0.1.0") not in found
+
+
+def test_what_rounds_read_is_absent_when_there_are_no_rounds(state: dict[str, Any]) -> None:
+    """The controller answers, and probes go on; rates and counters would stay as they were."""
+    sampled = {family.full_name for family in FAMILIES if family.sampled}
+    assert {"ri2n_nic_transmit_bytes_total", "ri2n_host_fair_ratio"} < sampled
+    limit_s = OLD_SAMPLE_S + 3 * state["controller"]["hbspan_s"]
+    late = samples(state, now_s=NOW_S - 0.5 + limit_s)
+    assert sampled <= {key[0] for key in late} and late["ri2n_sample_age_seconds",] == limit_s
+    old = samples(state, now_s=NOW_S + limit_s)
+    assert not sampled & {key[0] for key in old}
+    assert {"ri2n_cycle_duration_seconds_count", "ri2n_nic_alive"} < {key[0] for key in old}
+    assert old["ri2n_sample_age_seconds",] == limit_s + 0.5
+    gone = samples(state, connected=False, now_s=NOW_S + 3600)
+    assert gone["ri2n_sample_age_seconds",] == 3600.5, "it grows without a controller, too"
 
 
 def test_a_controller_that_stands_by_has_no_values_of_before(state: dict[str, Any]) -> None:
@@ -156,6 +177,7 @@ _MEASURED = (
     *("ri2n_nic_", "ri2n_cable_", "ri2n_network_", "ri2n_helper_", "ri2n_jobs", "ri2n_user_jobs"),
     *("ri2n_hosts_in_jobs", "ri2n_reservations", "ri2n_rights", "ri2n_policies"),
     *("ri2n_host_active_pairs", "ri2n_host_reweights", "ri2n_host_slots_moved"),
+    *("ri2n_host_fair_", "ri2n_host_limited_"),
     "ri2n_host_certificate_end_timestamp_seconds",
     *("ri2n_controller_settled", "ri2n_active_pairs"),
 )

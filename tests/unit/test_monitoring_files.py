@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+from ri2n_lab.manual import runbooks
+from ri2n_sdn.cli.web import DEFAULT_LISTEN
 from ri2n_sdn.contract.metrics import FAMILIES
+from ri2n_sdn.web.manual import PATH
 from tests.unit.monitoring_files import (
     DASHBOARDS,
     PROMETHEUS,
     REPOSITORY,
     SUFFIXES,
+    dashboard,
     expressions_of_panels,
     known_names,
     metrics_in,
@@ -55,8 +59,9 @@ def test_an_alert_says_what_is_wrong_and_what_to_do(alert: dict[str, Any]) -> No
     notes = alert["annotations"]
     assert set(notes) == {"summary", "description", "runbook_url"}
     assert len(notes["summary"]) < 100 and len(notes["description"]) > 40
-    file, _, anchor = notes["runbook_url"].partition("#")
-    text = (REPOSITORY / file).read_text(encoding="utf-8")
+    page, _, anchor = notes["runbook_url"].partition("#")
+    assert page == f"{runbooks.DOCS_URL}alerts.html"
+    text = (REPOSITORY / "docs" / "alerts.md").read_text(encoding="utf-8")
     assert anchor in {title.lower() for title in re.findall(r"^## (\w+)$", text, flags=re.M)}
     section = text.partition(f"## {alert['alert']}\n")[2].partition("\n## ")[0]
     assert alert["expr"] in section and f"`{alert['labels']['severity']}`" in section
@@ -90,3 +95,35 @@ def test_every_family_is_on_a_dashboard_or_in_a_rule() -> None:
         "ri2n_store_epoch",
         "ri2n_store_info",
     }
+
+
+def test_one_setting_leads_all_alerts_to_the_documentation() -> None:
+    """What the files have is what the tool writes, with its default and with any address."""
+    links = 0
+    for name in runbooks.FILES:
+        text = (PROMETHEUS / name).read_text(encoding="utf-8")
+        assert runbooks.with_docs(text, runbooks.DOCS_URL) == text
+        other = runbooks.with_docs(text, "https://ri2n.example.org/manual")
+        links += other.count("runbook_url: https://ri2n.example.org/manual/alerts.html#")
+        assert runbooks.DOCS_URL not in other
+        assert runbooks.with_docs(other, runbooks.DOCS_URL) == text
+    assert links >= 2 * sum("alert" in rule for rule in rules())
+
+
+def test_the_address_in_the_rules_is_where_the_web_process_serves_the_documentation() -> None:
+    assert f"http://{DEFAULT_LISTEN}{PATH}/" == runbooks.DOCS_URL
+    mkdocs = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "use_directory_urls: false" in mkdocs  # so a page ends with .html
+
+
+def test_dashboards_show_rates_in_bits() -> None:
+    """As the commands and the GUI do."""
+    shown = 0
+    for path in DASHBOARDS:
+        text = path.read_text(encoding="utf-8")
+        assert '"Bps"' not in text, path.name
+        for panel in dashboard(path)["panels"]:
+            if panel.get("fieldConfig", {}).get("defaults", {}).get("unit") == "bps":
+                shown += 1
+                assert all("8 * " in each["expr"] for each in panel["targets"])
+    assert shown >= 4

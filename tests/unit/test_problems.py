@@ -243,7 +243,7 @@ def answer_of(cluster: Cluster, folder: Path) -> Any:
 
 def shown(answer: Any) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(status_view(answer))
+    console.print(status_view(answer, 1.5e9))
     return console.export_text()
 
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.web import rest
-from ri2n_sdn.web.rest import access
+from ri2n_sdn.web.rest import access, docs_page
 from ri2n_sdn.web.rest.etag import etag_of
 from ri2n_sdn.web.rest.limits import Buckets
 from ri2n_sdn.web.rest.problem import Problem
@@ -121,6 +121,29 @@ def test_the_controller_in_figures(app: FastAPI) -> None:
     assert found["nics_alive"] == 21 and found["faults"] == 2 and found["jobs"] == 4
     history = got(app, "hosts/h0001/nics/eth0/history").json()
     assert len(history["time_s"]) == len(history["tx_bps"]) == 1
+
+
+def test_what_is_answered_says_how_old_it_is() -> None:
+    feed = FakeFeed(cluster_state(hosts=2), {"pairs": {"pairs": [], "total": 0, "offset": 0}})
+    feed.state["controller"]["sampled_s"] = NOW_S - 7.5
+    app = made_app(feed)
+    for path in ("hosts", "hosts/h0001", "controller", "faults", "hosts/h0001/history", "pairs"):
+        assert got(app, path).headers["Age"] == "7", path
+    tag = got(app, "hosts/h0001").headers["ETag"]
+    known = got(app, "hosts/h0001", headers={"If-None-Match": tag})
+    assert (known.status_code, known.headers["Age"]) == (304, "7")
+    health = got(app, "health")
+    assert (health.json()["controller"], health.json()["age_s"]) == (True, 7.5)
+    # A controller that has died: nothing old is served, and health says for how long.
+    feed.connected, feed.why = False, "it has ended"
+    assert got(app, "hosts").status_code == got(app, "pairs").status_code == 503
+    assert "Age" not in got(app, "hosts").headers
+    assert got(app, "health").json() | {"version": ""} == {
+        **{"status": "ok", "version": "", "controller": False, "age_s": 7.5}
+    }
+    # One that stands by reads nothing, and is as old as its last line.
+    del feed.state["controller"]["sampled_s"]
+    assert got(app, "health").json()["age_s"] == 0.0
 
 
 def test_a_rate_that_was_not_known_is_null_in_the_history() -> None:
@@ -406,9 +429,9 @@ def test_who_asks_too_often_is_told_when_to_come_back() -> None:
         ("GET", "hosts?limit=x", {}, 422),
         ("GET", "hosts?unknown=%0a", {}, 422),
         ("GET", "hosts?sort=mac", {}, 422),
-        ("POST", "jobs", {"content": b"{"}, 422),
+        ("POST", "jobs", {"content": b"{"}, 400),
         ("POST", "jobs", {"content": b"[" * 60_000}, 400),
-        ("POST", "jobs", {"content": b"\xff\xfe"}, 422),
+        ("POST", "jobs", {"content": b"\xff\xfe"}, 400),
         ("POST", "jobs", {"json": []}, 422),
         ("POST", "jobs", {"json": {"id": "a b", "hosts": []}}, 422),
         ("POST", "jobs", {"content": b'{"id": "\\ud800", "hosts": ["A"]}'}, 422),
@@ -430,9 +453,27 @@ def test_every_error_is_a_problem(
     assert problem.status == status and problem.detail and problem.detail.isprintable()
     assert len(problem.detail) <= 300
     assert all(each.where.isprintable() for each in problem.errors)
+    if status == 400:
+        assert problem.code == "body_unreadable"
     if status == 405:
         allowed = "GET, PUT, DELETE" if "policy" in path else "GET"
         assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize("path", ["health", "ready"])
+def test_probes_answer_without_the_prefix_too(path: str) -> None:
+    async def asked() -> list[httpx.Response]:
+        async with serving(FakeFeed()) as client:
+            return [
+                await client.get(f"/{path}"),
+                await client.get(f"/api/v1/{path}"),
+                await client.post(f"/{path}"),
+            ]
+
+    plain, whole, other = run(asked())
+    assert (plain.status_code, plain.json()) == (whole.status_code, whole.json())
+    assert plain.headers["content-type"] == whole.headers["content-type"]
+    assert other.status_code == 405
 
 
 def test_a_fault_of_the_server_is_a_problem_without_details() -> None:
@@ -491,11 +532,12 @@ def test_the_page_of_the_document_needs_nothing_from_elsewhere(app: FastAPI) -> 
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
     files = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
-    assert set(files) >= {"docs.js", "docs.css", "openapi.json"}
+    assert set(files) >= {"docs.js", "openapi.json", *docs_page.VIEWER}
     for file in files:
         assert not file.startswith(("http", "//")), file
         if not file.startswith("data:"):
             assert got(app, file).status_code == 200
-    for text in (got(app, "docs.js").text, got(app, "docs.css").text):
-        assert "http:" not in text and "https:" not in text and "innerHTML" not in text
+    assert "http" not in got(app, "docs.js").text
+    # Only what is listed is served of the package's folder.
+    assert got(app, "redoc.standalone.js").status_code == 404
     assert got(app, "openapi.json").json() == rest.openapi()

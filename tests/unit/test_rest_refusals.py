@@ -142,6 +142,7 @@ def test_a_refusal_has_the_status_that_fits(
         ("PUT", "jobs/o1/policy", {}, "body.policy"),
         ("GET", "explain?src=A&dst=B&protocol=256", None, "query.protocol"),
         ("GET", "explain?src=A&dst=B&sport=3", None, "query.protocol"),
+        ("GET", "explain?src=A&dst=B&protocol=tcp&src_ip=fd77::9", None, "query.dst_ip"),
         ("GET", "hosts?limt=3", None, "query.limt"),
     ],
 )

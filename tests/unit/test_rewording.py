@@ -25,6 +25,7 @@ from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.problems import PROBLEMS, Problem
 from ri2n_sdn.contract.state import difference
 from ri2n_sdn.web import metrics
+from ri2n_sdn.web.age import Age
 from ri2n_sdn.web.gui.banner import banner
 from ri2n_sdn.web.gui.event_views import event_row, events_found, problem_rows
 from ri2n_sdn.web.gui.setting_views import audit_rows
@@ -79,7 +80,7 @@ def seen_by_programs(
         monkeypatch.setattr(status_command, "call", lambda *_, answer=answer: answer)
         exit_codes[severity] = status_command.status(Asked(folder / "any.sock", as_json=True))
     capsys.readouterr()
-    shown = str(banner(state, connected=True, why=None, since_s=0.0))
+    shown = str(banner(state, connected=True, why=None, age=Age(None, False)))
     return {
         "watch": plain(difference({**state, "problems": {}, "events": []}, state)),
         "exit codes": exit_codes,
@@ -120,9 +121,13 @@ _OTHERS = {
     **dict.fromkeys(("test_problems", "test_manual", "test_contract_readers"), "the sentences"),
     "test_rewording": "other sentences of its own",
     **dict.fromkeys(("test_docs", "test_debian", "test_switch_files"), "files, not answers"),
-    **dict.fromkeys(("test_bench_jobs", "test_bench_parallel", "test_bench_peers"), "the lab"),
-    **dict.fromkeys(("test_bench_report_files", "test_bench_web", "test_plan"), "the lab"),
-    "test_guest_agent": "the lab",
+    **dict.fromkeys(
+        ("test_bench_jobs", "test_bench_parallel", "test_bench_report_files"), "the lab"
+    ),
+    **dict.fromkeys(
+        ("test_bench_web", "test_demo_rows", "test_guest_agent", "test_plan"), "the lab"
+    ),
+    "test_fair": "figures",
 }
 _INTERFACE = re.compile(
     r"^from (ri2n_sdn\.(web|cli|client|apps\.local_api|apps\.watch\w*|contract\.metrics)\b|"

@@ -125,6 +125,55 @@ def test_a_screen_fits_its_columns_and_lines(table: str, width: int) -> None:
     assert len(small) <= 16  # with the help, more than one row is not asked for
 
 
+def test_what_hosts_and_pairs_get_of_what_is_fair_is_shown_with_the_age_of_the_rates() -> None:
+    known = state()
+    known["controller"]["sampled_s"] = 1.5e9
+    known["fair"] = {
+        "node1": {
+            **{"pairs": 2, "tx_bps": 50_000_000, "fair_bps": 200_000_000},
+            **{"worst": "node3", "worst_tx_bps": 10_000_000, "worst_fair_bps": 100_000_000},
+        }
+    }
+    seen = looks(state=known, now_s=1.5e9 + 0.4)
+    lines = text_of(seen, View())
+    (row,) = (line for line in lines if line.startswith("node1 "))
+    assert "10%" in row and "of fair" in "".join(lines)
+    assert any("worst 10% of fair: node1" in line for line in text_of(seen, View(), 160))
+    assert any("rates 0.4 s old" in line for line in lines)
+    found = document(seen, View())
+    assert found["sampled_s"] == 1.5e9
+    assert {row["name"]: row["of fair"] for row in found["hosts"]} == {
+        **{"node1": 0.1, "node2": None, "node3": None, "node4": None}
+    }
+    # Pairs are asked for by themselves, so their rates have an age of their own.
+    pairs = [{**PAIRS[0], "tx_bps": 9e8, "fair_bps": 10**9}, PAIRS[1]]
+    seen = looks(pairs=pairs, pairs_sampled_s=1.5e9, now_s=1.5e9 + 2)
+    lines = text_of(seen, View("pairs"))
+    (row,) = (line for line in lines if line.startswith("node1 > node3"))
+    assert "1.0G" in row and "90%" in row
+    assert any("rates 2.0 s old" in line for line in lines)
+    assert [row["of fair"] for row in document(seen, View("pairs"))["pairs"]] == [None, 0.9]
+
+
+def test_what_is_old_is_dim_and_says_how_old_it_is() -> None:
+    known = state()
+    known["controller"]["sampled_s"] = 1.5e9
+    old = looks(state=known, away="it has ended", away_s=70.0, now_s=1.5e9 + 75)
+    assert any("rates 1 min 15 s old" in line for line in text_of(old, View()))
+
+    def colours(seen: Looks) -> set[str]:
+        out = Console(width=80, color_system="standard", force_terminal=True)
+        rows = (
+            segment
+            for segment in out.render(screen(seen, View(), 80, 24))
+            if segment.text.strip() in ("node1", "node2", "node3") and segment.style
+        )
+        return {str(segment.style) for segment in rows}
+
+    assert colours(old) == {"dim"}
+    assert "bold red" in colours(replace(old, away=None))
+
+
 def test_problems_come_first_and_leave_room_for_rows() -> None:
     lines = text_of(looks(), View())
     assert lines[0].startswith("bad: node2 is away: look") and lines[1].startswith("warning: node3")

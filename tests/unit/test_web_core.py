@@ -17,6 +17,7 @@ import pytest
 
 from ri2n_lab.cluster.sandbox import reserve_port
 from ri2n_sdn.contract.choices import ROLES
+from ri2n_sdn.contract.fair import fair_entry
 from ri2n_sdn.contract.operations import Operation
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError
@@ -242,6 +243,17 @@ def test_rates_that_are_not_known_are_gaps() -> None:
     assert [len(each) for each in history.series("A", "eth9")] == [0, 0, 0]
 
 
+def test_what_is_fair_is_kept_beside_the_rates_and_is_no_rate() -> None:
+    history = History()
+    for number, pairs in enumerate(([("B", 3.0, 5.0)], [], [("B", 3.0, 5.0), ("C", 1.0, 4.0)])):
+        state = rates(eth0=[7, 1])
+        state["fair"] = {"A": fair_entry(pairs)} if pairs else {}
+        history.add(1000.0 + 2 * number, state)
+    assert history.fair("A") == ([1000.0, 1002.0, 1004.0], [5.0, None, 9.0])
+    assert history.fair("B") == ([1000.0, 1002.0, 1004.0], [None, None, None])
+    assert history.host("A").tx_bps == history.total().tx_bps == [7.0, 7.0, 7.0]
+
+
 def test_a_clock_that_is_set_back_begins_a_new_history() -> None:
     history = History()
     history.add(1000.0, rates(eth0=[1, 1]))
@@ -253,13 +265,13 @@ def test_the_memory_of_rates_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(history_module, "MAX_NICS", 128)
     history = History()
     history.add(1000.0, rates(**{f"e{number}": [1, 1] for number in range(1000)}))
-    assert history._rates.shape[0] == 128
+    assert history._rates._table.shape[0] == 128
     assert len(history.series("A", "e127")[0]) == 1 and not len(history.series("A", "e128")[0])
     # Rows of NICs that are gone for long are used again.
     for number in range(1, 452):
         history.add(1000.0 + 2 * number, rates(new=[5, 5]))
     assert history.series("A", "new").tx_bps[-1] == 5.0
-    assert not len(history.series("A", "e5")[0]) and history._rates.shape[0] == 128
+    assert not len(history.series("A", "e5")[0]) and history._rates._table.shape[0] == 128
 
 
 def test_a_thousand_hosts_cost_a_few_megabytes() -> None:
@@ -267,7 +279,7 @@ def test_a_thousand_hosts_cost_a_few_megabytes() -> None:
     state = cluster_state(hosts=1000, nics=2, jobs=0)
     for number in range(3):
         history.add(1000.0 + 2 * number, state)
-    assert history._rates.nbytes <= 8e6
+    assert history._rates._table.nbytes <= 8e6 and history._fair._table.nbytes <= 2e6
     assert history.series("h0999", "eth1")[1][-1] == pytest.approx(
         state["rates"]["h0999"]["eth1"][0], rel=1e-6
     )

@@ -15,9 +15,11 @@ from ri2n_sdn.contract.documents import MAX_NAME, MAX_TEXT
 from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web import metrics
+from ri2n_sdn.web.age import Age
 from ri2n_sdn.web.gui import (
     banner,
     event_views,
+    fair_views,
     hosts_table,
     job_views,
     picture,
@@ -72,7 +74,7 @@ def with_odd(document: Json, place: Place, odd: object) -> Json:
 def look_at_all(state: Any) -> None:
     """Make everything of a state that the web process shows."""
     who, names = Who("root", "admin", "alice"), sorted(state["hosts"])
-    banner.banner(state, connected=True, why=None, since_s=0.0)
+    banner.banner(state, connected=True, why=None, age=Age(None, False))
     for search in ("", "x"):
         hosts_table.found(state, search)
         for job in job_views.jobs_found(state, search):
@@ -88,10 +90,13 @@ def look_at_all(state: Any) -> None:
     for sort in traffic_views.HOST_SORTS:
         for name in traffic_views.host_names(state, sort):
             traffic_views.host_row(state, name)
-    traffic_views.worst_client(state)
+    fair_views.worst_client(state)
     for event in event_views.events_found(state):
         event_views.event_row(event, state)
     event_views.problem_rows(state)
+    event_views.cures(state)
+    fair_views.lines_of(state)
+    fair_views.marks_of(state["events"], 0.0)
     drawn = scene.scene_of(state)
     scene.shape_of(state)
     shown.append(picture.svg(drawn, picture.paint(drawn, state)))

@@ -69,8 +69,9 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     if settings.demo is not None:
         of_demo = partial(tries.build, socket=settings.demo)
         pages = (*PAGES, Page(tries.PATH, "Try", "science", of_demo))
+    session = partial(Session, feed, auth, ticker, pages=pages, cluster=settings.called)
     for page in (*pages, form):
-        _add(page, entrance, lambda **facts: Session(feed, auth, ticker, pages=pages, **facts))
+        _add(page, entrance, session)
     login.add_routes(pages_app, auth)  # A page removes all routes of its path first.
     pages_app.add_exception_handler(404, no_such_page)
     # Nothing is kept of tabs. NiceGUI would keep the names that browsers give them for a month.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ri2n_sdn.contract.documents import Documents, ProblemEntry
 from ri2n_sdn.contract.units import counted, page_time
+from ri2n_sdn.web.age import Age
 from ri2n_sdn.web.gui.event_views import place_of
 from ri2n_sdn.web.gui.markup import Markup, tag, text
 
@@ -14,25 +15,29 @@ MAX_SHOWN = 3
 """So many problems are shown at once. The others unfold."""
 
 
-def banner(state: Documents, *, connected: bool, why: str | None, since_s: float) -> Markup:
+def banner(
+    state: Documents, *, connected: bool, why: str | None, age: Age, listed: bool = False
+) -> Markup:
     """The banner as HTML.
 
-    `since_s` is the Unix time since when the controller is reachable, or not. First comes that
-    the controller is not reachable, then the problems that it reports, the worst first, then that
-    it is not in charge. Only where nothing is wrong, it says so.
+    `age` is that of the state. `listed`: the page itself has all problems of the state, which then
+    are not said twice. First comes that the controller is not reachable, then the problems
+    that it reports, the worst first, then that it is not in charge. Only where nothing is wrong,
+    and what is known is not old, it says so.
     """
     lines = []
     if not connected:
-        lines.append(_unreachable(state, why, since_s))
-    problems = sorted(state["problems"].values(), key=lambda each: each["rank"])
-    lines += [_problem(problem, state) for problem in problems[:MAX_SHOWN]]
+        lines.append(_unreachable(why, age))
+    known = sorted(state["problems"].values(), key=lambda each: each["rank"])
+    problems = [] if listed else known
+    lines += [_problem(problem, state, old=age.old) for problem in problems[:MAX_SHOWN]]
     if len(problems) > MAX_SHOWN:
         rest = problems[MAX_SHOWN:]
         lines.append(
             tag(
                 "details",
                 tag("summary", f"{counted(len(rest), 'more problem')}"),
-                *(_problem(problem, state) for problem in rest),
+                *(_problem(problem, state, old=age.old) for problem in rest),
                 class_="more",
                 id="more-problems",
             )
@@ -46,14 +51,21 @@ def banner(state: Documents, *, connected: bool, why: str | None, since_s: float
                 "open the page of the controller that is in charge; nothing can be changed here",
             )
         )
-    if not lines:
+    elif connected and age.old and age.read_s is not None:
+        lines.append(
+            _line(
+                "warning",
+                f"The controller has read no counters since {page_time(age.read_s)}.",
+                "run journalctl -u ri2n-controller on its machine: it says why",
+            )
+        )
+    if not lines and not known:
         lines.append(_line("good", _all_is_well(state), ""))
     return text(*lines)
 
 
-def _unreachable(state: Documents, why: str | None, since_s: float) -> Markup:
-    known = any(state.get(part) for part in ("hosts", "controller"))
-    old = f" You see how it was at {page_time(since_s)}." if known else ""
+def _unreachable(why: str | None, age: Age) -> Markup:
+    old = f" You see how it was at {page_time(age.read_s)}." if age.old else ""
     return _line(
         "bad",
         f"The controller is not reachable{': ' + why.rstrip('.') if why else ''}.{old}",
@@ -62,9 +74,11 @@ def _unreachable(state: Documents, why: str | None, since_s: float) -> Markup:
     )
 
 
-def _problem(problem: ProblemEntry, state: Documents) -> Markup:
+def _problem(problem: ProblemEntry, state: Documents, *, old: bool) -> Markup:
+    """The line of a problem; nobody knows whether one of an `old` state is there still."""
     place = place_of(problem, state)
-    return _line(problem["severity"], problem["text"], problem["advice"], place)
+    severity = "old" if old else problem["severity"]
+    return _line(severity, problem["text"], problem["advice"], place)
 
 
 def _line(severity: str, said: str, advice: str, place: tuple[str, str] | None = None) -> Markup:
@@ -72,10 +86,10 @@ def _line(severity: str, said: str, advice: str, place: tuple[str, str] | None =
 
     `place` is what it is about, and the address of the page that shows it.
     """
-    word = {"bad": "Problem", "warning": "Warning", "good": "Good"}[severity]
+    words = {"bad": "Problem", "warning": "Warning", "good": "Good", "old": "Was a problem"}
     return tag(
         "div",
-        tag("strong", f"{word}:"),
+        tag("strong", f"{words[severity]}:"),
         " ",
         tag("span", said if said.endswith(".") else f"{said}."),
         *((" ", tag("span", f"What to do: {advice}", class_="advice")) if advice else ()),

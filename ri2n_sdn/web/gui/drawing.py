@@ -6,12 +6,14 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import time
 from collections.abc import Callable, Collection, Hashable
 from weakref import WeakKeyDictionary
 
 from nicegui import ui
 
 from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.web.age import age_of
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.frame import html
 from ri2n_sdn.web.gui.markup import Markup, tag, text
@@ -28,7 +30,7 @@ class _Shared:
         self._parts: tuple[object, ...] = ()
         self._shape: Hashable = None
         self._scene: Scene | None = None
-        self._state: Documents | None = None
+        self._state: tuple[Documents | None, bool] = (None, False)
         self._paint: Paint = {}
 
     def scene(self, state: Documents) -> Scene:
@@ -41,10 +43,10 @@ class _Shared:
             self._parts = parts
         return self._scene
 
-    def paint(self, state: Documents) -> Paint:
+    def paint(self, state: Documents, old: bool) -> Paint:
         """The look of a state without emphasis."""
-        if state is not self._state:
-            self._paint, self._state = paint(self.scene(state), state), state
+        if state is not self._state[0] or old != self._state[1]:
+            self._paint, self._state = paint(self.scene(state), state, old=old), (state, old)
         return self._paint
 
 
@@ -80,7 +82,7 @@ class Drawing:
         self.cables: Collection[str] = ()
         self.chosen: str | None = None
         self._shared, self._own = _SHARED.setdefault(feed, _Shared()), _Shared()
-        self._prefix = prefix
+        self._feed, self._prefix = feed, prefix
         self._scene: Scene | None = None
         self._picture = InPlace(html("", classes="picture scroll"), "paint", prefix)
 
@@ -100,12 +102,12 @@ class Drawing:
         `whole`: it is the feed's state, and not a part of it.
         """
         known = self._shared if whole else self._own
-        scene = known.scene(state)
+        scene, old = known.scene(state), age_of(self._feed, time.time()).old
         emphasis = bool(self.nics or self.cables or self.chosen)
         look = (
-            paint(scene, state, nics=self.nics, cables=self.cables, chosen=self.chosen)
+            paint(*(scene, state), nics=self.nics, cables=self.cables, chosen=self.chosen, old=old)
             if emphasis
-            else known.paint(state)
+            else known.paint(state, old)
         )
         self._picture.show(scene, look, lambda: svg(scene, look, self._prefix))
         self._scene = scene
@@ -117,23 +119,24 @@ def run(function: str, *arguments: object) -> None:
 
 
 def legend(*, way: str) -> Markup:
-    """What the colours mean. `way` says what is emphasized."""
-    steps = [f"under {HEAT_STEPS[0]:.0%}", *(f"from {step:.0%}" for step in HEAT_STEPS)]
-    entries = [(f"heat-{number}", f"{said} of the speed") for number, said in enumerate(steps)]
-    entries += [("dead", "dead"), ("some-dead", "some of them dead"), ("away", "host away")]
-    entries.append(("way heat-1", way))
-    return text(
+    """What the colours mean, in one line. `way` says what is emphasized."""
+    shades = tag("span", *(_sample(f"heat-{step}") for step in range(len(HEAT_STEPS) + 1)))
+    steps = ", ".join(f"{step:.0%}" for step in HEAT_STEPS)
+    entries = [
+        tag("span", "load of a NIC: ", shades, f" more than {steps}", class_="entry"),
         *(
-            tag(
-                "span",
-                Markup(
-                    '<svg width="34" height="12" aria-hidden="true" class="net">'
-                    f'<line class="link {kind}" x1="1" y1="6" x2="33" y2="6"></line></svg>'
-                ),
-                " ",
-                said,
-                class_="entry",
-            )
-            for kind, said in entries
-        )
+            tag("span", _sample(kind), " ", said, class_="entry")
+            for kind, said in (("dead", "dead"), ("some-dead", "some dead"), ("away", "away"))
+        ),
+        tag("span", _sample("way heat-1"), " ", way, class_="entry"),
+        tag("span", "↑ sends, ↓ receives, bit/s", class_="entry"),
+    ]
+    return text(*entries)
+
+
+def _sample(kind: str) -> Markup:
+    """A short line of a kind."""
+    return Markup(
+        '<svg width="26" height="10" aria-hidden="true" class="net">'
+        f'<line class="link {kind}" x1="1" y1="5" x2="25" y2="5"></line></svg>'
     )

@@ -13,6 +13,7 @@ from ri2n_sdn.web.gui.words import address, has_words, sentence
 
 __all__ = [
     "SEVERITIES",
+    "cures",
     "event_row",
     "events_found",
     "hosts_of",
@@ -52,10 +53,20 @@ def place_of(said: Said, state: Documents) -> tuple[str, str] | None:
     return (f"host {host}", address("/", host=host)) if host is not None else None
 
 
-def problem_rows(state: Documents) -> list[Row]:
-    """What is wrong now, the worst first, and what to do."""
+def cures(state: Documents) -> dict[str, str]:
+    """By host, what to do about the worst problem that it has."""
+    found: dict[str, str] = {}
+    for problem in sorted(state["problems"].values(), key=lambda each: each["rank"], reverse=True):
+        if problem["advice"]:
+            found |= dict.fromkeys(hosts_of(problem), sentence(problem["advice"]))
+    return found
+
+
+def problem_rows(state: Documents, *, old: bool = False) -> list[Row]:
+    """What is wrong now, the worst first, and what to do. What is `old` was wrong."""
     problems = sorted(state["problems"].items(), key=lambda item: item[1]["rank"])
-    return [_row(key, problem, problem["severity"], state) for key, problem in problems]
+    rows = [_row(key, problem, problem["severity"], state) for key, problem in problems]
+    return [{**row, "what": f"Was a {row['what'].lower()}"} for row in rows] if old else rows
 
 
 def events_found(
@@ -82,7 +93,7 @@ def events_found(
 def event_row(event: Event, state: Documents) -> Row:
     """The row of one event, with a link to what it is about in this state."""
     row = _row(event["seq"], event, severity_of(event), state)
-    return {"time": page_time(event["time_s"]), **row}
+    return {"time": page_time(event["time_s"]), "time_s": event["time_s"], **row}
 
 
 def _row(key: object, said: ProblemEntry | Event, severity: str, state: Documents) -> Row:

@@ -16,22 +16,27 @@ __all__ = ["build"]
 
 async def build(session: Session) -> None:
     """Build the page. `?host=A` shows the events of one host."""
-    with frame("Events", session):
-        html(text("What is wrong now"), name="h2")
+    with frame("Events", session, lists_problems=True):
+        heading = html("", name="h2")
         problems = Listing(
             session,
             "Problems",
             [
                 Column("what", "Severity"),
                 Column("text", "Problem", link=True, wide=True),
-                Column("advice", "What to do", wide=True),
+                Column("advice", "What to do", wide=True, cure=True),
             ],
-            lambda question: page_of(problem_rows(session.state), question),
+            lambda question: page_of(problem_rows(session.state, old=session.age.old), question),
             key="key",
             empty=("No problem is known.", "There is nothing to do."),
         )
         html(text("What has happened"), name="h2")
         listing = _events(session)
+
+        def tell() -> None:
+            heading.set_content(text("What was wrong" if session.age.old else "What is wrong now"))
+
+        await session.follow(tell)
         await session.follow(problems.refresh)
         await session.follow(listing.refresh)
 
@@ -54,10 +59,10 @@ def _events(session: Session) -> Listing:
         session,
         "Events",
         [
-            Column("time", "Time", short=True),
-            Column("what", "Severity", phone=False),
+            Column("time", "Time", time=True),
+            Column("what", "Severity"),
             Column("text", "Event", link=True, wide=True),
-            Column("advice", "What to do", phone=False),
+            Column("advice", "What to do"),
         ],
         fetch,
         key="key",

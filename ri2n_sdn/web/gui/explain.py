@@ -24,7 +24,10 @@ MAX_NAMES = 1000
 
 
 def build(session: Session) -> None:
-    """Build the page. `?src=H1&dst=H2&protocol=tcp&sport=1&dport=2&job=ID` asks at once."""
+    """Build the page. `?src=H1&dst=H2&protocol=tcp&sport=1&dport=2&job=ID` asks at once.
+
+    `src_ip` and `dst_ip` may be there, too.
+    """
     with frame("Explain", session):
         _Explain(session)
 
@@ -44,6 +47,8 @@ class _Explain:
                 "protocol": self._protocol(query.get("protocol", "tcp")),
                 "sport": self._field("Source port", query.get("sport", ""), numeric=True),
                 "dport": self._field("Destination port", query.get("dport", ""), numeric=True),
+                "src_ip": self._field("Source address, if several", query.get("src_ip", "")),
+                "dst_ip": self._field("Destination address, if several", query.get("dst_ip", "")),
                 "job": self._field("Job, if any", query.get("job", "")),
             }
             ui.button("Explain", on_click=None).props("type=submit unelevated")

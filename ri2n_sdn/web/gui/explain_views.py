@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ri2n_sdn.contract.answers import Explanation
+from ri2n_sdn.contract.answers import ExplainedPath, Explanation, Path
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.units import page_rate
@@ -23,12 +23,20 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 
 def request_of(
-    src: str, dst: str, protocol: str, sport: str, dport: str, job: str
+    src: str,
+    dst: str,
+    protocol: str,
+    sport: str,
+    dport: str,
+    job: str,
+    src_ip: str = "",
+    dst_ip: str = "",
 ) -> dict[str, Any]:
     """The arguments of the operation `explain`.
 
-    Without a port, or without a protocol, it asks about all packets of the two hosts. Raises
-    BadInput for what is missing or no port, and for ports of a protocol that has none.
+    Without a port and an address, or without a protocol, it asks about all packets of the two
+    hosts. Raises BadInput for what is missing or no port, for ports of a protocol that has none,
+    and for an address without a protocol. The controller says which addresses are wrong.
     """
     request: dict[str, Any] = {}
     for key, label, name in (("src", "From host", src), ("dst", "To host", dst)):
@@ -44,8 +52,16 @@ def request_of(
         if protocol not in ("tcp", "udp"):
             raise refusal("ports_need_protocol", label)
         ports[key] = int(port)
-    if protocol and (ports or protocol == "icmp"):
-        request["flow"] = {"protocol": PROTOCOLS[protocol], **ports}
+    ends = (("src_ip", "Source address", src_ip), ("dst_ip", "Destination address", dst_ip))
+    addresses = {}
+    for key, label, address in ends:
+        if not address.strip():
+            continue
+        if not protocol:
+            raise refusal("address_needs_protocol", label)
+        addresses[key] = address.strip()
+    if protocol and (ports or addresses or protocol == "icmp"):
+        request["flow"] = {"protocol": PROTOCOLS[protocol], **ports, **addresses}
     if job.strip():
         request["job"] = job.strip()
     return request
@@ -54,18 +70,14 @@ def request_of(
 def nics_of(answer: Explanation) -> frozenset[Nic]:
     """The NICs at both ends that the packets of an answer use.
 
-    It is the path of the flow if there is one, and otherwise all living paths that have a share.
+    It is the path of the flow if there is one, those over which the helpers spread the packets, or
+    else all living paths that have a share.
     """
-    path = answer.get("path")
-    paths = (
-        [path]
-        if path is not None
-        else [
-            each
-            for each in answer.get("paths", ())
-            if each["alive"] and (each["share"] > 0 or answer.get("striped"))
-        ]
-    )
+    path, links = answer.get("path"), answer.get("links")
+    shared = [each for each in answer.get("paths", ()) if each["alive"] and each["share"] > 0]
+    paths: Sequence[ExplainedPath | Path] = shared if links is None else links
+    if path is not None:
+        paths = [path]
     return frozenset(
         Nic(host, nic)
         for each in paths
@@ -93,8 +105,10 @@ def answer_view(answer: Explanation, command: str | None = None) -> Markup:
             f"{answer['src']} {way['own']} → network {way['network']}{tree}"
             f" → {answer['dst']} {way['peer']}"
         )
-    elif answer.get("striped"):
-        said = "The helpers spread these packets over all living links."
+    elif "links" in answer:
+        said = (
+            "The helpers spread these packets, one by one, over all living links that they may use."
+        )
     elif answer["kind"] == "managed":
         said = "These packets are spread over the paths below, each connection on one of them."
     else:

@@ -9,8 +9,10 @@ from ri2n_sdn.contract.documents import Documents, HostEntry, NicEntry
 from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
+from ri2n_sdn.web.gui.event_views import cures
+from ri2n_sdn.web.gui.fair_views import part_text
 from ri2n_sdn.web.gui.markup import Markup, tag, text
-from ri2n_sdn.web.gui.picture import Paint
+from ri2n_sdn.web.gui.picture import Paint, nic_note
 from ri2n_sdn.web.gui.scene import nics_at
 from ri2n_sdn.web.gui.words import address
 
@@ -19,7 +21,17 @@ __all__ = ["PAGE_ROWS", "cells", "details", "found", "nic_words", "rate_cells", 
 PAGE_ROWS = 50
 """A page of the table has so many hosts."""
 
-COLUMNS = (("Host", ""), ("State", ""), ("NICs", "num"), ("Sends", "num"), ("Receives", "num"))
+COLUMNS = (
+    ("Host", ""),
+    ("State", ""),
+    ("NICs", "num"),
+    ("Sends", "num"),
+    ("Receives", "num"),
+    ("Part of what is fair", "num"),
+    ("What to do", "cure"),
+    ("Each NIC", "phone-only"),
+)
+"""The columns, and the classes of their cells. On a phone, a row is a card, and shows its NICs."""
 
 
 def found(
@@ -82,33 +94,54 @@ def table(names: Sequence[str], shown: Paint) -> Markup:
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="table hosts")
 
 
-def cells(state: Documents, names: Sequence[str]) -> Paint:
-    """By `ROW-COLUMN`: the class and the text of each cell that may change."""
-    hosts, rates = state["hosts"], state["rates"]
+def cells(state: Documents, names: Sequence[str], *, old: bool = False) -> Paint:
+    """By `ROW-COLUMN`: the class and the text of each cell that may change.
+
+    What is `old` says how it was, and not how it is.
+    """
+    hosts, rates, fair, advised = (
+        state["hosts"],
+        state["rates"],
+        state.get("fair", {}),
+        cures(state),
+    )
     shown: Paint = {}
     for row, name in enumerate(names):
-        host = hosts.get(name)
-        nics = list(host["nics"].values()) if host is not None else []
-        good = sum(bool(nic["up"] and nic["alive"]) for nic in nics)
+        host, of_nics = hosts.get(name), rates.get(name, {})
+        nics = host["nics"] if host is not None else {}
+        good = sum(bool(nic["up"] and nic["alive"]) for nic in nics.values())
         there = host is not None and host["connected"]
         dead = len(nics) - good if there else 0
         words = "away" if not there else f"{counted(dead, 'dead NIC')}" if dead else "good"
-        sums = [sum(nic[direction] for nic in rates.get(name, {}).values()) for direction in (0, 1)]
-        shown[f"{row}-1"] = ["said bad" if dead else "said muted" if not there else "said", words]
-        shown[f"{row}-2"] = ["num", f"{good} of {len(nics)}"]
-        for column, rate_bps in zip((3, 4), sums, strict=True):
-            shown[f"{row}-{column}"] = ["num", page_rate(rate_bps if there else None)]
+        words = f"{'had' if there and dead else 'was'} {words}" if old else words
+        sums = [sum(nic[direction] for nic in of_nics.values()) for direction in (0, 1)]
+        each = [
+            nic_note(nic, nics[nic], of_nics.get(nic), old=old).replace(" ", "\u00a0")
+            for nic in sorted(nics, key=natural)
+        ]
+        said = [
+            *(words, f"{good} of {len(nics)}"),
+            *(page_rate(rate_bps if there else None) for rate_bps in sums),
+            *(part_text(fair.get(name) if there else None), advised.get(name, "")),
+            ", ".join(each),
+        ]
+        for column, ((_, kind), cell) in enumerate(zip(COLUMNS[1:], said, strict=True), 1):
+            shown[f"{row}-{column}"] = [kind, cell]
+        shown[f"{row}-1"][0] = "said bad" if dead else "said muted" if not there else "said"
     return shown
 
 
-def details(state: Documents, name: str) -> Markup:
-    """All that is known of a host and its NICs. Its rates are in cells of their own."""
+def details(state: Documents, name: str, *, old: bool = False) -> Markup:
+    """All that is known of a host and its NICs. Its rates are in cells of their own.
+
+    What is `old` says how it was.
+    """
     host = state["hosts"].get(name)
     if host is None:
         return text(tag("h2", name), tag("p", "This host is no longer known to the controller."))
     helper = host["helper"]
     facts = [
-        ("State", "connected" if host["connected"] else "away"),
+        ("State", ("was " if old else "") + ("connected" if host["connected"] else "away")),
         ("Address", host["address"] or "unknown while it is away"),
         ("MAC address", host["mac"]),
         ("Open vSwitch", f"{host['ovs'] or 'unknown'}, datapath {host['datapath'] or 'unknown'}"),
@@ -124,11 +157,11 @@ def details(state: Documents, name: str) -> Markup:
         ),
     ]
     look = rate_cells(state, name)
-    texts, numbers = ("NIC", "State", "Network", "Switch"), ("Speed", "Sends", "Receives")
+    texts, numbers = ("NIC", "State", "Network", "Switch"), ("NIC's rate", "Sends", "Receives")
     rows = []
     for number, nic in enumerate(sorted(host["nics"], key=natural)):
         known = host["nics"][nic]
-        words, kind = nic_words(known)
+        words, kind = nic_words(known, old=old)
         rows.append(
             tag(
                 "tr",
@@ -169,10 +202,11 @@ def rate_cells(state: Documents, name: str) -> Paint:
     }
 
 
-def nic_words(nic: NicEntry) -> tuple[str, str]:
-    """(the state of a NIC in words, the class of these words)."""
+def nic_words(nic: NicEntry, *, old: bool = False) -> tuple[str, str]:
+    """(the state of a NIC in words, the class of these words). What is `old` says how it was."""
+    was = "was " if old else ""
     if nic["alive"] is None:
-        return "host away", "muted"
+        return f"host {was}away", "muted"
     if not nic["up"]:
-        return "dead: no link", "bad"
-    return ("good", "") if nic["alive"] else ("dead: nothing arrives", "bad")
+        return f"{was}dead: no link", "bad"
+    return (f"{was}good", "") if nic["alive"] else (f"{was}dead: nothing arrives", "bad")

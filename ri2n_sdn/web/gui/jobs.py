@@ -45,13 +45,13 @@ MAX_HISTORY = 1000
 
 _ID = Column("id", "Name")
 _JOB = Column("id", "Name", link=True)
-_USER = Column("user", "User", phone=False)
-_HOSTS = Column("hosts", "Hosts", phone=False)
+_USER = Column("user", "User")
+_HOSTS = Column("hosts", "Hosts")
 _PATHS = Column("paths", "Paths")
-_RATES = Column("rates", "Rate per host", phone=False)
-_SINCE = Column("since", "From", phone=False)
-_UNTIL = Column("until", "Until")
-_STATE = Column("state", "State", phone=False)
+_RATES = Column("rates", "Rate per host")
+_SINCE = Column("since", "From", time=True)
+_UNTIL = Column("until", "Until", time=True)
+_STATE = Column("state", "State")
 
 
 async def build(session: Session) -> None:
@@ -121,7 +121,7 @@ class _Page:
         self._policies = Listing(
             session,
             "Policies",
-            [_ID, _PATHS, _RATES, Column("services", "Services", phone=False)],
+            [_ID, _PATHS, _RATES, Column("services", "Services")],
             lambda asked: page_of(views.policy_rows(session.state, session.who), asked),
             act=self._remove_policy if admin else None,
             empty=(
@@ -136,9 +136,9 @@ class _Page:
             [
                 Column("user", "User"),
                 Column("policies", "Policies"),
-                Column("rate", "Highest rate", phone=False),
-                Column("hosts", "Most hosts", phone=False),
-                Column("reserve", "May reserve", phone=False),
+                Column("rate", "Highest rate"),
+                Column("hosts", "Most hosts"),
+                Column("reserve", "May reserve"),
             ],
             lambda asked: page_of(views.right_rows(session.state, session.who), asked),
             act=self._act_right if admin else None,
@@ -171,7 +171,13 @@ class _Page:
     def _fetch_jobs(self, asked: Question) -> Answer:
         who, now_s = self._session.who, time.time()
         found = views.jobs_found(self._session.state, asked.search)
-        return page_of(found, asked, lambda job: views.job_row(job, who, now_s))
+        return page_of(
+            found,
+            asked,
+            lambda job: views.job_row(job, who, now_s),
+            order=self._jobs.order,
+            key=lambda job: job["id"],
+        )
 
     async def _fetch_history(self, asked: Question) -> Answer:
         session = self._session
@@ -283,9 +289,9 @@ class _Page:
                 [
                     Column("src", "From"),
                     Column("dst", "To"),
-                    Column("dscp", "DSCP", phone=False),
+                    Column("dscp", "DSCP"),
                     Column("way", "NICs"),
-                    Column("network", "Network", phone=False),
+                    Column("network", "Network"),
                     Column("alive", "State"),
                 ],
                 lambda asked: page_of(views.route_rows(job["routes"]), asked),

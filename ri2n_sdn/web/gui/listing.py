@@ -17,7 +17,17 @@ from ri2n_sdn.web.gui.frame import empty_state, html
 from ri2n_sdn.web.gui.markup import plain, text
 from ri2n_sdn.web.gui.session import Session
 
-__all__ = ["ASKING", "PAGE_ROWS", "Answer", "Column", "Listing", "Paced", "Question", "page_of"]
+__all__ = [
+    "ASKING",
+    "PAGE_ROWS",
+    "Answer",
+    "Column",
+    "Listing",
+    "Paced",
+    "Question",
+    "Steady",
+    "page_of",
+]
 
 Row = dict[str, Any]
 Item = TypeVar("Item")
@@ -59,13 +69,13 @@ _STYLE = """
 @media (min-width: 641px) { .listing .q-table .short { white-space: nowrap; } }
 .listing .q-table th, .listing .q-table td { padding: 0.35em 0.6em; border-color: var(--line); }
 .listing tr.bad-row td:first-child { box-shadow: inset 4px 0 0 var(--bad); }
+.listing .ago { display: inline-block; min-width: 6em; }
+.listing .when { color: var(--muted); white-space: nowrap; }
 .actions .q-btn { white-space: nowrap; }
 .listing .actions { display: flex; flex-wrap: wrap; gap: 0.2em; }
 .q-btn { min-height: 2rem; }
 .actions .q-btn, .bar .q-btn { border: 1px solid var(--line); color: var(--text); }
 .refusal { color: var(--bad); overflow-wrap: anywhere; }
-.chart svg text { fill: var(--text) !important; }
-.chart { height: 20em; width: 100%; }
 .dialog { width: min(40em, 92vw); max-width: 92vw; }
 .dialog h2 { margin-top: 0; }
 .q-btn { text-transform: none; }
@@ -79,24 +89,27 @@ dl dd { margin: 0; overflow-wrap: anywhere; }
 class Column(NamedTuple):
     """A column of a table.
 
-    * `phone`: whether it is there on a phone, too.
+    * `cure`: it says what to do. On a phone, where each row is a card, that comes first.
     * `link`: its text leads to the address that a row has under the column's name and `_href`.
     * `wide`: it has the room that others leave.
     * `short`: it is one line, but on a phone. Numbers are so anyway.
+    * `time`: its text is a time. How long ago that was stands beside it, where a row has it in Unix
+      seconds under the column's name and `_s`.
     """
 
     name: str
     label: str
-    phone: bool = True
     number: bool = False
     link: bool = False
     wide: bool = False
     short: bool = False
+    time: bool = False
+    cure: bool = False
 
     @property
     def classes(self) -> str:
         """The classes of its cells."""
-        known = {"phone-hidden": not self.phone, "wide": self.wide}
+        known = {"wide": self.wide, "cure": self.cure}
         known["short"] = self.short or self.number
         return " ".join(name for name, is_so in known.items() if is_so)
 
@@ -111,25 +124,71 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A page of a table, and how many rows there are on all pages."""
+    """A page of a table, and how many rows there are on all pages.
+
+    `steady`: the rows of all pages are in an order that is kept. Otherwise the table keeps that of
+    the page.
+    """
 
     rows: Sequence[Row]
     total: int
+    steady: bool = False
 
 
 Fetch = Callable[[Question], Answer | Awaitable[Answer]]
 Act = Callable[[str, str], Awaitable[None] | None]
 
 
+class Steady:
+    """Keeps rows where they are until another order is asked for.
+
+    Whoever reaches for a button in a row must not get another row under the hand. So what is known
+    stays in its order, and what is new comes last, whatever order it would have now.
+
+    `moved` says whether the order would be another one now.
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[str] = []
+        self.moved = False
+
+    def forget(self) -> None:
+        """The next order counts."""
+        self._keys = []
+
+    def keep(self, keys: Sequence[str]) -> list[str]:
+        """These keys, in the order that they had before."""
+        there, before = set(keys), set(self._keys)
+        self._keys = [key for key in self._keys if key in there]
+        self._keys += [key for key in keys if key not in before]
+        self.moved = self._keys != list(keys)
+        return list(self._keys)
+
+    def arranged(self, rows: Sequence[Row], key: str) -> list[Row]:
+        """These rows, which have their keys under `key`, in the order that they had before."""
+        by_key = {str(row[key]): row for row in rows}
+        return [by_key[each] for each in self.keep(list(by_key))]
+
+
 def page_of(
-    items: Sequence[Item], question: Question, row: Callable[[Item], Row] | None = None
+    items: Sequence[Item],
+    question: Question,
+    row: Callable[[Item], Row] | None = None,
+    *,
+    order: Steady | None = None,
+    key: Callable[[Item], str] = str,
 ) -> Answer:
     """The page that a question asks for, of what is filtered and in order already.
 
-    `row` makes a row of an item, for the items of the page alone; without it they are rows.
+    `row` makes a row of an item, for the items of the page alone; without it they are rows. With an
+    `order`, items stay where they were; `key` tells one from another.
     """
+    if order is not None:
+        by_key = {key(item): item for item in items}
+        items = [by_key[each] for each in order.keep(list(by_key))]
     page: Sequence[Any] = items[question.offset : question.offset + question.limit]
-    return Answer(page if row is None else [row(item) for item in page], len(items))
+    rows = page if row is None else [row(item) for item in page]
+    return Answer(rows, len(items), order is not None)
 
 
 class Listing:
@@ -140,6 +199,9 @@ class Listing:
     have texts by the names of the columns, and `actions` (names of buttons, between blanks) and
     `bad` (whether something is wrong) where they are needed. `empty` is what to say and what to
     advise where there are no rows. `begin` is what is searched for from the beginning.
+
+    Rows with buttons stand still (`order`): their order changes when another one is chosen, when
+    something is searched for, or with the button beside the choice of an order.
     """
 
     def __init__(
@@ -161,11 +223,15 @@ class Listing:
         self._offset, self._total = 0, 0
         self._shown: Answer | None = None
         self._searched = ""
+        self.order = Steady()
         with ui.element("section").classes("listing") as section:
             section.props["aria-label"] = label
             with ui.element("div").classes("bar") as self.bar:
                 self._search = self._search_field(search, begin)
                 self._sort = self._sort_field(label, sorts)
+                self._again = ui.button("Sort again", on_click=self.restart)
+                self._again.props("flat no-caps")
+                self._again.visible = bool(sorts)
             self._refusal = html("", name="p", classes="refusal").props("role=alert")
             self._table = self._make_table(columns, act is not None)
             self._empty = empty_state(*empty)
@@ -197,11 +263,15 @@ class Listing:
                 answer = await answer
         except (BadInput, NotAvailable) as error:
             self._refusal.set_content(text(str(error)))
+            self._again.set_enabled(False)
             self._show_only(self._refusal)
             self._shown = None
             return
         if question != self.question:
             return  # Somebody has turned the page meanwhile, and that is shown.
+        if self._act is not None and not answer.steady:
+            answer = Answer(self.order.arranged(answer.rows, self._key), answer.total)
+        self._again.set_enabled(self.order.moved)
         if not answer.rows and self._offset and answer.total:
             self._offset = (answer.total - 1) // PAGE_ROWS * PAGE_ROWS
             await self.refresh()
@@ -213,6 +283,7 @@ class Listing:
     async def restart(self) -> None:
         """Show the first page, after another search or order was chosen."""
         self._offset = 0
+        self.order.forget()
         await self.refresh()
 
     def _show(self, answer: Answer) -> None:
@@ -280,6 +351,8 @@ class Listing:
         for column in wanted:
             if column.link:
                 table.add_slot(f"body-cell-{column.name}", _link(column.name))
+            if column.time:
+                table.add_slot(f"body-cell-{column.name}", _time(column.name))
         if with_actions:
             table.add_slot("body-cell-actions", _buttons(self._key))
             table.on("act", self._acted)
@@ -323,6 +396,15 @@ def _link(column: str) -> str:
     return (
         f'<q-td :props="props"><a v-if="{href}" :href="{href}">{{{{ props.value }}}}</a>'
         f"<template v-else>{{{{ props.value }}}}</template></q-td>"
+    )
+
+
+def _time(column: str) -> str:
+    """The template of a cell with a time, and how long ago that was (gui.js)."""
+    time_s = f"props.row.{column}_s"
+    return (
+        f'<q-td :props="props"><time v-if="{time_s}" class="ago" :data-time-s="{time_s}"></time>'
+        f'<span class="when">{{{{ props.value }}}}</span></q-td>'
     )
 
 

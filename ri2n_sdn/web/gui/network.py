@@ -11,8 +11,9 @@ from nicegui import events, ui
 from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.operations import JOB_SHOW
 from ri2n_sdn.contract.units import counted
-from ri2n_sdn.web.gui.dialogs import check
+from ri2n_sdn.web.gui.client_chart import ClientChart
 from ri2n_sdn.web.gui.drawing import Drawing, InPlace, legend, run
+from ri2n_sdn.web.gui.explain_views import only
 from ri2n_sdn.web.gui.frame import empty_state, frame, html
 from ri2n_sdn.web.gui.hosts_table import PAGE_ROWS, cells, details, found, rate_cells, table
 from ri2n_sdn.web.gui.markup import text
@@ -45,7 +46,7 @@ class _Network:
             "Run host-up --controller with this controller's address on each host. It appears here"
             " by itself, within seconds. If it does not, host-status on the host says why.",
         )
-        with ui.element("div") as self._all:
+        with ui.element("div").classes("parts") as self._all:
             with ui.element("div").classes("tools"):
                 self._jobs = ui.select(
                     {NO_JOB: "no job"},
@@ -59,15 +60,17 @@ class _Network:
                     label="Show the tree of a VLAN",
                     on_change=self._choose_tree,
                 ).props("outlined dense options-dense")
+                self._wrong = ui.switch("Only what is wrong", on_change=self._update)
+                self._wrong.props["aria-label"] = "Only what is wrong"
                 self._said = html("", classes="muted").props('role="status"')
                 self._tree_said = html("", classes="muted").props('role="status"')
-            with ui.element("div").classes("beside"):
-                with ui.element("div").classes("card"):
-                    self._drawing = Drawing(session.feed)
-                    html(legend(way="used by the job or the tree"), classes="legend")
-                self._details = html("", name="section", classes="card")
-                self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
-                self._facts = InPlace(self._details, "cells")
+            with ui.element("div").classes("card") as self._card:
+                self._drawing = Drawing(session.feed)
+                html(legend(way="used by the job or the tree"), classes="legend")
+            self._details = html("", name="section", classes="card")
+            self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
+            self._facts = InPlace(self._details, "cells")
+            self._chart = ClientChart(session)
             self._table = _Table(session)
         ui.on("ri2n-row", self._choose_row)
         ui.on("ri2n-host", self._choose_host)
@@ -93,16 +96,23 @@ class _Network:
         row = self._drawing.row_of(self._host) if self._host else None
         self._drawing.chosen = row.label if row is not None else None
         self._update_trees()
-        self._drawing.show(state)
+        if self._wrong.value:
+            wrong = found(state, "", only_bad=True)
+            self._card.set_visibility(bool(wrong))
+            self._drawing.show(only(state, wrong), whole=False)
+        else:
+            self._card.set_visibility(True)
+            self._drawing.show(state)
+        self._chart.update()
         self._update_jobs()
         self._details.set_visibility(self._host is not None)
         if self._host is not None:
             # Rates change all the time. Only their cells do, so that what somebody reads, has
             # marked or is at with the keyboard stays where it is.
-            host = self._host
-            rest, look = details({**state, "rates": {}}, host), rate_cells(state, host)
-            self._facts.show(rest, look, lambda: details(state, host))
-        self._table.update()
+            host, old = self._host, self._session.age.old
+            rest, look = details({**state, "rates": {}}, host, old=old), rate_cells(state, host)
+            self._facts.show(rest, look, lambda: details(state, host, old=old))
+        self._table.update(only_bad=bool(self._wrong.value))
 
     def _update_jobs(self) -> None:
         jobs = self._session.state["jobs"]
@@ -185,7 +195,7 @@ class _Table:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._page = 0
+        self._page, self._only_bad = 0, False
         self._group: Collection[str] | None = None
         with ui.element("section").classes("card").props('id=hosts aria-label="Hosts"'):
             html(text("Hosts"), name="h2")
@@ -193,8 +203,6 @@ class _Table:
                 self._search = ui.input(
                     "Search by name or address", on_change=self._search_again
                 ).props("outlined dense clearable debounce=300 type=search")
-                self._only_bad = check("Only those with a problem")
-                self._only_bad.on_value_change(self._search_again)
                 self._all = ui.button("All hosts", on_click=self._leave_group).props("outline")
                 with ui.element("span").classes("pager"):
                     self._back = ui.button("Previous", on_click=lambda: self._turn(-1))
@@ -209,17 +217,17 @@ class _Table:
         self._group, self._page = hosts, 0
         self._search.set_value("")
 
-    def update(self) -> None:
-        """Show the state as it is now."""
+    def update(self, *, only_bad: bool | None = None) -> None:
+        """Show the state as it is now; from now on with `only_bad` hosts with a problem alone."""
+        if only_bad is not None:
+            self._only_bad = only_bad
         state = self._session.state
-        names = found(
-            state, self._search.value or "", self._group, only_bad=bool(self._only_bad.value)
-        )
+        names = found(state, self._search.value or "", self._group, only_bad=self._only_bad)
         pages = max(1, -(-len(names) // PAGE_ROWS))
         self._page = min(max(0, self._page), pages - 1)
         first = self._page * PAGE_ROWS
         shown = names[first : first + PAGE_ROWS]
-        look = cells(state, shown)
+        look = cells(state, shown, old=self._session.age.old)
         none = text(self._none())
         self._body.show(shown, look, lambda: table(shown, look) if shown else none)
         where = f"{first + 1} to {first + len(shown)} of " if pages > 1 else ""
@@ -233,7 +241,7 @@ class _Table:
     def _none(self) -> str:
         if self._search.value:
             return "No host fits. Clear the search to see all."
-        return "No host has a problem." if self._only_bad.value else "There is no host."
+        return "No host has a problem." if self._only_bad else "There is no host."
 
     def _search_again(self) -> None:
         self._page = 0

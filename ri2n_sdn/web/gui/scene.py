@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where everything stands in the picture of the network: pure geometry, without colours.
 
-Hosts are rows. Networks are columns to the right of them: one bar for a network without declared
-switches, otherwise a bar for each switch, the ones with hosts first. A NIC is a line from its
-host's row to a bar. So nothing crosses that need not, and a row costs little height.
+Hosts are rows in the middle, and networks stand at both sides of them in turn, so that the picture
+fills the page and the lines of two networks do not meet. A network is a rail for all of its NICs,
+or a rail for each switch; a NIC is a level line from its host's row to a rail. Where a line passes
+a rail that it does not end at, the rail has a gap: no line runs through anything. Switches without
+hosts are boxes at the outer edge, those of all networks of a side in common columns.
 
 Up to MAX_HOST_ROWS hosts have a row each. Otherwise a row stands for all hosts that are plugged in
 at the same switches, and when even those are too many, for all hosts with the same networks, and
-the switches of a network are one bar.
+the switches of a network are one rail.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ri2n_sdn.contract.documents import CableEntry, Documents, HostEntry, NicEntry
@@ -22,6 +24,7 @@ from ri2n_sdn.contract.names import natural
 
 __all__ = [
     "MAX_HOST_ROWS",
+    "WIDTH",
     "Bar",
     "Cable",
     "Link",
@@ -35,13 +38,17 @@ __all__ = [
 
 MAX_HOST_ROWS = 60
 
-TOP, BOTTOM = 34.0, 14.0
-ROW_X, ROW_WIDTH, GROUP_WIDTH = 4.0, 132.0, 228.0
-SHORT_LABEL = 10
-COLUMN_GAP = 50.0
-ROW_GAP, MIN_ROW_HEIGHT, LINK_STEP = 5.0, 20.0, 9.0
-BAR_WIDTH, LANE_STEP, TIER_STEP, NETWORK_STEP = 18.0, 30.0, 130.0, 84.0
-MIN_BAR_HEIGHT = 46.0
+WIDTH = 1120.0
+"""The picture is so wide, whatever it shows. The browser fits it to the page."""
+
+TOP, BOTTOM, EDGE = 34.0, 14.0, 34.0
+ROW_WIDTH, GROUP_WIDTH = 190.0, 262.0
+ROW_GAP, MIN_ROW_HEIGHT, LINK_STEP = 7.0, 25.0, 16.0
+LABEL_WIDTH = 190.0  # beside a row, for what stands on its lines
+RAIL_WIDTH, BOX_WIDTH = 8.0, 18.0
+LANE_STEP, TIER_STEP = 34.0, 96.0
+BOX_HEIGHT, RAIL_END, RAIL_GAP = 40.0, 7.0, 4.5
+NAME_HEIGHT = 16.0  # above a box
 CABLE_STEP, MIN_STEP = 4.0, 16.0
 
 
@@ -64,56 +71,88 @@ class Row:
 
 @dataclass(frozen=True)
 class Link:
-    """The NICs of a row that are plugged in at one bar, each on its own where the row is a host."""
+    """The NICs of a row that are plugged in at one bar, each on its own where the row is a host.
+
+    It is a level line from `x1` at the row to `x2` at the bar.
+    """
 
     row: int
     bar: int
     nics: tuple[Nic, ...]
     y: float
+    x1: float
+    x2: float
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A network without declared switches, or a switch. An `upper` one has no hosts."""
+    """A network without declared switches, or a switch. An `upper` one has no hosts, and is a box.
+
+    * `side`: -1 when it stands to the left of the hosts, and 1 to the right.
+    * `gaps`: where lines pass that end elsewhere.
+    """
 
     name: str
     network: str
     is_switch: bool
+    side: int
     x: float
     y: float
     height: float
     upper: bool = False
+    gaps: tuple[float, ...] = ()
+
+    @property
+    def width(self) -> float:
+        """How wide it is."""
+        return BOX_WIDTH if self.upper else RAIL_WIDTH
 
     @property
     def middle(self) -> float:
         """The height at which cables end."""
         return self.y + self.height / 2
 
+    @property
+    def pieces(self) -> list[tuple[float, float]]:
+        """(top, bottom) of each piece between the gaps."""
+        pieces, top = [], self.y
+        for gap in sorted(self.gaps):
+            if gap - RAIL_GAP > top:
+                pieces.append((top, gap - RAIL_GAP))
+            top = max(top, gap + RAIL_GAP)
+        if top < self.y + self.height:
+            pieces.append((top, self.y + self.height))
+        return pieces
+
 
 @dataclass(frozen=True)
 class Cable:
-    """A cable between two switches, from left to right; `bent` when both stand in one column."""
+    """A cable between two switches; `bend` is how far it bends sideways: both are in one column."""
 
     name: str
     x1: float
     y1: float
     x2: float
     y2: float
-    bent: bool
+    bend: float
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything of the picture. `titles` are the networks' names and where they begin."""
+    """Everything of the picture. `titles` are the networks' names and the middles of their places.
+
+    `row_x` is where all rows begin.
+    """
 
     rows: tuple[Row, ...]
     links: tuple[Link, ...]
     bars: tuple[Bar, ...]
     cables: tuple[Cable, ...]
     titles: tuple[tuple[str, float], ...]
+    row_x: float
     row_width: float
-    width: float
     height: float
+    width: float = WIDTH
 
 
 class _Plug(NamedTuple):
@@ -184,28 +223,40 @@ class _Builder:
                 for name in sorted(switches[network], key=natural)
                 if name not in known
             ]
+        names = [name for name in sorted(self._networks, key=natural) if self._networks[name]]
+        # One network stands to the right of the hosts, and several stand left and right in turn.
+        first = 1 if len(names) == 1 else -1
+        self._side = {name: -first if place % 2 else first for place, name in enumerate(names)}
+        wide = any(len(hosts) > 1 for hosts in groups)
+        self._row_width = GROUP_WIDTH if wide else ROW_WIDTH
+        self._row_x = (WIDTH - self._row_width) / 2 if len(names) > 1 else 4.0
         self._height = self._add_rows(groups)
 
     def scene(self) -> Scene:
-        # What is wrong with a host stands beside its name, which needs room when it is long.
-        long = any(len(row.hosts) > 1 or len(row.label) > SHORT_LABEL for row in self._rows)
-        row_width = GROUP_WIDTH if long else ROW_WIDTH
-        x = first_x = ROW_X + row_width + COLUMN_GAP
-        for network in sorted(self._networks, key=natural):
-            if self._networks[network]:
-                self._titles.append((network, x))
-                x = self._add_network(network, x) + NETWORK_STEP
+        for side in (-1, 1):
+            networks = [name for name, where in self._side.items() if where == side]
+            if networks:
+                self._add_side(side, networks)
         numbers = {plug: number for number, plug in enumerate(self._bars)}
+        links = tuple(
+            Link(row, numbers[plug], nics, y, self._edge(bar.side), bar.x + bar.width / 2)
+            for row, plug, nics, y in self._links
+            for bar in (self._bars[plug],)
+        )
         return Scene(
             tuple(self._rows),
-            tuple(Link(row, numbers[plug], nics, y) for row, plug, nics, y in self._links),
-            tuple(self._bars.values()),
+            links,
+            tuple(_with_gaps(number, bar, links) for number, bar in enumerate(self._bars.values())),
             tuple(self._drawn_cables()),
             tuple(self._titles),
-            row_width,
-            max(x - NETWORK_STEP, first_x) + 44,
+            self._row_x,
+            self._row_width,
             max([self._height, *(bar.y + bar.height for bar in self._bars.values())]) + BOTTOM,
         )
+
+    def _edge(self, side: int) -> float:
+        """Where lines to this side begin."""
+        return self._row_x + (self._row_width if side > 0 else 0.0)
 
     def _add_rows(self, groups: Sequence[tuple[str, ...]]) -> float:
         y = TOP
@@ -220,41 +271,86 @@ class _Builder:
                     for nic, plug in self._plugs[host].items():
                         gathered[plug].append(Nic(host, nic))
                 by_plug = [(plug, tuple(gathered[plug])) for plug in sorted(gathered, key=str)]
-            height = max(MIN_ROW_HEIGHT, LINK_STEP * len(by_plug) + 4)
+            sides = [
+                [each for each in by_plug if self._side[each[0].network] == side]
+                for side in (-1, 1)
+            ]
+            height = max(MIN_ROW_HEIGHT, LINK_STEP * max(map(len, sides)) + 6)
             label = hosts[0] if len(hosts) == 1 else f"{hosts[0]} - {hosts[-1]}"
             self._rows.append(Row(label, hosts, y, height))
-            first = y + height / 2 - LINK_STEP * (len(by_plug) - 1) / 2
-            for place, (plug, nics) in enumerate(by_plug):
-                self._links.append((number, plug, nics, first + place * LINK_STEP))
+            for each in sides:
+                # What stands on a line has its place above the line.
+                first = y + height / 2 + 3 - LINK_STEP * (len(each) - 1) / 2
+                for place, (plug, nics) in enumerate(each):
+                    self._links.append((number, plug, nics, first + place * LINK_STEP))
             y += height + ROW_GAP
         return y
 
-    def _add_network(self, network: str, x: float) -> float:
-        """Place the bars of a network from `x` on, and return where they end."""
+    def _add_side(self, side: int, networks: Sequence[str]) -> None:
+        """Place all bars of a side: the rails of its networks, and the boxes behind them."""
+        spans = {name: self._spans(name) for name in networks}
+        tiers: list[list[_Plug]] = []
+        for name in networks:
+            for number, tier in enumerate(self._upper_tiers(name, set(spans[name]))):
+                tiers += [[]] * (number + 1 - len(tiers))
+                tiers[number] = tiers[number] + tier
+        begin = self._edge(side)
+        outer = EDGE if side < 0 else WIDTH - EDGE
+        inner = outer - side * TIER_STEP * len(tiers)  # where the outermost rail stands
+        step = (abs(inner - begin) - LABEL_WIDTH) / len(networks)
+        for place, name in enumerate(networks):
+            x = begin + side * (LABEL_WIDTH + step * (place + 1))
+            self._add_rails(side, name, spans[name], x, step)
+        for number, tier in enumerate(tiers):
+            x = inner + side * TIER_STEP * (number + 1)
+            # Declared switches are there before the first host is.
+            height_step = max((self._height - TOP) / len(tier), MIN_STEP)
+            for place, plug in enumerate(tier):
+                height = min(BOX_HEIGHT, height_step - (NAME_HEIGHT if height_step > 26 else 4))
+                y = TOP + (place + 0.5) * height_step - height / 2
+                self._add_bar(plug, side, x - BOX_WIDTH / 2, y, height, upper=True)
+            for name in networks:
+                if not spans[name] and number == 0:
+                    self._titles.append((name, x))
+
+    def _spans(self, network: str) -> dict[_Plug, tuple[float, float]]:
+        """From where to where the lines of each bar of a network reach."""
         spans: dict[_Plug, tuple[float, float]] = {}
         for _, plug, _, y in self._links:
             if plug.network == network:
                 low, high = spans.get(plug, (y, y))
                 spans[plug] = (min(low, y), max(high, y))
+        return spans
+
+    def _add_rails(
+        self,
+        side: int,
+        network: str,
+        spans: Mapping[_Plug, tuple[float, float]],
+        x: float,
+        room: float,
+    ) -> None:
+        """Place the rails of a network in lanes within `room`, the last one at `x`."""
         lanes: list[float] = []  # how far down each lane is taken
+        places: list[tuple[_Plug, int, float, float]] = []
         for plug, (low, high) in sorted(spans.items(), key=lambda item: item[1]):
-            top, bottom = low - 7, high + 7
-            if bottom - top < MIN_BAR_HEIGHT and plug.switch is None:
-                bottom = top + MIN_BAR_HEIGHT
+            top, bottom = low - RAIL_END, high + RAIL_END
             lane = next((lane for lane, taken in enumerate(lanes) if taken < top), len(lanes))
             lanes[lane : lane + 1] = [bottom]
-            self._bars[plug] = self._bar(plug, x + lane * LANE_STEP, top, bottom - top)
-        end = x + max(0, len(lanes) - 1) * LANE_STEP + BAR_WIDTH
-        for tier in self._upper_tiers(network, set(spans)):
-            end += TIER_STEP
-            # Declared switches are there before the first host is.
-            step = max((self._height - TOP) / len(tier), MIN_STEP)
-            for place, plug in enumerate(tier):
-                height = min(MIN_BAR_HEIGHT, step - 4)
-                middle = TOP + (place + 0.5) * step
-                place_y = middle - height / 2
-                self._bars[plug] = self._bar(plug, end - BAR_WIDTH, place_y, height, upper=True)
-        return end
+            places.append((plug, lane, top, bottom - top))
+        step = min(LANE_STEP, room / max(1, len(lanes)))
+        for plug, lane, top, height in places:
+            at = x - side * step * (len(lanes) - 1 - lane)
+            self._add_bar(plug, side, at - RAIL_WIDTH / 2, top, height)
+        if spans:
+            self._titles.append((network, x))
+
+    def _add_bar(
+        self, plug: _Plug, side: int, x: float, y: float, height: float, *, upper: bool = False
+    ) -> None:
+        is_switch = plug.switch is not None
+        name = plug.switch or plug.network
+        self._bars[plug] = Bar(name, plug.network, is_switch, side, x, y, height, upper)
 
     def _upper_tiers(self, network: str, placed: set[_Plug]) -> Iterable[list[_Plug]]:
         """The switches without hosts, by how far they are from those with hosts."""
@@ -280,24 +376,31 @@ class _Builder:
             if ends[0] != ends[1] and all(end in bars for end in ends):
                 parallel[frozenset(ends)].append(name)
         for names in parallel.values():
-            left, right = sorted(
-                (bars[end] for end in self._cables[names[0]]["ends"]), key=lambda bar: bar.x
+            inner, outer = sorted(
+                (bars[end] for end in self._cables[names[0]]["ends"]),
+                key=lambda bar: abs(bar.x - WIDTH / 2),
             )
-            bent = right.x - left.x < TIER_STEP / 2
+            side = inner.side
+            same = abs(outer.x - inner.x) < LANE_STEP * 2 and not outer.upper
+            begin = inner.x + (inner.width if side > 0 else 0.0)
+            end = outer.x + (outer.width if (side > 0) == same else 0.0)
+            bend = side * min(70.0, 14 + abs(outer.middle - inner.middle) / 4) if same else 0.0
             for place, name in enumerate(names):
                 shift = (place - (len(names) - 1) / 2) * CABLE_STEP
-                end = right.x + BAR_WIDTH if bent else right.x
-                yield Cable(
-                    name,
-                    *(left.x + BAR_WIDTH, left.middle + shift),
-                    *(end, right.middle + shift),
-                    bent,
-                )
+                yield Cable(name, begin, inner.middle + shift, end, outer.middle + shift, bend)
 
-    @staticmethod
-    def _bar(plug: _Plug, x: float, y: float, height: float, upper: bool = False) -> Bar:
-        is_switch = plug.switch is not None
-        return Bar(plug.switch or plug.network, plug.network, is_switch, x, y, height, upper)
+
+def _with_gaps(number: int, bar: Bar, links: Iterable[Link]) -> Bar:
+    """A bar with a gap wherever a line passes that ends at another one."""
+    passing = tuple(
+        link.y
+        for link in links
+        if link.bar != number
+        and min(link.x1, link.x2) < bar.x + bar.width
+        and max(link.x1, link.x2) > bar.x
+        and bar.y - RAIL_GAP < link.y < bar.y + bar.height + RAIL_GAP
+    )
+    return replace(bar, gaps=passing) if passing else bar
 
 
 def _plug(nic: NicEntry) -> _Plug:

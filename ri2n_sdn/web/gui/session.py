@@ -19,6 +19,7 @@ from nicegui import Client, ui
 from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.operations import Answer, Operation
 from ri2n_sdn.errors import BadInput, NotAvailable
+from ri2n_sdn.web.age import Age, age_of
 from ri2n_sdn.web.auth import ANONYMOUS, Auth
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui.words import address
@@ -121,6 +122,7 @@ class Ticker:
         while self._sessions:
             feed = self._feed
             seq, connected, hosts = feed.seq, feed.connected, feed.state["hosts"]
+            old = age_of(feed, time.time()).old
             began_s = time.monotonic()
             for session in list(self._sessions.values()):
                 session.tell()
@@ -130,7 +132,8 @@ class Ticker:
                 if feed.connected != connected or feed.state["hosts"] is not hosts:
                     break
                 await feed.changed(feed.seq, left_s)
-            while self._sessions and feed.seq == seq:
+            # Figures get old while nothing is said.
+            while self._sessions and (feed.seq, age_of(feed, time.time()).old) == (seq, old):
                 await feed.changed(seq, WAIT_S)
 
 
@@ -141,6 +144,8 @@ class Session:
     * `query`: the arguments of the page's address.
     * `pages`: all pages, for the navigation.
     * `store`, `number`: what is kept of the browser, and the number in its cookie.
+    * `cluster`: what the cluster is called.
+    * `shown`: the state whose figures the page shows. None: the newest.
     """
 
     feed: Feed
@@ -153,14 +158,28 @@ class Session:
     store: Mapping[str, Any] = field(default_factory=dict)
     number: str | None = None
     _callbacks: list[Callback] = field(default_factory=list)
-    _seen: int | None = None
+    cluster: str = ""
+    shown: Documents | None = None
+    _seen: tuple[int, bool] | None = None
     _logged_in: bool = False
     _failed: bool = False
     _telling: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self._logged_in = self.logged_in
-        self._seen = self.feed.seq
+        self._seen = self._news
+
+    @property
+    def age(self) -> Age:
+        """How old the figures of the page are: one age for all of them."""
+        age = age_of(self.feed, time.time())
+        if self.shown is None:
+            return age
+        return age._replace(read_s=self.shown["controller"].get("sampled_s", age.read_s))
+
+    @property
+    def _news(self) -> tuple[int, bool]:
+        return self.feed.seq, self.age.old
 
     @property
     def who(self) -> Who:
@@ -239,15 +258,15 @@ class Session:
 
     async def _tell(self) -> None:
         await self.refresh()
-        while self._seen != self.feed.seq and self.client.has_socket_connection:
+        while self._seen != self._news and self.client.has_socket_connection:
             await asyncio.sleep(PAUSE_S)
             await self.refresh()
 
     async def refresh(self) -> None:
         """Call all callbacks if something has changed since they were called last."""
-        if self._seen == self.feed.seq or not self.client.has_socket_connection:
+        if self._seen == self._news or not self.client.has_socket_connection:
             return
-        self._seen = self.feed.seq
+        self._seen = self._news
         with self.client:
             if self.has_ended():
                 return

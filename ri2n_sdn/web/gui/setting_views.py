@@ -163,6 +163,7 @@ def audit_rows(events: Sequence[Event], search: str = "") -> list[Row]:
         row = {
             "key": event["seq"],
             "time": page_time(event["time_s"]),
+            "time_s": event["time_s"],
             "who": str(args["by"]),
             "what": fill(template, args),
             "result": "done",
@@ -178,6 +179,7 @@ def audit_entry_rows(entries: Sequence[AuditEntry], search: str = "") -> list[Ro
         {
             "key": entry["seq"],
             "time": page_time(entry["time_s"]),
+            "time_s": entry["time_s"],
             "who": f"{entry['user']} ({entry['role']}, {entry['via']})",
             "what": f"{entry['op']} {entry['what']}".strip(),
             "result": "done" if entry["ok"] else f"refused: {entry['error']}",

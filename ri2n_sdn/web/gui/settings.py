@@ -100,6 +100,7 @@ def _change_strategy(session: Session, wanted: str) -> None:
         views.consequences(session.state, wanted),
         f"Change to {wanted}",
         *operation(session, PARAMETERS_SET, lambda: asked, lambda answer: said),
+        danger=False,
     )
 
 
@@ -117,9 +118,9 @@ class _Parameters:
             [
                 Column("id", "Parameter"),
                 Column("value", "Value", number=True),
-                Column("default", "Default", phone=False, number=True),
-                Column("range", "Range", phone=False, short=True),
-                Column("about", "What it is", phone=False, wide=True),
+                Column("default", "Default", number=True),
+                Column("range", "Range", short=True),
+                Column("about", "What it is", wide=True),
             ],
             self._fetch,
             act=self._act if session.who.role == "admin" else None,
@@ -204,10 +205,10 @@ def _audit(session: Session) -> Paced:
         session,
         "Changes",
         [
-            Column("time", "Time", short=True),
+            Column("time", "Time", time=True),
             Column("who", "Who"),
             Column("what", "What"),
-            Column("result", "Result", phone=False),
+            Column("result", "Result"),
         ],
         fetch,
         key="key",
@@ -247,8 +248,8 @@ def _tokens(session: Session) -> Callback:
     columns = [
         Column("id", "Name"),
         Column("role", "Role"),
-        Column("user", "User", phone=False),
-        Column("expires", "Ends", phone=False),
+        Column("user", "User"),
+        Column("expires", "Ends"),
     ]
     empty = ("There is no token.", "Add one for each person or program.")
     return Listing(

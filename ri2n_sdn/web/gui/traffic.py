@@ -13,11 +13,14 @@ from typing import Any
 from nicegui import ui
 
 from ri2n_sdn.contract.answers import PairsPage
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui import traffic_views as views
+from ri2n_sdn.web.gui.charts import Lines, chart_summary, rate_chart, share_chart, thinned
 from ri2n_sdn.web.gui.dialogs import check
+from ri2n_sdn.web.gui.fair_views import worst_client
 from ri2n_sdn.web.gui.frame import frame, html
 from ri2n_sdn.web.gui.listing import Answer, Column, Listing, Paced, Question, page_of
 from ri2n_sdn.web.gui.markup import tag, text
@@ -44,23 +47,26 @@ _HOSTS = [
     Column("id", "Host", link=True),
     Column("tx", "Sends", number=True),
     Column("rx", "Receives", number=True),
-    Column("load", "Load of its NICs", phone=False, number=True),
-    Column("nics", "NICs", phone=False),
+    Column("part", "Part of what is fair", number=True),
+    Column("load", "Load of its NICs", number=True),
+    Column("nics", "NICs"),
 ]
 _PAIRS = [
     Column("src", "Sender", link=True),
     Column("dst", "Receiver", link=True),
     Column("rate", "Rate", number=True),
-    Column("shares", "Shares of its paths", phone=False),
-    Column("state", "State", phone=False),
+    Column("part", "Part of what is fair", number=True),
+    Column("shares", "Shares of its paths"),
+    Column("state", "State"),
 ]
 _PATHS = [
     Column("way", "From NIC to NIC"),
-    Column("network", "Network", phone=False),
+    Column("network", "Network"),
     Column("weight", "Weight"),
     Column("share", "Share", number=True),
     Column("tx", "Rate", number=True),
-    Column("limit", "Can carry", phone=False, number=True),
+    Column("planned", "Planned rate", number=True),
+    Column("speed", "NIC's rate", number=True),
     Column("alive", "State"),
 ]
 
@@ -73,12 +79,16 @@ async def build(session: Session) -> None:
             name="p",
             classes="muted",
         )
-        hosts = _Hosts(session)
-        pairs = Paced(PAIR_S, _Pairs(session).refresh)
+        hosts, pairs = _Hosts(session), _Pairs(session)
+
+        async def refresh() -> None:
+            """Show hosts and pairs of one round: pairs are asked for, and hosts follow them."""
+            session.shown = await session.feed.sample_at(await pairs.refresh())
+            await hosts.refresh()
+
         # The history goes on while the state stays as it is.
         ui.timer(CHART_S, hosts.draw_if_due, immediate=False)
-        await session.follow(hosts.refresh)
-        await session.follow(pairs.refresh)
+        await session.follow(Paced(PAIR_S, refresh).refresh)
 
 
 class _Charts:
@@ -86,6 +96,7 @@ class _Charts:
 
     def __init__(self, label: str) -> None:
         self._drawn_s = 0.0
+        self._drawn: tuple[str, Sequence[float], Lines] = ("", (), {})
         self._words = html("", name="p").props("role=status")
         with ui.element("div").classes("grid"):
             self._charts = [self._chart(f"{label}: {what}") for what in ("rates", "shares")]
@@ -101,22 +112,26 @@ class _Charts:
         """Whether it is time to draw again."""
         return time.monotonic() - self._drawn_s >= CHART_S
 
+    def say(self, newest: Mapping[str, float | None], *, old: bool) -> None:
+        """Tell in words what is drawn, with the newest rates."""
+        self._words.set_content(text(chart_summary(*self._drawn, newest, old=old)))
+
     def draw(
         self,
         what: str,
         times: Sequence[float],
-        rates: Mapping[str, Sequence[float | None]],
+        rates: Lines,
         titles: tuple[str, str],
-        shares: Mapping[str, Sequence[float | None]] | None,
+        shares: Lines | None,
     ) -> None:
         """Draw the rates, and where there are `shares`, their parts of their sums."""
         self._drawn_s = time.monotonic()
-        self._words.set_content(text(views.chart_summary(what, times, rates)))
+        self._drawn = what, times, rates
         for chart, options in zip(
             self._charts,
             (
-                views.rate_chart(titles[0], *views.thinned(times, rates)),
-                views.share_chart(titles[1], *views.thinned(times, shares or {})),
+                rate_chart(titles[0], *thinned(times, rates)),
+                share_chart(titles[1], *thinned(times, shares or {})),
             ),
             strict=True,
         ):
@@ -128,7 +143,7 @@ class _Charts:
 
 
 class _Hosts:
-    """The table of hosts, the worst client first, and the charts of the one that is chosen."""
+    """The table of hosts, and the charts of the one that is chosen."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -137,7 +152,7 @@ class _Hosts:
         self._worst = html("", name="p").props("role=status tabindex=-1")
         with ui.element("div").classes("bar"):
             self._direction = ui.select(
-                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._draw
+                dict(_DIRECTIONS), value="tx", label="Direction", on_change=self._turn
             )
             self._direction.props("outlined dense").style("min-width: 10em")
             self._all = ui.button(
@@ -159,16 +174,30 @@ class _Hosts:
             ),
         )
 
+    @property
+    def _state(self) -> Documents:
+        """The state of the round that the pairs are of."""
+        session = self._session
+        return session.state if session.shown is None else session.shown
+
     def _fetch(self, question: Question) -> Answer:
-        state = self._session.state
+        state = self._state
         names = views.host_names(state, question.sort, question.search)
-        return page_of(names, question, lambda name: views.host_row(state, name))
+        old = self._session.age.old
+        return page_of(
+            names,
+            question,
+            lambda name: views.host_row(state, name, old=old),
+            order=self._table.order,
+        )
 
     async def refresh(self) -> None:
         """Show what is new."""
-        self._worst.set_content(text(views.worst_client(self._session.state)))
+        state = self._state
+        self._worst.set_content(text(worst_client(state, old=self._session.age.old)))
         await self._table.refresh()
         self.draw_if_due()
+        self._say()
 
     def draw_if_due(self) -> None:
         """Draw anew, unless that was done just now."""
@@ -179,13 +208,26 @@ class _Hosts:
         self._host = host
         self._session.moved(host=host)
         self._draw()
+        self._say()
         _reveal(self._worst)
+
+    def _turn(self) -> None:
+        """Show the other direction."""
+        self._draw()
+        self._say()
+
+    def _say(self) -> None:
+        """Tell the rates of the state that the rows are made of."""
+        self._charts.say(
+            views.newest_rates(self._state, self._host, str(self._direction.value)),
+            old=self._session.age.old,
+        )
 
     def _draw(self) -> None:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
         history = self._session.feed.history
         way = attrgetter(f"{self._direction.value}_bps")
-        nics = nics_at(self._session.state["hosts"], self._host)
+        nics = nics_at(self._state["hosts"], self._host)
         word = _DIRECTIONS[str(self._direction.value)].lower()
         self._all.visible = bool(self._host)
         shown = shortened(self._host, TITLE_LETTERS)
@@ -199,7 +241,7 @@ class _Hosts:
             what, title = (f"{name} has {word}" for name in (self._host, shown))
         else:
             total = history.total()
-            times, rates = total.time_s, {"all hosts": way(total)}
+            times, rates = total.time_s, {views.ALL: way(total)}
             what = title = f"All hosts have {word}"
         titles = (f"{title}: rates", f"{title}: shares of the NICs")
         self._charts.draw(what, times, rates, titles, rates if nics else None)
@@ -212,6 +254,7 @@ class _Pairs:
         self._session = session
         src, dst = (session.query.get(key, "")[:128] for key in ("src", "dst"))
         self._pair = (src, dst) if src and dst else None
+        self._answer: PairsPage | None = None
         self._samples = views.PairSamples()
         self._paths: list[dict[str, Any]] = []
         html(text("Pairs of hosts"), name="h2")
@@ -241,8 +284,8 @@ class _Pairs:
             act=self._choose,
             empty=(
                 "No pair is active.",
-                "A pair is active when one of its hosts sends to the other. Choose all pairs, or"
-                " start some traffic.",
+                "A pair is active when one of its hosts sends to the other. Start some traffic, or"
+                " tick “Also pairs that are idle”.",
             ),
         )
         with self._table.bar:
@@ -259,13 +302,15 @@ class _Pairs:
             offset=question.offset,
             limit=question.limit,
         )
-        answer = await _asked(self._session, **request)
+        self._answer = answer = await _asked(self._session, **request)
         return Answer(views.pair_rows(answer["pairs"]), int(answer["total"]))
 
-    async def refresh(self) -> None:
-        """Show what is new."""
+    async def refresh(self) -> float | None:
+        """Show what is new, and tell of which round it is; None when there is no answer."""
+        self._answer = None
         await self._table.refresh()
         await self._sample()
+        return self._answer.get("sampled_s") if self._answer is not None else None
 
     async def _choose(self, action: str, key: str) -> None:
         src, _, dst = key.partition(" ")
@@ -275,13 +320,21 @@ class _Pairs:
         _reveal(self._detail)
 
     async def _sample(self) -> None:
-        """Ask for the chosen pair alone, which may be on another page of the table."""
+        """Show the chosen pair. It is asked for when it is on another page of the table."""
         if self._pair is None:
             return
         src, dst = self._pair
         session = self._session
+        shown = [
+            pair
+            for pair in (self._answer["pairs"] if self._answer is not None else ())
+            if (pair["src"], pair["dst"]) == (src, dst)
+        ]
         try:
-            answer = await _asked(session, src=src, dst=dst, offset=0, limit=1)
+            if self._answer is not None and shown:
+                answer: PairsPage = {**self._answer, "pairs": shown}
+            else:
+                answer = await _asked(session, src=src, dst=dst, offset=0, limit=1)
         except (BadInput, NotAvailable) as error:
             self._detail.visible = True
             self._title.set_content(text(f"{src} to {dst}: {error}"))
@@ -298,7 +351,8 @@ class _Pairs:
             return
         pair = " to ".join(shortened(name, TITLE_LETTERS // 2) for name in (src, dst))
         first = not self._samples.times
-        self._samples.add(time.time(), pairs[0])
+        sampled_s = answer.get("sampled_s")
+        self._samples.add(time.time() if sampled_s is None else sampled_s, pairs[0])
         if first or self._charts.due:
             self._charts.draw(
                 f"{src} to {dst}",
@@ -307,6 +361,8 @@ class _Pairs:
                 (f"{pair}: rates of the paths", f"{pair}: weights of the paths"),
                 self._samples.weights,
             )
+        newest = {name: values[-1] for name, values in self._samples.rates.items()}
+        self._charts.say(newest, old=session.age.old)
 
 
 async def _asked(session: Session, **request: Any) -> PairsPage:

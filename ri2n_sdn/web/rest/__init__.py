@@ -12,7 +12,8 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from ri2n_sdn import __version__
 from ri2n_sdn.web.auth import Auth
@@ -36,6 +37,9 @@ from ri2n_sdn.web.settings import WebSettings
 
 __all__ = ["application", "mount", "openapi"]
 
+PROBES = ("/health", "/ready")
+"""The paths that also answer without the prefix."""
+
 # A machine may have several users and tokens, so an address may ask more often than a token.
 _ADDRESS_TIMES = 4
 _BURST_S = 4
@@ -47,6 +51,24 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     # A line end in a path is nothing that Starlette expects, and another page would answer.
     mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
     app.router.routes.append(mount)
+    for probe in PROBES:
+        app.router.routes.append(Route(probe, _Probe(mount, probe)))
+
+
+class _Probe:
+    """The answer of a path below `/api/v1`, for those who ask without that prefix.
+
+    Watchdogs and load balancers often look for `/health` there, and take a redirection for an
+    answer.
+    """
+
+    def __init__(self, mount: Mount, path: str) -> None:
+        self._mount, self._path = mount, f"{PREFIX}{path}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        there = {**scope, "path": self._path, "raw_path": self._path.encode()}
+        _, found = self._mount.matches(there)
+        await self._mount.handle({**there, **found}, receive, send)
 
 
 def openapi() -> dict[str, Any]:

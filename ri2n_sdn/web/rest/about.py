@@ -137,9 +137,10 @@ def me(asked: Viewer) -> Any:
 
 
 @health_api.get("/health", response_model=Health, operation_id="health")
-def health() -> Any:
-    """Whether the web process runs; for everybody."""
-    return {"version": __version__}
+def health(request: Request) -> Any:
+    """Whether the web process runs, and how old what it knows is; for everybody."""
+    feed = request.app.state.access.feed
+    return {"version": __version__, "controller": feed.connected, "age_s": feed.age_s}
 
 
 @health_api.get("/ready", response_model=Ready, operation_id="ready")

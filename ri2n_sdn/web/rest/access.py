@@ -87,8 +87,15 @@ class Asked:
 
     @property
     def state(self) -> Documents:
-        """What is known now. Raises NotAvailable while the controller does not answer."""
-        return self.access.state
+        """What is known now; the answer's header `Age` says how old that is.
+
+        Raises NotAvailable while the controller does not answer.
+        """
+        known = self.access.state
+        age_s = self.access.feed.age_s
+        if age_s is not None:
+            self.response.headers["Age"] = str(int(age_s))
+        return known
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
@@ -133,7 +140,8 @@ class Asked:
         """The answer with a document and its tag: 304 when the client has it already."""
         tag = etag_of(document)
         if is_known(self.http, tag):
-            return Response(status_code=304, headers={"ETag": tag})
+            age = {key: value for key, value in self.response.headers.items() if key == "age"}
+            return Response(status_code=304, headers={"ETag": tag, **age})
         self.response.headers["ETag"] = tag
         return document
 

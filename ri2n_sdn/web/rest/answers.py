@@ -25,7 +25,6 @@ _IF_ABSENT: Mapping[str, Any] = {
     "severity": {"default": "info"},
     "subject": {"default_factory": dict},
     "args": {"default_factory": dict},
-    "tx_bps": {"default": 0.0},
     "by_flows": {"default_factory": list},
     "services": {"default_factory": dict},
 }

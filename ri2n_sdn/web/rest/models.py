@@ -243,6 +243,10 @@ class Health(BaseModel):
 
     status: Literal["ok"] = "ok"
     version: str
+    controller: bool = Field(description="whether the controller answers")
+    age_s: float | None = Field(
+        description="the time since the controller read rates and counters last; null: never"
+    )
 
 
 class Ready(BaseModel):

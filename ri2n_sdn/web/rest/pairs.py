@@ -93,15 +93,20 @@ async def explain(
     ] = None,
     sport: Annotated[int | None, Query(ge=0, le=65535)] = None,
     dport: Annotated[int | None, Query(ge=0, le=65535)] = None,
-    src_ip: Annotated[str | None, Query(pattern=_ADDRESS)] = None,
-    dst_ip: Annotated[str | None, Query(pattern=_ADDRESS)] = None,
+    src_ip: Annotated[
+        str | None, Query(pattern=_ADDRESS, description="needed where the sender has several")
+    ] = None,
+    dst_ip: Annotated[
+        str | None, Query(pattern=_ADDRESS, description="needed where the receiver has several")
+    ] = None,
     job: Annotated[str | None, Query(max_length=130, description="of packets of it")] = None,
     dscp: Annotated[int | None, Query(ge=0, le=MAX_DSCP)] = None,
 ) -> Any:
     """Why a pair, or one flow of it, takes which path: what `ri2n explain` prints.
 
     With `protocol` it is about a flow, of which `sport` and `dport` are the ports (of ICMP, the
-    type and the code). The addresses of the hosts are known, as a rule.
+    type and the code). Its addresses are those that the hosts tell (`addresses` of a host). Where a
+    host tells none, or several, the answer is 422, and names them.
     """
     entry_of(asked.state["hosts"], src, "host")
     number = None if protocol is None else _PROTOCOLS.get(protocol) or int(protocol)
@@ -118,8 +123,9 @@ async def _page(
 ) -> dict[str, Any]:
     """A page of pairs. `ends` are hosts, which must be known."""
     known = _given(ends)
+    hosts = asked.state["hosts"]
     for name in known.values():
-        entry_of(asked.state["hosts"], name, "host")
+        entry_of(hosts, name, "host")
     wanted = {"offset": part.offset, "limit": part.limit, **known, **_given(wanted)}
     found = await asked.request(PAIRS, **wanted)
     return part.page(found["pairs"], found["total"])

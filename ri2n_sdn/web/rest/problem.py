@@ -41,6 +41,7 @@ RETRY_S = 2
 _PLACES = ("body", "query", "path")
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _HTTP_CODES = {
+    400: "body_unreadable",
     401: "token_needed",
     403: "role_too_low",
     404: "no_such_page",
@@ -138,11 +139,13 @@ def faults_of(error: Ri2nError, fields: Mapping[str, str]) -> list[Fault]:
     """
     if error.key is None:
         return []
-    first = error.key.partition(".")[0]
+    first, _, rest = error.key.partition(".")
     if first in _PLACES:
         return [Fault(where=error.key, what=error.what)]
-    place = fields.get(first)
-    return [] if place is None else [Fault(where=f"{place}.{error.key}", what=error.what)]
+    # A part of an object of the controller's request may be a parameter of its own here.
+    key = rest if first not in fields and rest in fields else error.key
+    place = fields.get(key.partition(".")[0])
+    return [] if place is None else [Fault(where=f"{place}.{key}", what=error.what)]
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -180,6 +183,9 @@ def _problem_of(app: FastAPI, request: Request, error: Exception) -> ProblemErro
                 for each in error.errors()[:_MAX_FAULTS]
             ]
             detail = "; ".join(f"{fault.where}: {fault.what}" for fault in faults[:3])
+            if any(each.get("type") == "json_invalid" for each in error.errors()):
+                # Nothing in the request is wrong, because nobody can tell what is in it.
+                return ProblemError(400, _HTTP_CODES[400], f"the body is no JSON: {detail}")
             return ProblemError(
                 422, "request_wrong", detail or "the request is wrong", None, faults
             )

@@ -82,6 +82,10 @@
         if (made) made.open = true;
       }
     }
+    if (changes.some((change) => change.addedNodes.length)) {
+      tellAges();
+      labelCells();
+    }
     const active = document.activeElement;
     if (!focused || (active !== document.body && !active.disabled)) return;
     const { part, key } = focused;
@@ -137,6 +141,38 @@
     }
   });
 
+  // How long ago something was, in the words of units.ago_text. The server's clock counts: it said
+  // what time it was when it began to answer.
+  const ago = (seconds) => {
+    for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]])
+      if (seconds >= length) return `${Math.floor(seconds / length).toLocaleString("en")} ${unit} ago`;
+    return "now";
+  };
+
+  const tellAges = () => {
+    const nowS = Number(document.getElementById("content")?.dataset.nowS);
+    const answer = performance.getEntriesByType("navigation")[0];
+    const aheadS = (performance.timeOrigin + answer.responseStart) / 1000 - nowS;
+    for (const part of document.querySelectorAll("time.ago")) {
+      const said = ago(Date.now() / 1000 - aheadS - Number(part.dataset.timeS));
+      if (part.textContent !== said) part.textContent = said;
+    }
+  };
+
+  // On a phone, each row of a table is a card (gui.css), so each cell says what it is.
+  const phone = window.matchMedia("(max-width: 640px)");
+
+  const labelCells = () => {
+    if (!phone.matches) return;
+    for (const table of document.querySelectorAll("table")) {
+      const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+      for (const row of table.querySelectorAll("tbody tr"))
+        [...row.children].forEach((cell, place) => {
+          if (cell.dataset.label !== names[place]) cell.dataset.label = names[place] ?? "";
+        });
+    }
+  };
+
   // What the server calls (drawing.py).
   window.ri2n = {
     paint(prefix, parts) {
@@ -145,6 +181,10 @@
         if (!part) continue;
         part.setAttribute("class", look);
         if (note === undefined) continue;
+        if (part.tagName === "text") {
+          part.textContent = note;
+          continue;
+        }
         part.querySelector(".note").textContent = note;
         const name = part.dataset.name;
         part.setAttribute("aria-label", note ? `${name}: ${note}` : name);
@@ -195,6 +235,8 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     setTimeout(() => show(stored()));
+    setInterval(tellAges, 1000);
+    phone.addEventListener("change", labelCells);
     const watched = { childList: true, subtree: true, attributeFilter: ["disabled"] };
     new MutationObserver(keep).observe(document.body, watched);
   });

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller says of live traffic: all figures agree, and fair is what a program says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+
+import pytest
+
+from ri2n_lab.bench.fair import GOODPUT_RATIO, goodput_optimum
+from ri2n_lab.traffic.iperf import IperfRun
+from ri2n_sdn.client import Watch, call
+from ri2n_sdn.contract.documents import Documents
+
+from .conftest import PATIENCE_S, controlled
+
+CLIENTS = ("B", "C", "D")
+STATES = 15
+
+
+def _limited(watch: Watch, strategy: str) -> Iterator[Documents]:
+    """States under a strategy in which a link limits every client, each of another sample."""
+    sampled_s = 0.0
+    deadline_s = time.monotonic() + PATIENCE_S
+    for state in watch:
+        about = state["controller"]
+        assert time.monotonic() < deadline_s, (about, state.get("fair"))
+        now_s = about.get("sampled_s", 0.0)
+        new = now_s > sampled_s and about["strategy"] == strategy
+        if new and state.get("fair", {}).keys() == set(CLIENTS):
+            sampled_s = now_s
+            yield state
+
+
+def test_figures_of_one_sample_agree_and_fair_is_the_optimum() -> None:
+    """As the demo: clients with one link and with two send to one server, under each strategy.
+
+    Nothing is said of how much they get, which is the machine's matter.
+    """
+    with controlled("fig4/h") as lab:
+        optimum = goodput_optimum(lab.topology, list(CLIENTS), "A").fair_bps
+        run = IperfRun(lab, "A", list(CLIENTS), streams=8, seconds=3600.0)
+        try:
+            for strategy in ("max_min", "round_robin", "ri2n_plus"):
+                call(lab.controller_socket, "strategy", name=strategy)
+                alike: list[float] = []
+                with Watch(lab.controller_socket) as watch:
+                    for state in _limited(watch, strategy):
+                        fair, rates = state["fair"], state["rates"]
+                        # Fair rates are those of frames, and the optimum is that of data.
+                        known = {name: fair[name]["fair_bps"] * GOODPUT_RATIO for name in CLIENTS}
+                        assert known == pytest.approx(optimum, rel=0.01)
+                        for client in CLIENTS:
+                            sent_bps = sum(tx_bps for tx_bps, _ in rates[client].values())
+                            tx_bps = fair[client]["tx_bps"]
+                            # Each of both is a sum of whole numbers.
+                            assert tx_bps <= sent_bps + 4, "a pair is faster than its NICs"
+                            alike.append(tx_bps / max(1, sent_bps))
+                        if len(alike) >= STATES * len(CLIENTS):
+                            break
+                # Here hosts send to the server alone. Where the weight of a client has just
+                # changed, the counters of its rows may be late by more than a window can correct.
+                assert median(alike) > 0.97, (strategy, alike)
+        finally:
+            run.stop()
