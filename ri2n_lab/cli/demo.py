@@ -186,6 +186,7 @@ def _try_in(lab: str | None, name: str) -> None:
     check_choice(name, KEYS, "--try")
     if os.geteuid() != 0:
         raise NotAvailable("a lab needs root: use sudo")
+    remove_unowned()  # a demo that was killed has left its socket
     names = sorted(path.parent.name for path in state.ROOT.glob(f"*/{SOCKET}"))
     if lab is None and len(names) > 1:
         raise BadInput(f"which demo? There are {', '.join(names)}: name one with --lab")
