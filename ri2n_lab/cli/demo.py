@@ -64,7 +64,7 @@ def demo(
             "--try",
             metavar="NAME",
             help="Build nothing; let the demo that runs do this: cut, controller, job, strategy "
-            "or helpers. The same again undoes it.",
+            "or helpers. The same again undoes cut, job and helpers.",
         ),
     ] = None,
     lab_name: Annotated[
@@ -107,8 +107,8 @@ def demo(
         factor = calibrate(lab, SERVER, clients, STREAMS, optimum.total_bps)
         if factor < 1:
             tell(f"CPUs are short: all links get {factor:.0%} of their rates, for all strategies")
-            removal.pop_all()
             lab.down()
+            removal.pop_all()
             parsed = slower(parsed, factor)
             optimum = goodput_optimum(parsed, clients, SERVER)
             lab = Lab.create(parsed, lab.name)
