@@ -60,6 +60,7 @@ missing_packages() {
             [[ -e /usr/include/stdlib.h ]] || echo 'libc6-dev:programs in C'
         fi
         [[ $HELPER == no ]] || cargo_ok || cargo_packages
+        ! kernel_missing || "$KERNEL_BUILD" --print-packages | sed "s/$/:the guests' kernel/"
     } | sort -u
 }
 
@@ -99,15 +100,15 @@ record_since() {
 
 # tell_packages: what is missing, for what, and how large it is.
 tell_packages() {
-    local package purpose size
+    local package purpose told size
     declare -A names=()
     while IFS=: read -r package purpose; do
         names[$purpose]+=" $package"
     done < <(missing_packages)
     # It says so, asks, and takes this "no" for a failure.
-    size=$({ LC_ALL=C apt-get --assume-no install --no-install-recommends "$@" 2>/dev/null || true; } |
-        sed -n -e 's/^Need to get \(.*\) of archives\.$/\1 to download, /p' \
-            -e 's/^After this operation, \(.*\) of additional disk space will be used\.$/\1 on disk/p' |
+    told=$(LC_ALL=C apt-get --assume-no install --no-install-recommends "$@" 2>/dev/null || true)
+    size=$(sed -n -e 's/^Need to get \(.*\) of archives\.$/\1 to download, /p' \
+        -e 's/^After this operation, \(.*\) of additional disk .*/\1 on disk/p' <<<"$told" |
         tr -d '\n')
     say "Debian packages to install${size:+ ($size)}:"
     for purpose in "${!names[@]}"; do

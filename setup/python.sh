@@ -6,7 +6,7 @@
 
 readonly UV_LOCK=requirements-uv.lock RUN_LOCK=requirements-run.lock TEST_LOCK=requirements.lock
 # How large these are in .venv: what the demo needs, and what is added for tests. Measured.
-readonly RUN_MB=380 TEST_MB=600
+readonly RUN_MB=340 TEST_MB=480
 UV='' # the program, once it is looked for; "none" where pip does its work
 
 uv_version() { sed -n 's/^uv==\([0-9.]*\).*/\1/p' "$UV_LOCK"; }
@@ -87,8 +87,7 @@ install_python() {
     step "$text, by pip" "${PIP[@]}" install --no-compile "$@"
 }
 
-# write_lock FILE REQUIREMENT...: what these need, with hashes, for all Pythons that the lock is for.
-# Versions are those of requirements.lock.
+# write_lock FILE REQUIREMENT...: what these need, with hashes, for all Pythons from 3.11 on.
 write_lock() (
     local file=$1 made status=0 constraints=()
     shift
@@ -98,7 +97,8 @@ write_lock() (
     made=$(mktemp) # not the file itself: uv would keep the hashes that are in it
     printf '%s\n' "$@" | "$UV" pip compile --quiet --universal --python-version 3.11 \
         --generate-hashes --no-annotate "${constraints[@]}" --no-emit-package ri2n-sdn \
-        --no-emit-package ri2n-lab --no-emit-package ri2n-parallel --output-file "$made" - || status=$?
+        --no-emit-package ri2n-lab --no-emit-package ri2n-parallel --output-file "$made" - ||
+        status=$?
     ((status)) || cat "$made" >"$file"
     rm -f "$made"
     exit "$status"
@@ -118,8 +118,9 @@ cmd_lock() {
     UV=$(uv_program)
     [[ -x $UV ]] || step "get uv" fetch_uv "$UV" || die "uv cannot be had here"
     # What builds the packages of this checkout is locked, too.
-    mapfile -t build < <("$VENV/bin/python" -c 'import tomllib
-with open("pyproject.toml", "rb") as file: print(*tomllib.load(file)["build-system"]["requires"], sep="\n")')
+    mapfile -t build < <("$VENV/bin/python" -c 'import pathlib, tomllib
+about = tomllib.loads(pathlib.Path("pyproject.toml").read_text())
+print(*about["build-system"]["requires"], sep="\n")')
     step "write $UV_LOCK" write_lock "$UV_LOCK" "uv==$version" || die "$UV_LOCK was not written"
     step "write $RUN_LOCK" write_lock "$RUN_LOCK" '-e .[web]' '-e ./ri2n_lab' \
         '-e ./ri2n_parallel[cli]' "${build[@]}" || die "$RUN_LOCK was not written"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Who may ask for root asks by itself. `dev` sources this file.
+# Commands that need root ask for it by themselves. `dev` sources this file.
 # shellcheck shell=bash
 
 # What pip and uv need to know of this network, which sudo would otherwise forget.
-readonly FOR_REGISTRIES='PIP_.*|UV_.*|(https?|all|no|HTTPS?|ALL|NO)_(proxy|PROXY)|SSL_CERT_(FILE|DIR)'
-readonly KEPT_FOR_ROOT="$FOR_REGISTRIES|(REQUESTS|CURL)_CA_BUNDLE|RI2N_.*|TERM|COLUMNS|NO_COLOR"
+KEPT_FOR_ROOT='PIP_.*|UV_.*|(https?|all|no|HTTPS?|ALL|NO)_(proxy|PROXY)|SSL_CERT_(FILE|DIR)'
+KEPT_FOR_ROOT+='|(REQUESTS|CURL)_CA_BUNDLE|RI2N_.*|TERM|COLUMNS|NO_COLOR'
+readonly KEPT_FOR_ROOT
 
 # line_for_root WORD...: what a person types here so that root runs `./dev WORD...`.
 line_for_root() {

@@ -71,7 +71,8 @@ cmd_uninstall() {
         # Nothing else may go with them, whatever has changed since.
         others=$(would_remove apt-get -s purge "${packages[@]}" | LC_ALL=C sort -u |
             comm -23 - <(printf '%s\n' "${packages[@]}" | LC_ALL=C sort -u))
-        [[ -z $others ]] || die "these would go with them, so nothing was removed: ${others//$'\n'/ }"
+        [[ -z $others ]] ||
+            die "these would go with them, so nothing was removed: ${others//$'\n'/ }"
         step "apt-get purge" env DEBIAN_FRONTEND=noninteractive apt-get -y \
             -o DPkg::Lock::Timeout=300 purge "${packages[@]}" || die "apt-get could not remove them"
     fi

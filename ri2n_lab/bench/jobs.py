@@ -49,7 +49,7 @@ from ri2n_lab.traffic.mpi import check_mpi
 from ri2n_sdn.fabric.topology import Topology
 from ri2n_sdn.shipped import host_script
 
-__all__ = ["check", "run_jobs", "total_seconds"]
+__all__ = ["as_user", "check", "run_jobs", "total_seconds"]
 
 STRATEGY = "max_min"
 STREAMS_OF_ONE = 1
@@ -257,7 +257,7 @@ class _Bench:
                         window_s=self.settings.seconds + (0.0 if inner else 2 * MARGIN_S),
                         streams=STREAMS_OF_ONE if inner else self.settings.streams,
                         first_port=FIRST_PORTS[job],
-                        prefix=("env", f"TMPDIR={folder}", *_as_user(USERS[job])),
+                        prefix=("env", f"TMPDIR={folder}", *as_user(USERS[job])),
                     )
                 began_s[job] = time.monotonic()
             if max(began_s.values()) - min(began_s.values()) > MARGIN_S:
@@ -283,7 +283,7 @@ class _Bench:
         }
 
 
-def _as_user(uid: int) -> tuple[str, ...]:
+def as_user(uid: int) -> tuple[str, ...]:
     """The words that make a program a user's, who may choose every congestion control."""
     capabilities = ("--inh-caps", "+net_admin", "--ambient-caps", "+net_admin")
     return ("setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", *capabilities)

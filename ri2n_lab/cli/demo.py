@@ -19,12 +19,18 @@ import typer
 from ri2n_lab.cli.demo_rate import calibrate, slower
 from ri2n_lab.cli.demo_rows import compare, in_order
 from ri2n_lab.cli.demo_table import STREAMS
-from ri2n_lab.cli.demo_web import DemoWeb
+from ri2n_lab.cli.demo_web import SOCKET, DemoWeb
 from ri2n_lab.cli.unowned import remove_unowned
-from ri2n_sdn.cli.common import JsonOption, note, print_json, terminate_as_interrupt
+from ri2n_sdn.cli.common import (
+    JsonOption,
+    check_choice,
+    note,
+    print_json,
+    terminate_as_interrupt,
+)
 from ri2n_sdn.client import call
 from ri2n_sdn.contract.choices import STRATEGIES
-from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 
 if TYPE_CHECKING:
@@ -40,10 +46,6 @@ MIN_RUN_S = 4.0
 FINAL = "max_min"
 """The strategy while the user looks around."""
 
-# While the user looks around, transfers of this length follow each other.
-TRAFFIC_S = 120.0
-RETRY_S = 1.0
-
 
 def demo(
     seconds: Annotated[
@@ -56,6 +58,19 @@ def demo(
     topology: Annotated[
         str, typer.Option(help="A topology file or a shipped one, with a host A.")
     ] = "fig4/h",
+    attempt: Annotated[
+        str | None,
+        typer.Option(
+            "--try",
+            metavar="NAME",
+            help="Build nothing; let the demo that runs do this: cut, controller, job, strategy "
+            "or helpers. The same again undoes cut, job and helpers.",
+        ),
+    ] = None,
+    lab_name: Annotated[
+        str | None,
+        typer.Option("--lab", envvar="RI2N_LAB", metavar="LAB", help="With --try: in this demo."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Build a cluster on this machine, load it, and compare the strategies (root).
@@ -63,6 +78,9 @@ def demo(
     A web page shows it live. Without --seconds, the cluster and its traffic stay until Ctrl-C.
     Everything is removed at the end.
     """
+    if attempt is not None:
+        _try_in(lab_name, attempt)
+        return
     from ri2n_lab.bench.fair import goodput_optimum
     from ri2n_lab.bench.fig4 import clients_of
     from ri2n_lab.bench.ready import start_and_wait
@@ -89,8 +107,8 @@ def demo(
         factor = calibrate(lab, SERVER, clients, STREAMS, optimum.total_bps)
         if factor < 1:
             tell(f"CPUs are short: all links get {factor:.0%} of their rates, for all strategies")
-            removal.pop_all()
             lab.down()
+            removal.pop_all()
             parsed = slower(parsed, factor)
             optimum = goodput_optimum(parsed, clients, SERVER)
             lab = Lab.create(parsed, lab.name)
@@ -137,16 +155,46 @@ def _address(web: DemoWeb | None) -> str | None:
 
 def _stay(lab: Lab, clients: list[str], address: str | None) -> None:
     """Leave the lab to the user until Ctrl-C, with traffic that goes on."""
-    note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
-    for command in commands(lab.name, clients[0]):
-        note(f"  {command}")
-    try:
-        if address is not None:
-            note(f"Open {address}")
-        while True:
-            _send(lab, clients)
-    except KeyboardInterrupt:
-        note("")
+    from ri2n_lab.cli.demo_traffic import Traffic
+    from ri2n_lab.cli.demo_tries import Tries
+
+    traffic = Traffic(lab, SERVER, clients, STREAMS)
+    with Tries(lab, SERVER, clients, STREAMS, traffic, _program()) as tries:
+        note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
+        for command in commands(lab.name, clients[0]):
+            note(f"  {command}")
+        note("Five things to try there, or by the buttons of the page Try:")
+        for each in tries.described():
+            note(f"  {each['command']}")
+        try:
+            if address is not None:
+                note(f"Open {address}")
+            traffic.run()
+        except KeyboardInterrupt:
+            note("")
+
+
+def _try_in(lab: str | None, name: str) -> None:
+    """Let a demo that runs do what is to be tried, and print what it says.
+
+    Raises BadInput when no name of a lab is given and several demos run, and NotAvailable when none
+    does.
+    """
+    from ri2n_lab.cli.demo_tries import KEYS, SETUP_S
+    from ri2n_lab.cluster import state
+
+    check_choice(name, KEYS, "--try")
+    if os.geteuid() != 0:
+        raise NotAvailable("a lab needs root: use sudo")
+    remove_unowned()  # a demo that was killed has left its socket
+    names = sorted(path.parent.name for path in state.ROOT.glob(f"*/{SOCKET}"))
+    if lab is None and len(names) > 1:
+        raise BadInput(f"which demo? There are {', '.join(names)}: name one with --lab")
+    lab = lab or (names[0] if names else None)
+    if lab is None or lab not in names:
+        raise NotAvailable("no demo waits for anything to try: `ri2n demo` starts one")
+    path = state.run_dir(state.check_name(lab)) / SOCKET
+    print(call(path, "try", timeout_s=SETUP_S, name=name)["text"])
 
 
 def commands(lab: str, host: str) -> list[str]:
@@ -175,21 +223,3 @@ def _program() -> str:
     else:
         program = shlex.join([sys.executable, "-m", "ri2n_sdn.cli.main"])
     return f"sudo {program}" if "SUDO_USER" in os.environ else program
-
-
-def _send(lab: Lab, clients: list[str]) -> None:
-    """Send from all clients to the server for a while.
-
-    Whatever the user breaks meanwhile may end a transfer, and the next one begins soon.
-    """
-    from ri2n_lab.traffic.iperf import IperfRun
-
-    try:
-        run = IperfRun(lab, SERVER, clients, streams=STREAMS, seconds=TRAFFIC_S)
-    except NotAvailable:
-        time.sleep(RETRY_S)
-        return
-    try:
-        time.sleep(max(0.0, run.start_s + TRAFFIC_S - time.monotonic()))
-    finally:
-        run.stop()

@@ -283,6 +283,8 @@ def choose_lab(name: str | None) -> Lab:
 
 def _described(lab: Lab) -> dict[str, Any]:
     """What `--json` shows of a lab on the host."""
+    from ri2n_lab.cli.labs import listens
+
     return {
         "name": lab.name,
         "topology": lab.topology.name,
@@ -294,7 +296,7 @@ def _described(lab: Lab) -> dict[str, Any]:
         "hosts": {host: lab.address(host) for host in lab.hosts},
         "helpers": lab.helpers.hosts,
         "socket": str(lab.controller_socket),
-        "controller": lab.controller_socket.exists(),
+        "controller": listens(lab.controller_socket),
         "faults": [vars(entry) for entry in lab.faults()],
     }
 

@@ -17,7 +17,7 @@ from ri2n_sdn.cli.finding import Finding
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.errors import BadInput, NotAvailable
 
-__all__ = ["examine_guest", "examine_lab", "lab_socket", "only_socket"]
+__all__ = ["examine_guest", "examine_lab", "lab_socket", "listens", "only_socket"]
 
 
 def lab_socket(lab: str) -> Path:
@@ -93,11 +93,14 @@ def _sockets() -> list[Path]:
         raise refusal("controller_for_root", path=str(state.ROOT)) from None
     except OSError:
         return []
-    return [path for path in map(state.controller_socket, names) if _listens(path)]
+    return [path for path in map(state.controller_socket, names) if listens(path)]
 
 
-def _listens(path: Path) -> bool:
-    """Whether somebody listens there, or this user may not ask: a question there says so."""
+def listens(path: Path) -> bool:
+    """Whether a process listens there, or this user may not ask: a question there says so.
+
+    One that was killed leaves the file of its socket.
+    """
     with Socket(AF_UNIX, SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:

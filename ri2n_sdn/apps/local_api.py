@@ -283,10 +283,9 @@ class LocalApi:
         with_pairs = request.get("pairs", True)
         if not isinstance(with_pairs, bool):
             raise refusal("not_flag", "pairs")
-        state, cluster = self._watching.look(), self._cluster
+        (state, sample), cluster = self._watching.look(), self._cluster
         with cluster.lock:
             fabric, now_s = cluster.fabric(), time.monotonic()
-            sample = cluster.measured.sample()
             reports = {
                 name: (reported.age_s(now_s), reported.running_s)
                 for name, reported in cluster.measured.reports.items()

@@ -99,9 +99,10 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         if by is not Decider.HELPERS:
             by_row = by is Decider.ROW
             flow, datapath = asked, datapath or own_datapath
+            row = None
             if addresses_decide(pair, by_row, datapath):
                 flow = with_addresses(asked, (source, told[source]), (target, told[target]))
-            row = _deciding(cluster, source, target, flow) if by_row else None
+                row = _deciding(cluster, source, target, flow) if by_row else None
             verdict = explain_flow(pair, flow, row, datapath=datapath, build=build)
             if by_row:
                 about["placed"] = _placed(pair, row)

@@ -217,10 +217,11 @@ class TelemetryApp(App):
         capacities_bps = cluster.fabric().capacities_bps()
         cluster.measured.losses.step(now_s, pairs, counted, capacities_bps)
         decision = cluster.loop.step(now_s, pairs, capacities_bps)
-        self._publish(pairs, decision, now_s, counted)
         cluster.measured.hbspan_s = decision.hbspan_s
         choices = {pair: choice for pair, choice in decision.pairs.items() if choice.slots}
-        return send_slots(cluster, self.watcher.decided(choices))
+        barriers = send_slots(cluster, self.watcher.decided(choices))
+        self._publish(pairs, decision, now_s, counted)
+        return barriers
 
     def _ask(self, member: Member) -> _Poll:
         channel = member.channel
@@ -468,8 +469,10 @@ class TelemetryApp(App):
                     share=choice.share.get(path.path) if choice else None,
                     rate_bps=choice.rate_bps.get(path.path) if choice and choice.rate_bps else None,
                 )
-        measured = cluster.measured
-        measured.rates, measured.fair_bps = rates, decision.fair_bps
+        measured, fair_bps = cluster.measured, dict[PairKey, float]()
+        with cluster.contain_fault("fair_rates_unknown"):
+            fair_bps = cluster.loop.fair_bps()
+        measured.rates, measured.fair_bps = rates, fair_bps
         if counted:
             measured.sampled_s = round(time.time(), 3)
 

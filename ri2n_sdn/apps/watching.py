@@ -23,7 +23,7 @@ from ri2n_sdn import __version__
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.local_jobs import list_jobs, list_reservations, list_rights
 from ri2n_sdn.apps.local_policies import list_policies
-from ri2n_sdn.apps.measured import Reported
+from ri2n_sdn.apps.measured import Reported, Sample
 from ri2n_sdn.apps.memory import Memory
 from ri2n_sdn.apps.openflow import handler_drops, handler_errors, message_counts
 from ri2n_sdn.apps.parameters import parameter_values
@@ -96,6 +96,8 @@ class Collector:
         self._kept: dict[str, tuple[float, tuple[Any, ...], dict[str, Any]]] = {}
         # When each host's helper had reported last, and what its reports add up to.
         self._helpers: dict[str, tuple[float, HelperSums]] = {}
+        self.sample = Sample(None, {}, {})
+        """The rates of pairs that belong to the state that was made last."""
 
     def collect(self) -> State:
         """The state as it is now. Parts of a state are never changed later."""
@@ -187,7 +189,7 @@ class Collector:
                 "events": list(cluster.events)[-MAX_EVENTS:],
             }
             problems = problems_of(cluster)
-            sample = cluster.measured.sample()
+            self.sample = sample = cluster.measured.sample()
             dead = tree.dead if tree is not None else DeadParts()
         networks = tree.networks if tree is not None else {}
         made: Documents = {
@@ -430,13 +432,14 @@ class Watching:
             self._changed.notify_all()
         return watcher
 
-    def look(self) -> Documents:
-        """The state that a new watcher that is told of no tokens would get.
+    def look(self) -> tuple[Documents, Sample]:
+        """The state that a new watcher that is told of no tokens would get, and its rates of pairs.
 
         The cluster's lock must not be held: a thread that collects waits for it.
         """
         with self._changed:
-            return cast(Documents, _seen(self._collector.collect(), False))
+            state = cast(Documents, _seen(self._collector.collect(), False))
+            return state, self._collector.sample
 
     def cut_off(self, watcher: Watcher) -> None:
         """End the stream of a watcher that does not read."""

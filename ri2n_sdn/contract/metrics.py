@@ -18,11 +18,9 @@ from typing import Any, Literal
 
 from ri2n_sdn.contract.counters import HANDLER, LOOP
 from ri2n_sdn.contract.fair import worst_of
+from ri2n_sdn.contract.sample import OLD_ROUNDS, OLD_SAMPLE_S, sample_age_s
 
-__all__ = [
-    *("FAMILIES", "MAX_NAMES", "MAX_NICS", "MAX_USERS", "OLD_SAMPLE_S"),
-    *("Family", "Own", "Values", "sample_age_s"),
-]
+__all__ = ["FAMILIES", "MAX_NAMES", "MAX_NICS", "MAX_USERS", "Family", "Own", "Values"]
 
 MAX_USERS = 100
 """So many users have series of their own; what others have is under the user `(others)`."""
@@ -32,9 +30,6 @@ MAX_NAMES = 256
 
 MAX_NICS = 64
 """So many NICs of a host have series of their own. A host may say that it has a thousand."""
-
-OLD_SAMPLE_S = 30.0
-"""What rounds read is left out when the last one is older: some rounds of the slowest kind."""
 
 State = Mapping[str, Any]
 """A state of the operation `watch`; its part `own` has the fields of Own."""
@@ -307,12 +302,6 @@ def _age(own: Mapping[str, Any]) -> float | None:
     return None if own["heard_s"] is None else max(0.0, own["now_s"] - own["heard_s"])
 
 
-def sample_age_s(state: State, now_s: float) -> float | None:
-    """How long ago rates and counters were read last; None when that is not known."""
-    sampled_s = state.get("controller", {}).get("sampled_s")
-    return None if sampled_s is None else max(0.0, now_s - float(sampled_s))
-
-
 def _helper_up(helper: Mapping[str, Any] | None) -> bool | None:
     """Whether a host's helper runs and reports; None without a helper."""
     return None if helper is None else bool(helper["running"] and helper["reports"])
@@ -336,7 +325,7 @@ _WEB: Mapping[str, Family] = {
     ),
     "ri2n_sample_age_seconds": _gauge(
         "The time since rates and counters of hosts were read last. What rounds read has no series "
-        f"after {OLD_SAMPLE_S:g} s.",
+        f"after {OLD_SAMPLE_S:g} s and {OLD_ROUNDS} rounds.",
         lambda state: _numbers([((), sample_age_s(state, state["own"]["now_s"]))]),
     ),
     "ri2n_connection_changed_timestamp_seconds": _gauge(

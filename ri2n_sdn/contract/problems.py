@@ -76,6 +76,7 @@ PROBLEMS: Mapping[str, Kind] = {
     "not_reloaded": _fault("not reloaded"),
     "jobs_not_kept": _fault("jobs are not kept"),
     "learned_not_stored": _fault("what was learned cannot be stored"),
+    "fair_rates_unknown": _fault("what is fair for each pair could not be computed"),
     "slot_tables_undecided": _fault("no slot tables could be decided, so they stay as they are"),
     "jobs_undecided": _fault("jobs cannot be decided on, so paths stay as they are"),
     # Hosts that are refused

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ri2n_sdn.contract.events import Event
 from ri2n_sdn.discovery.edge_inquiry import EdgeInquiry, WiringSettings
+from ri2n_sdn.discovery.moves import Moves, evidence_of
 from ri2n_sdn.discovery.nic_state import Direction, NicState, Probe
 from ri2n_sdn.fabric.model import NicId
 
@@ -58,6 +59,7 @@ class Wiring:
         self._believed: dict[NicId, tuple[int, Collection[str]]] = {}
         # By network: the NIC that floods, and since when it is the one.
         self._beacons: dict[int, tuple[NicId, float]] = {}
+        self._moves = Moves()
         # When a probe was last heard on each edge (sender, receiver).
         self._edges: dict[tuple[NicId, NicId], float] = {}
         self._inquiries: dict[tuple[NicId, NicId], EdgeInquiry] = {}
@@ -178,6 +180,7 @@ class Wiring:
     def remove_nic(self, nic: NicId) -> None:
         """The NIC is gone; nothing happens when it is not known."""
         self._believed.pop(nic, None)
+        self._moves.gone(nic)
         if self._nics.pop(nic, None) is not None:
             self._drop_edges(nic)
             self.changed = True
@@ -268,6 +271,7 @@ class Wiring:
                     self._nics[nics[0]].tx_ok = self._nics[nics[0]].rx_ok = True
                 probes += self._ring_round(nics, now_s, interval_s, answered_s)
         probes += self._inquire(now_s, answered_s)
+        self._say_who_moved(now_s, answered_s)
         return probes
 
     # Discovery
@@ -313,6 +317,7 @@ class Wiring:
         used |= {network for network, _ in self._believed.values()}
         number = next(n for n in range(1, len(used) + 2) if n not in used)
         self._nics[founder].network = number
+        self._moves.founded(founder)
         self._beacons[number] = (founder, now_s)
         self._asked_networks_s = now_s
         self.changed = True
@@ -337,9 +342,11 @@ class Wiring:
         """
         if tx.network is None:
             return
+        self._moves.contact(sender, rx.network)
         if rx.network == tx.network:
             rx.conflicts = 0
             rx.beacon_s = now_s
+            self._moves.met(sender)
             return
         if rx.network is None:
             self._join(receiver, rx, tx.network, now_s)
@@ -352,10 +359,10 @@ class Wiring:
         sender_moved = bool(others) and now_s - tx.tx_s > fresh_s
         alone = len(members.get(rx.network, ())) <= 1
         if alone or not rx.rx_ok or now_s - rx.rx_s > (2 if sender_moved else 1) * silent_s:
-            networks = {"before": f"n{rx.network}", "network": f"n{tx.network}"}
-            self._note("nic_moved", receiver, **networks)
+            self._moves.left(receiver, rx.network, tx.network, now_s)
             self._join(receiver, rx, tx.network, now_s)
             return
+        self._moves.contact(receiver, tx.network)
         if sender_moved:
             return
         # Two networks that have been connected are flooded once per round, for longer than it takes
@@ -372,7 +379,16 @@ class Wiring:
             for nic, state in self._nics.items():
                 if state.network == merged:
                     self._join(nic, state, kept, now_s)
+            self._moves.merged(kept, merged)
             self._beacons.pop(merged, None)
+
+    def _say_who_moved(self, now_s: float, answered_s: Callable[[str], float]) -> None:
+        """Say which NICs have moved, once that is proven (moves.py)."""
+        span_s = 2 * self.settings.beacon_s + self.lag_s
+        evidence = evidence_of(self._nics, answered_s, span_s)
+        for nic, former in self._moves.proven(now_s, span_s, *evidence):
+            network = f"n{self._nics[nic].network}"
+            self._note("nic_moved", nic, before=f"n{former}", network=network)
 
     def _asks_who_moved(self, now_s: float) -> bool:
         """Whether to flood all networks early: a silent NIC may have been plugged in elsewhere.
@@ -387,6 +403,7 @@ class Wiring:
 
     def _join(self, nic: NicId, state: NicState, network: int, now_s: float) -> None:
         state.join(network, now_s)
+        self._moves.met(nic)
         self._drop_edges(nic)
         self.changed = True
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from ri2n_sdn.contract.documents import Documents, TokenEntry
 from ri2n_sdn.contract.operations import WATCH, Answer, Operation
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, SILENT_S, answer_in, object_in, request_line
 from ri2n_sdn.contract.refusals import refusal
+from ri2n_sdn.contract.sample import sample_age_s
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.web.history import EVERY_S, History
@@ -30,6 +31,8 @@ MAX_REQUESTS = 16
 _ANSWER_S = 30.0
 _CANCEL_S = 0.5
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0
+# So many rounds are kept, and so long one is waited for.
+_SAMPLES, _SAMPLE_S = 16, 1.0
 _LATE = (TimeoutError, asyncio.TimeoutError)  # two of them before Python 3.11
 _WATCHER = {"user": "web", "uid": None, "role": "viewer"}
 
@@ -53,6 +56,7 @@ class Feed:
     * `since_s`: the Unix time of the last change of `connected`.
     * `heard_s`: the Unix time of the controller's last line; None before there was one.
     * `known`: whether the controller was ever reached.
+    * `samples`: the newest states, one of each round of the controller that was told, oldest first.
     * `tokens`: by name, as of the operation `watch`; never to be shown.
     * `counters`: what was dropped, and how often the stream began.
     """
@@ -70,6 +74,7 @@ class Feed:
         self.since_s = clock()
         self.heard_s: float | None = None
         self.history = History()
+        self.samples: deque[Documents] = deque(maxlen=_SAMPLES)
         self.counters: Counter[str] = Counter()
         self._news = asyncio.Event()
         self._places = asyncio.Semaphore(MAX_REQUESTS)
@@ -81,8 +86,11 @@ class Feed:
 
         Of a controller that has read none, it is the time since its last line. None before that.
         """
-        known_s = self.state["controller"].get("sampled_s", self.heard_s)
-        return None if known_s is None else max(0.0, self._clock() - known_s)
+        now_s = self._clock()
+        age_s = sample_age_s(self.state, now_s)
+        if age_s is None and self.heard_s is not None:
+            age_s = max(0.0, now_s - self.heard_s)
+        return age_s
 
     async def start(self) -> None:
         """Begin to watch the controller, whether it is there or not."""
@@ -206,6 +214,22 @@ class Feed:
         self.history.add(self._clock(), self.state)
         self._tell()
 
+    async def sample_at(self, sampled_s: float | None) -> Documents:
+        """The state of the round at this time, so that its figures are those of an answer.
+
+        An answer may be there before the state: the state is waited for a little. Where there is
+        none of that round, it is the nearest one.
+        """
+        if sampled_s is None:
+            return self.state
+        deadline_s = time.monotonic() + _SAMPLE_S
+        while _sampled_s(self.state) < sampled_s and time.monotonic() < deadline_s:
+            await self.changed(self.seq, deadline_s - time.monotonic())
+        nearest = min(
+            self.samples, key=lambda each: abs(_sampled_s(each) - sampled_s), default=self.state
+        )
+        return self.state if _sampled_s(self.state) == _sampled_s(nearest) else nearest
+
     def _take(self, document: dict[str, Any]) -> None:
         changed, dropped = checked(document)
         self.counters["entries_dropped"] += dropped
@@ -226,6 +250,8 @@ class Feed:
             self._tell()
 
     def _tell(self) -> None:
+        if not self.samples or _sampled_s(self.samples[-1]) != _sampled_s(self.state):
+            self.samples.append(self.state)
         self.seq += 1
         self._news.set()
         self._news = asyncio.Event()
@@ -256,6 +282,11 @@ class Feed:
             writer.write(text)
             await writer.drain()
             return await reader.readline()
+
+
+def _sampled_s(state: Documents) -> float:
+    """When the figures of a state were read; 0 where it is not known."""
+    return state["controller"].get("sampled_s", 0.0)
 
 
 def _without_none(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from ri2n_sdn import __version__
 from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.metrics import FAMILIES, OLD_SAMPLE_S, Family, Own, sample_age_s
+from ri2n_sdn.contract.metrics import FAMILIES, Family, Own
+from ri2n_sdn.contract.sample import is_old
 from ri2n_sdn.web.auth import Auth, Denied
 from ri2n_sdn.web.feed import Feed
 
@@ -39,7 +40,7 @@ def families(state: Documents, own: Own) -> Iterator[Metric]:
     those that rounds read.
     """
     in_charge = state["controller"].get("in_charge") is not False
-    old = (sample_age_s(state, own.now_s) or 0.0) > OLD_SAMPLE_S
+    old = is_old(state, own.now_s)
     known = {**state, "own": vars(own)}
     for family in FAMILIES:
         if (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,15 +87,10 @@ class PairDecision:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decisions for the active pairs, and the time until the next step.
-
-    `fair_bps` are the max-min fair rates of the active pairs that a link limits, under any
-    strategy.
-    """
+    """The decisions for the active pairs, and the time until the next step."""
 
     pairs: dict[PairKey, PairDecision]
     hbspan_s: float
-    fair_bps: dict[PairKey, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -111,6 +106,19 @@ class _SlotState:
     cooldown_s: float = BUSY_COOLDOWN_S
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """What a step has seen: its rows, which of them are active and known (P,), and their traffic.
+
+    `fair_bps` (P,) is what the strategy says is fair; None when it does not say.
+    """
+
+    keys: list[PairKey]
+    judged: BoolArray
+    sample: TrafficSample
+    fair_bps: FloatArray | None
+
+
 class WeightLoop:
     """Calls the strategy with smoothed counters and turns its weights into slot tables."""
 
@@ -124,6 +132,7 @@ class WeightLoop:
         self._share: dict[PairKey, dict[PathKey, float]] = {}  # applied shares of active pairs
         self._alive: dict[PairKey, frozenset[PathKey]] = {}
         self._active_until: dict[PairKey, float] = {}
+        self._seen: _Seen | None = None
         self._hbspan = HbSpan(self.settings.hbspan_min_s, self.settings.hbspan_max_s)
 
     def set_strategy(self, name: str) -> None:
@@ -173,18 +182,16 @@ class WeightLoop:
         sample, previous = self._sample(now_s, structure)
         active, activity_changed = self._activity(now_s, structure)
         if not rows:
+            self._seen = None
             return Decision({}, self._hbspan.step(activity_changed, self.settings.hbspan_idle_s))
         weights = self._strategy(sample, previous)
         crowded = self._memory.crowded()
         known = np.array([pair.known[0] for pair in rows], dtype=np.bool_)
         held, moved_rows = self._hold(weights, previous, active & known, structure)
         restless = int((moved_rows & active).sum())
-        fair_bps = weights.fair_bps
-        if fair_bps is None:
-            fair_bps = fair_rates(sample, active & known)
-        limited = np.flatnonzero(active & known & ~np.isnan(fair_bps))
-
         given = {pair.key for pair in pairs}
+        judged = active & known & np.array([pair.key in given for pair in rows], dtype=np.bool_)
+        self._seen = _Seen([pair.key for pair in rows], judged, sample, weights.fair_bps)
         decisions: dict[PairKey, PairDecision] = {}
         for row in np.flatnonzero(active):
             pair = rows[row]
@@ -207,8 +214,22 @@ class WeightLoop:
         return Decision(
             decisions,
             self._hbspan.step(changed, None if active.any() else self.settings.hbspan_idle_s),
-            {rows[row].key: float(fair_bps[row]) for row in limited if rows[row].key in given},
         )
+
+    def fair_bps(self) -> dict[PairKey, float]:
+        """The max-min fair rates of the active pairs of the last step that a link limits.
+
+        They are the same under every strategy. `max_min` has computed them in the step; for others
+        they are computed here, so that no decision waits for them or fails with them.
+        """
+        seen = self._seen
+        if seen is None:
+            return {}
+        fair_bps = seen.fair_bps
+        if fair_bps is None:
+            fair_bps = fair_rates(seen.sample, seen.judged)
+        limited = np.flatnonzero(seen.judged & ~np.isnan(fair_bps))
+        return {seen.keys[row]: float(fair_bps[row]) for row in limited}
 
     def sent_bps(self) -> dict[PairKey, dict[PathKey, float]]:
         """The rate at which each pair sent over each of its paths, as a short average.

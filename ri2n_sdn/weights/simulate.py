@@ -235,7 +235,7 @@ class _Simulation:
                 step_at = now + decision.hbspan_s
                 one.shares.append((now, share))
                 one.hbspan_over_time.append((now, decision.hbspan_s))
-                fair = decision.fair_bps.items()
+                fair = self.loop.fair_bps().items()
                 one.fair_over_time.append((now, {pair[0]: bps for pair, bps in fair}))
             rates = dict.fromkeys(self.clients, 0.0)
             for stream in self.streams:

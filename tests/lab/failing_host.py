@@ -61,9 +61,11 @@ class Change:
     def may_fail(self) -> bool:
         """Whether host-up goes on without the change.
 
-        A route that is impossible, an offload, or the size of TCP's segments does not stop it.
+        A route that is impossible, an offload, the size of TCP's segments, or what the controller
+        is told of the addresses does not stop it.
         """
-        return bool(re.match(r"ethtool -K|ip -[46] route replace|nft add table inet", self.text))
+        text = r"ethtool -K|ip -[46] route replace|nft add table inet|load_bundle"
+        return bool(re.match(text, self.text))
 
 
 class Failing:

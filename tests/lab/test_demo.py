@@ -11,10 +11,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.helpers import find_program
+from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.shipped import find_topology
 from tests.waiting import wait_until
 
@@ -37,9 +40,28 @@ def test_every_strategy_is_shown_and_nothing_stays() -> None:
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert list(shown["strategies"]) == ["round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min"]
+    assert 0 < shown["rates_factor"] <= 1
     for row in shown["strategies"].values():
+        assert isinstance(row["cpus_short"], bool) and 0 <= row["cpus"]["idle"] <= 1
         assert set(row["clients"]) == {"B", "C", "D"} and min(row["clients"].values()) > 0
     assert remains(lab_of(done.stderr)) == []
+
+
+def test_nothing_can_be_tried_without_a_demo(tmp_path: Path) -> None:
+    for words, said in (
+        (("--try", "cut"), "no demo waits for anything to try"),
+        (("--try", "cut", "--lab", "absent"), "no demo waits for anything to try"),
+        (("--try", "juggle"), "--try: unknown 'juggle'; choose from cut, controller, job"),
+    ):
+        done = subprocess.run(
+            [*DEMO, *words],
+            env={**os.environ, "RI2N_LAB_ROOT": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+        assert said in done.stderr
 
 
 def answer_of(url: str, token: str | None = None) -> str:
@@ -136,6 +158,8 @@ def test_the_demo_ends_with_the_address_of_its_web_page_and_commands_that_work()
             before = sent()
             wait_until(lambda: sent() > before + 10e6, lambda: answer_of(metrics))
             run_printed(said)
+            # The controller was killed, and the login is good until the demo ends.
+            wait_until(good, lambda: answer_of(metrics))
             end_by_ctrl_c(demo, said, url, 0)  # it had shown everything
         finally:
             end(demo)
@@ -144,12 +168,34 @@ def test_the_demo_ends_with_the_address_of_its_web_page_and_commands_that_work()
 def run_printed(said: str) -> None:
     """Run each command that the demo has printed, in another folder than the demo's."""
     printed = re.findall(r"^  (\S.*)$", said.partition("In another terminal:")[2], re.MULTILINE)
-    assert len(printed) >= 5, said
-    environment = {**os.environ, "RI2N_SOCKET": "/nonexistent", "COLUMNS": "80"}
+    tries = [command for command in printed if " --try " in command]
+    assert len(printed) >= 10 and len(tries) == 5, said
     for command in printed:
-        if " top " in command:  # goes on until Ctrl-C
-            command = f"{command} --count 2"
-        done = subprocess.run(
+        if " helpers" in command and not has_helper():
+            continue  # it would install a compiler
+        shown = "top " in command
+        first = run_as_typed(f"{command} --count 2" if shown else command)  # it never ends
+        assert first, command
+        if command in tries and " controller" not in command:
+            again = run_as_typed(command)
+            assert again and again != first, (command, first)
+
+
+def has_helper() -> bool:
+    """Whether the helper's program is there."""
+    try:
+        return bool(find_program())
+    except NotAvailable:
+        return False
+
+
+def run_as_typed(command: str) -> str:
+    """What a command says. A try that is refused says until when to wait: then it is repeated."""
+    environment = {**os.environ, "RI2N_SOCKET": "/nonexistent", "COLUMNS": "80"}
+    said: list[str] = []
+
+    def done() -> bool:
+        ended = subprocess.run(
             ["bash", "-c", command],
             cwd="/",
             env=environment,
@@ -159,7 +205,13 @@ def run_printed(said: str) -> None:
             timeout=PATIENCE_S,
             check=False,
         )
+        said.append(ended.stdout)
+        assert "Traceback" not in ended.stderr, (command, ended)
         # With 1, `status` and `doctor` warn: of CPUs that are short, for example.
         allowed = (0, 1) if re.search(r" (status|doctor) ", command) else (0,)
-        assert done.returncode in allowed and "Traceback" not in done.stderr, (command, done)
-        assert done.stdout, (command, done)
+        waits = "wait until" in ended.stderr
+        assert ended.returncode in allowed or (" --try " in command and waits), (command, ended)
+        return ended.returncode in allowed
+
+    wait_until(done, lambda: (command, said))
+    return said[-1]

@@ -23,7 +23,7 @@ from .fresh_machine import CLONE, FreshMachine, Run
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 
-PAGE = r"watch it live: (http://\S+)"
+PAGE = r"(http://127\.0\.0\.1:\d+/\S*)"
 DEMO = ("./dev", "demo", "--seconds", "20")
 
 

@@ -32,6 +32,7 @@ STEPS = (
     "guard_ingress",
     "fit_segments",
     "move_addresses",
+    "tell_addresses",
 )
 
 

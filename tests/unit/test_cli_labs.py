@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ri2n_lab.cli.labs import listens
 from ri2n_lab.cluster import state
 from ri2n_sdn.cli import labs
 from ri2n_sdn.cli.labs import Where
@@ -17,6 +18,17 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.shipped import find_topology
 
 from .commands import ri2n
+
+
+def test_a_lab_whose_controller_was_killed_has_none(tmp_path: Path) -> None:
+    """Its socket's file is still there."""
+    path = tmp_path / "controller.sock"
+    assert not listens(path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        assert listens(path)
+    assert path.exists() and not listens(path)
 
 
 def test_the_socket_of_the_only_lab_is_found(

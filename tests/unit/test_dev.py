@@ -111,6 +111,7 @@ def test_an_unknown_argument_changes_nothing(checkout: Path) -> None:
 
 KERNEL = """#!/bin/bash
 [[ ${1-} != --print-path ]] || exec echo kernel
+[[ ${1-} != --print-packages ]] || exit 0
 echo $$ >building
 exec sleep 1000
 """

@@ -98,6 +98,25 @@ def test_setup_says_what_the_rest_is_for(checkout: Path) -> None:
         assert line in said
 
 
+def test_what_the_guests_kernel_is_built_with_is_installed_and_recorded_too(
+    checkout: Path,
+) -> None:
+    script = checkout / "ri2n_lab/guests/kernel/build-guest-kernel"
+    script.parent.mkdir(parents=True)
+    text = """#!/bin/bash
+case ${1-} in
+--print-path) echo kernel ;;
+--print-packages) [[ -e arrived ]] || echo flex ;;
+*) touch kernel && chmod 755 kernel ;;
+esac
+"""
+    script.write_text(text)
+    script.chmod(0o755)
+    said = dev(checkout, "kernel", more=MORE)[1]
+    assert installs(checkout) == {"flex"} and "for the guests' kernel: flex" in said
+    assert (checkout / "kernel").exists() and "flex" in (checkout / RECORD).read_text().split()
+
+
 def test_what_came_is_recorded_with_what_came_along(checkout: Path) -> None:
     dev(checkout, "demo", more=MORE)
     assert set((checkout / RECORD).read_text().split()) == {*DEMO, "libnew"}

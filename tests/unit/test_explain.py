@@ -309,6 +309,10 @@ def test_no_address_is_needed_where_none_decides(api: LocalApi) -> None:
     api._cluster.topology_changed()
     answer = ask(api, flow=TCP)
     assert answer["ok"] and "every path is dead" in answer["why"][-1], answer
+    api._cluster.config = ClusterConfig.model_validate({"placement": [{"hosts": ["A"]}]})
+    api._cluster.topology_changed()
+    answer = ask(api, flow=TCP)
+    assert answer["ok"] and answer["services"] and answer["placed"] is None, answer
 
 
 FLOW_KEYS = {"keys": ["datapath", "dport", "dst_ip", "hash", "sport", "src_ip"]}

@@ -23,7 +23,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from ri2n_sdn.contract.documents import Documents
-from ri2n_sdn.contract.metrics import FAMILIES, MAX_NAMES, MAX_NICS, MAX_USERS, OLD_SAMPLE_S
+from ri2n_sdn.contract.metrics import FAMILIES, MAX_NAMES, MAX_NICS, MAX_USERS
+from ri2n_sdn.contract.sample import OLD_SAMPLE_S
 from ri2n_sdn.contract.state import merge
 from ri2n_sdn.web.auth import Auth, Denied
 from ri2n_sdn.web.metrics import accepts, families, mount, page, table
@@ -122,12 +123,13 @@ def test_what_rounds_read_is_absent_when_there_are_no_rounds(state: dict[str, An
     """The controller answers, and probes go on; rates and counters would stay as they were."""
     sampled = {family.full_name for family in FAMILIES if family.sampled}
     assert {"ri2n_nic_transmit_bytes_total", "ri2n_host_fair_ratio"} < sampled
-    late = samples(state, now_s=NOW_S - 0.5 + OLD_SAMPLE_S)
-    assert sampled <= {key[0] for key in late} and late["ri2n_sample_age_seconds",] == OLD_SAMPLE_S
-    old = samples(state, now_s=NOW_S + OLD_SAMPLE_S)
+    limit_s = OLD_SAMPLE_S + 3 * state["controller"]["hbspan_s"]
+    late = samples(state, now_s=NOW_S - 0.5 + limit_s)
+    assert sampled <= {key[0] for key in late} and late["ri2n_sample_age_seconds",] == limit_s
+    old = samples(state, now_s=NOW_S + limit_s)
     assert not sampled & {key[0] for key in old}
     assert {"ri2n_cycle_duration_seconds_count", "ri2n_nic_alive"} < {key[0] for key in old}
-    assert old["ri2n_sample_age_seconds",] == OLD_SAMPLE_S + 0.5
+    assert old["ri2n_sample_age_seconds",] == limit_s + 0.5
     gone = samples(state, connected=False, now_s=NOW_S + 3600)
     assert gone["ri2n_sample_age_seconds",] == 3600.5, "it grows without a controller, too"
 

@@ -121,9 +121,13 @@ _OTHERS = {
     **dict.fromkeys(("test_problems", "test_manual", "test_contract_readers"), "the sentences"),
     "test_rewording": "other sentences of its own",
     **dict.fromkeys(("test_docs", "test_debian", "test_switch_files"), "files, not answers"),
-    **dict.fromkeys(("test_bench_jobs", "test_bench_parallel"), "the lab"),
-    **dict.fromkeys(("test_bench_report_files", "test_bench_web", "test_plan"), "the lab"),
-    "test_guest_agent": "the lab",
+    **dict.fromkeys(
+        ("test_bench_jobs", "test_bench_parallel", "test_bench_report_files"), "the lab"
+    ),
+    **dict.fromkeys(
+        ("test_bench_web", "test_demo_rows", "test_guest_agent", "test_plan"), "the lab"
+    ),
+    "test_fair": "figures",
 }
 _INTERFACE = re.compile(
     r"^from (ri2n_sdn\.(web|cli|client|apps\.local_api|apps\.watch\w*|contract\.metrics)\b|"

@@ -61,3 +61,25 @@ def test_a_host_that_is_not_read_any_more_has_no_rates(world: World) -> None:
     world.round(2.0)
     assert members["A"].ports[1].tx_bps is None and members["B"].ports[1].tx_bps is not None
     assert shown.rates[AB][ONE].tx_bps is None and shown.rates[AB][ONE].rx_bps is not None
+
+
+def test_what_is_fair_may_fail_and_weights_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def odd() -> dict[object, float]:
+        raise ValueError("odd")
+
+    def send() -> None:
+        for path in (ONE, (2, 2, 0)):
+            world.sent["A", "B", path] = world.sent.get(("A", "B", path), 0) + 2_000_000
+        world.round()
+
+    world.take_levels()
+    send()
+    monkeypatch.setattr(world.cluster.loop, "fair_bps", odd)
+    for _ in range(4):
+        send()
+    shown = world.cluster.measured
+    assert set(world.cluster.pair_slots) == {AB}, "its table is there"
+    assert shown.rates[AB][ONE].share and shown.rates[AB][ONE].tx_bps and shown.fair_bps == {}
+    assert world.cluster.faults == {"fair_rates_unknown": "ValueError: odd"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -193,6 +193,7 @@ class FakeFeed(Feed):
         self.counters = Counter()
         self.history = History()
         self.history.add(NOW_S, self.state)
+        self.samples = deque([self.state])
         self.answers: dict[str, Any] = dict(answers or {})
         self.asked: list[tuple[str, Who, dict[str, Any]]] = []
 

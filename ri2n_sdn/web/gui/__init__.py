@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,14 @@ from fastapi.responses import RedirectResponse, Response
 from nicegui import app as pages_app
 from nicegui import ui
 
+from ri2n_sdn.shipped import documentation
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
-from ri2n_sdn.web.gui import events, explain, jobs, login, network, settings, traffic
+from ri2n_sdn.web.gui import events, explain, jobs, login, network, settings, traffic, tries
 from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
 from ri2n_sdn.web.gui.frame import STATIC
 from ri2n_sdn.web.gui.session import LOGIN, Page, Session, Ticker
+from ri2n_sdn.web.manual import PATH as MANUAL
 from ri2n_sdn.web.settings import WebSettings
 
 __all__ = ["PAGES", "mount"]
@@ -62,14 +63,20 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     # Both are empty unless this is not the first call in this process.
     pages_app.user_middleware.clear()
     pages_app.middleware_stack = None
-    for path in (login.LOGIN_PATH, "/logout"):
+    for path in (login.LOGIN_PATH, "/logout", tries.PATH):
         pages_app.remove_route(path)
     build_form = partial(login.build, from_address=settings.demo is not None)
     form = Page(login.LOGIN_PATH, "Log in", "login", build_form)
-    for page in (*PAGES, form):
-        _add(
-            page, entrance, functools.partial(Session, feed, auth, ticker, cluster=settings.called)
-        )
+    pages = PAGES
+    if settings.demo is not None:
+        of_demo = partial(tries.build, socket=settings.demo)
+        pages = (*PAGES, Page(tries.PATH, "Try", "science", of_demo))
+    manual = "" if documentation() is None else f"{MANUAL}/"
+    session_of = partial(
+        Session, feed, auth, ticker, pages=pages, cluster=settings.called, manual=manual
+    )
+    for page in (*pages, form):
+        _add(page, entrance, session_of)
     login.add_routes(pages_app, auth)  # A page removes all routes of its path first.
     pages_app.add_exception_handler(404, no_such_page)
     # Nothing is kept of tabs. NiceGUI would keep the names that browsers give them for a month.
@@ -111,7 +118,6 @@ def _add(page: Page, entrance: Entrance, session_of: Callable[..., Session]) -> 
             client=client,
             path=page.path,
             query=request.query_params,
-            pages=PAGES,
             store=login.store_of_browser(),
             number=request.session.get(LOGIN),
         )

@@ -15,17 +15,21 @@ MAX_SHOWN = 3
 """So many problems are shown at once. The others unfold."""
 
 
-def banner(state: Documents, *, connected: bool, why: str | None, age: Age) -> Markup:
+def banner(
+    state: Documents, *, connected: bool, why: str | None, age: Age, listed: bool = False
+) -> Markup:
     """The banner as HTML.
 
-    `age` is that of the state. First comes that the controller is not reachable, then the problems
+    `age` is that of the state. `listed`: the page itself has all problems of the state, which then
+    are not said twice. First comes that the controller is not reachable, then the problems
     that it reports, the worst first, then that it is not in charge. Only where nothing is wrong,
     and what is known is not old, it says so.
     """
     lines = []
     if not connected:
         lines.append(_unreachable(why, age))
-    problems = sorted(state["problems"].values(), key=lambda each: each["rank"])
+    known = sorted(state["problems"].values(), key=lambda each: each["rank"])
+    problems = [] if listed else known
     lines += [_problem(problem, state, old=age.old) for problem in problems[:MAX_SHOWN]]
     if len(problems) > MAX_SHOWN:
         rest = problems[MAX_SHOWN:]
@@ -55,7 +59,7 @@ def banner(state: Documents, *, connected: bool, why: str | None, age: Age) -> M
                 "run journalctl -u ri2n-controller on its machine: it says why",
             )
         )
-    if not lines:
+    if not lines and not known:
         lines.append(_line("good", _all_is_well(state), ""))
     return text(*lines)
 

@@ -62,10 +62,11 @@ def cures(state: Documents) -> dict[str, str]:
     return found
 
 
-def problem_rows(state: Documents) -> list[Row]:
-    """What is wrong now, the worst first, and what to do."""
+def problem_rows(state: Documents, *, old: bool = False) -> list[Row]:
+    """What is wrong now, the worst first, and what to do. What is `old` was wrong."""
     problems = sorted(state["problems"].items(), key=lambda item: item[1]["rank"])
-    return [_row(key, problem, problem["severity"], state) for key, problem in problems]
+    rows = [_row(key, problem, problem["severity"], state) for key, problem in problems]
+    return [{**row, "what": f"Was a {row['what'].lower()}"} for row in rows] if old else rows
 
 
 def events_found(

@@ -16,8 +16,8 @@ __all__ = ["build"]
 
 async def build(session: Session) -> None:
     """Build the page. `?host=A` shows the events of one host."""
-    with frame("Events", session):
-        html(text("What is wrong now"), name="h2")
+    with frame("Events", session, lists_problems=True):
+        heading = html("", name="h2")
         problems = Listing(
             session,
             "Problems",
@@ -26,12 +26,17 @@ async def build(session: Session) -> None:
                 Column("text", "Problem", link=True, wide=True),
                 Column("advice", "What to do", wide=True, cure=True),
             ],
-            lambda question: page_of(problem_rows(session.state), question),
+            lambda question: page_of(problem_rows(session.state, old=session.age.old), question),
             key="key",
             empty=("No problem is known.", "There is nothing to do."),
         )
         html(text("What has happened"), name="h2")
         listing = _events(session)
+
+        def tell() -> None:
+            heading.set_content(text("What was wrong" if session.age.old else "What is wrong now"))
+
+        await session.follow(tell)
         await session.follow(problems.refresh)
         await session.follow(listing.refresh)
 
@@ -57,7 +62,7 @@ def _events(session: Session) -> Listing:
             Column("time", "Time", time=True),
             Column("what", "Severity"),
             Column("text", "Event", link=True, wide=True),
-            Column("advice", "What to do", cure=True),
+            Column("advice", "What to do"),
         ],
         fetch,
         key="key",

@@ -75,8 +75,11 @@ def needs_role(session: Session, role: str, doing: str) -> ui.html:
 
 
 @contextmanager
-def frame(title: str, session: Session) -> Iterator[None]:
-    """The page around what is built inside. `title` is the page's only heading of first rank."""
+def frame(title: str, session: Session, *, lists_problems: bool = False) -> Iterator[None]:
+    """The page around what is built inside. `title` is the page's only heading of first rank.
+
+    `lists_problems`: the page has all problems, so that the banner need not have them.
+    """
     ui.add_head_html(
         f'<link rel="stylesheet" href="{STATIC}/gui.css"><script src="{STATIC}/gui.js"></script>'
     )
@@ -89,7 +92,7 @@ def frame(title: str, session: Session) -> Iterator[None]:
     content = ui.element("div").props(f"id=content tabindex=-1 data-now-s={time.time():.3f}")
     with content.classes("content"):
         if session.allowed:
-            _add_banner(session)
+            _add_banner(session, lists_problems)
         with ui.element("div").classes("title"):
             html(text(title), name="h1")
             if session.allowed:
@@ -126,7 +129,7 @@ def navigation(session: Session) -> Markup:
 
 
 def account(session: Session) -> Markup:
-    """Who I am, the theme, and the way in or out."""
+    """Who I am, the manual, the theme, and the way in or out."""
     who = session.who
     name = f"{who.name} ({who.role})"
     if session.logged_in:
@@ -146,17 +149,24 @@ def account(session: Session) -> Markup:
         id="theme",
         data_themes=" ".join(_THEMES),
     )
-    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), theme, way)
+    manual = tag("a", "Manual", href=session.manual, class_="manual") if session.manual else ""
+    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), manual, theme, way)
 
 
-def _add_banner(session: Session) -> None:
+def _add_banner(session: Session, listed: bool) -> None:
     feed = session.feed
     shown = html("", name="section", classes="banner")
     shown.props('aria-label="State of the cluster" role="status"')
 
     def update() -> None:
         shown.set_content(
-            banner(feed.state, connected=feed.connected, why=feed.why, age=session.age)
+            banner(
+                feed.state,
+                connected=feed.connected,
+                why=feed.why,
+                age=session.age,
+                listed=listed,
+            )
         )
 
     update()

@@ -114,6 +114,7 @@ def job_row(job: Job, who: Who, now_s: float) -> Row:
         "paths": _lanes_text(job),
         "rates": rates_text(job),
         "since": page_time(job["begin_s"]),
+        "since_s": job["begin_s"],
         "until": _until_text(job["end_s"], now_s),
         "state": f"{job['state']}: {job['why']}" if job["why"] else job["state"],
         "bad": job["state"] != "installed",
@@ -152,6 +153,7 @@ def history_rows(jobs: Sequence[EndedJob], search: str = "") -> list[Row]:
             "paths": policy_text(job),
             "since": page_time(job["begin_s"]),
             "until": page_time(job["end_s"]),
+            "until_s": job["end_s"],
             "why": job["why"],
         }
         for job in jobs

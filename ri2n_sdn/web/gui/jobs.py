@@ -49,8 +49,8 @@ _USER = Column("user", "User")
 _HOSTS = Column("hosts", "Hosts")
 _PATHS = Column("paths", "Paths")
 _RATES = Column("rates", "Rate per host")
-_SINCE = Column("since", "From")
-_UNTIL = Column("until", "Until")
+_SINCE = Column("since", "From", time=True)
+_UNTIL = Column("until", "Until", time=True)
 _STATE = Column("state", "State")
 
 
@@ -100,7 +100,8 @@ class _Page:
             act=self._remove_reservation if writes else None,
             empty=(
                 "Nothing is reserved.",
-                "A reservation keeps paths for jobs to come.",
+                "A reservation keeps paths for jobs to come. Users and admins reserve them here, or"
+                " with ri2n reserve add.",
             ),
         )
         head("Jobs that have ended")
@@ -111,7 +112,10 @@ class _Page:
             self._fetch_history,
             key="key",
             search="Search ended jobs",
-            empty=("No job has ended yet.", "The newest 1,000 are kept."),
+            empty=(
+                "No job has ended yet.",
+                "Jobs appear here when they end. The newest 1,000 are kept.",
+            ),
         )
         self._shown: list[Any] = [None] * 4
         self._minute = -1

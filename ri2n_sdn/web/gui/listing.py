@@ -263,6 +263,7 @@ class Listing:
                 answer = await answer
         except (BadInput, NotAvailable) as error:
             self._refusal.set_content(text(str(error)))
+            self._again.set_enabled(False)
             self._show_only(self._refusal)
             self._shown = None
             return

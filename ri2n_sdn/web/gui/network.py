@@ -64,13 +64,13 @@ class _Network:
                 self._wrong.props["aria-label"] = "Only what is wrong"
                 self._said = html("", classes="muted").props('role="status"')
                 self._tree_said = html("", classes="muted").props('role="status"')
-            with ui.element("div").classes("card phone-hidden") as self._card:
+            with ui.element("div").classes("card") as self._card:
                 self._drawing = Drawing(session.feed)
                 html(legend(way="used by the job or the tree"), classes="legend")
-            self._chart = ClientChart(session)
             self._details = html("", name="section", classes="card")
             self._details.props('id=host-details tabindex=-1 aria-label="The chosen host"')
             self._facts = InPlace(self._details, "cells")
+            self._chart = ClientChart(session)
             self._table = _Table(session)
         ui.on("ri2n-row", self._choose_row)
         ui.on("ri2n-host", self._choose_host)
@@ -241,7 +241,11 @@ class _Table:
     def _none(self) -> str:
         if self._search.value:
             return "No host fits. Clear the search to see all."
-        return "No host has a problem." if self._only_bad else "There is no host."
+        return (
+            "No host has a problem. Turn off “Only what is wrong” to see all."
+            if self._only_bad
+            else "There is no host."
+        )
 
     def _search_again(self) -> None:
         self._page = 0

@@ -145,6 +145,8 @@ class Session:
     * `pages`: all pages, for the navigation.
     * `store`, `number`: what is kept of the browser, and the number in its cookie.
     * `cluster`: what the cluster is called.
+    * `manual`: the address of the documentation that is served with the pages; empty without one.
+    * `shown`: the state whose figures the page shows. None: the newest.
     """
 
     feed: Feed
@@ -158,6 +160,8 @@ class Session:
     number: str | None = None
     _callbacks: list[Callback] = field(default_factory=list)
     cluster: str = ""
+    manual: str = ""
+    shown: Documents | None = None
     _seen: tuple[int, bool] | None = None
     _logged_in: bool = False
     _failed: bool = False
@@ -169,8 +173,11 @@ class Session:
 
     @property
     def age(self) -> Age:
-        """How old the figures of the state are: one age for all figures of the page."""
-        return age_of(self.feed, time.time())
+        """How old the figures of the page are: one age for all of them."""
+        age = age_of(self.feed, time.time())
+        if self.shown is None:
+            return age
+        return age._replace(read_s=self.shown["controller"].get("sampled_s", age.read_s))
 
     @property
     def _news(self) -> tuple[int, bool]:

@@ -13,6 +13,7 @@ from typing import Any
 from nicegui import ui
 
 from ri2n_sdn.contract.answers import PairsPage
+from ri2n_sdn.contract.documents import Documents
 from ri2n_sdn.contract.operations import PAIRS
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.web.feed import Feed
@@ -78,12 +79,16 @@ async def build(session: Session) -> None:
             name="p",
             classes="muted",
         )
-        hosts = _Hosts(session)
-        pairs = Paced(PAIR_S, _Pairs(session).refresh)
+        hosts, pairs = _Hosts(session), _Pairs(session)
+
+        async def refresh() -> None:
+            """Show hosts and pairs of one round: pairs are asked for, and hosts follow them."""
+            session.shown = await session.feed.sample_at(await pairs.refresh())
+            await hosts.refresh()
+
         # The history goes on while the state stays as it is.
         ui.timer(CHART_S, hosts.draw_if_due, immediate=False)
-        await session.follow(hosts.refresh)
-        await session.follow(pairs.refresh)
+        await session.follow(Paced(PAIR_S, refresh).refresh)
 
 
 class _Charts:
@@ -169,8 +174,14 @@ class _Hosts:
             ),
         )
 
+    @property
+    def _state(self) -> Documents:
+        """The state of the round that the pairs are of."""
+        session = self._session
+        return session.state if session.shown is None else session.shown
+
     def _fetch(self, question: Question) -> Answer:
-        state = self._session.state
+        state = self._state
         names = views.host_names(state, question.sort, question.search)
         old = self._session.age.old
         return page_of(
@@ -182,7 +193,7 @@ class _Hosts:
 
     async def refresh(self) -> None:
         """Show what is new."""
-        state = self._session.state
+        state = self._state
         self._worst.set_content(text(worst_client(state, old=self._session.age.old)))
         await self._table.refresh()
         self.draw_if_due()
@@ -208,7 +219,7 @@ class _Hosts:
     def _say(self) -> None:
         """Tell the rates of the state that the rows are made of."""
         self._charts.say(
-            views.newest_rates(self._session.state, self._host, str(self._direction.value)),
+            views.newest_rates(self._state, self._host, str(self._direction.value)),
             old=self._session.age.old,
         )
 
@@ -216,7 +227,7 @@ class _Hosts:
         """Draw the rates of the NICs of the chosen host, or of all hosts together."""
         history = self._session.feed.history
         way = attrgetter(f"{self._direction.value}_bps")
-        nics = nics_at(self._session.state["hosts"], self._host)
+        nics = nics_at(self._state["hosts"], self._host)
         word = _DIRECTIONS[str(self._direction.value)].lower()
         self._all.visible = bool(self._host)
         shown = shortened(self._host, TITLE_LETTERS)
@@ -243,6 +254,7 @@ class _Pairs:
         self._session = session
         src, dst = (session.query.get(key, "")[:128] for key in ("src", "dst"))
         self._pair = (src, dst) if src and dst else None
+        self._answer: PairsPage | None = None
         self._samples = views.PairSamples()
         self._paths: list[dict[str, Any]] = []
         html(text("Pairs of hosts"), name="h2")
@@ -290,13 +302,15 @@ class _Pairs:
             offset=question.offset,
             limit=question.limit,
         )
-        answer = await _asked(self._session, **request)
+        self._answer = answer = await _asked(self._session, **request)
         return Answer(views.pair_rows(answer["pairs"]), int(answer["total"]))
 
-    async def refresh(self) -> None:
-        """Show what is new."""
+    async def refresh(self) -> float | None:
+        """Show what is new, and tell of which round it is; None when there is no answer."""
+        self._answer = None
         await self._table.refresh()
         await self._sample()
+        return self._answer.get("sampled_s") if self._answer is not None else None
 
     async def _choose(self, action: str, key: str) -> None:
         src, _, dst = key.partition(" ")
@@ -306,13 +320,21 @@ class _Pairs:
         _reveal(self._detail)
 
     async def _sample(self) -> None:
-        """Ask for the chosen pair alone, which may be on another page of the table."""
+        """Show the chosen pair. It is asked for when it is on another page of the table."""
         if self._pair is None:
             return
         src, dst = self._pair
         session = self._session
+        shown = [
+            pair
+            for pair in (self._answer["pairs"] if self._answer is not None else ())
+            if (pair["src"], pair["dst"]) == (src, dst)
+        ]
         try:
-            answer = await _asked(session, src=src, dst=dst, offset=0, limit=1)
+            if self._answer is not None and shown:
+                answer: PairsPage = {**self._answer, "pairs": shown}
+            else:
+                answer = await _asked(session, src=src, dst=dst, offset=0, limit=1)
         except (BadInput, NotAvailable) as error:
             self._detail.visible = True
             self._title.set_content(text(f"{src} to {dst}: {error}"))

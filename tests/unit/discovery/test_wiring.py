@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from random import Random
 from types import MappingProxyType
 
 import pytest
 
 from ri2n_sdn.discovery.nic_state import Direction
 from ri2n_sdn.fabric.model import NicId
-from tests.unit.discovery.wired_world import World, settled, two_networks
+from tests.unit.discovery.wired_world import TICK_S, World, settled, two_networks
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 3, 16])
@@ -65,6 +66,45 @@ def test_a_moved_cable_is_followed() -> None:
     world.run(3.0)
     assert world.agrees() and not world.dead()
     assert any("moved" in text for text in world.log)
+
+
+def test_a_moved_cable_is_named_where_a_single_nic_is_left() -> None:
+    world = settled(two_networks(2))
+    world.wires["h001", 1] = "net2"
+    world.run(8.0)
+    assert world.agrees()
+    assert [text for text in world.log if "moved" in text] == ["h001:1 moved from n1 to n2"]
+
+
+@pytest.mark.parametrize("late", ["stalled", "frozen"])
+@pytest.mark.parametrize("hosts", [2, 3, 6])
+def test_a_start_under_load_is_no_cable_that_was_moved(hosts: int, late: str) -> None:
+    """Hosts that are late miss the first floods, and found networks that are one in truth."""
+    founded = 0
+    for seed in range(40):
+        random = Random(seed)
+        world = World(two_networks(hosts))
+        for host in world.asked:
+            getattr(world, late)[host] = world.now_s + random.choice([0.0, 0.1, 0.4, 1.0, 2.0])
+        most = 0
+        for _ in range(300):
+            world.run(TICK_S)
+            most = max(most, len(world.learned().keys() - {"?"}))
+        assert world.agrees() and not world.dead(), (seed, world.learned())
+        assert not any("moved" in text for text in world.log), (seed, world.log)
+        founded += most > 2
+    assert founded, "no host was so late that it founded a network: the test shows nothing"
+
+
+def test_a_nic_that_goes_back_at_once_has_not_moved() -> None:
+    world = settled(two_networks(4))
+    world.wires["h002", 1] = "net2"
+    while world.wiring.network(("h002", 1)) != world.wiring.network(("h000", 2)):
+        world.run(TICK_S)
+    world.wires["h002", 1] = "net1"
+    world.run(6.0)
+    assert world.agrees() and not world.dead()
+    assert not any("moved" in text for text in world.log), world.log
 
 
 @pytest.mark.parametrize("delay_s", [0.001, 0.3, 0.8], ids=["quiet", "late", "later"])
