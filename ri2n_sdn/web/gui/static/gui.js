@@ -202,7 +202,8 @@
       }
     },
 
-    // The login page. A token behind the "#" of the address leaves the address bar before it is used.
+    // The login page. A token behind the "#" of the address leaves the address bar before it is
+    // used.
     login(fromAddress) {
       const field = document.getElementById("token");
       const token = new URLSearchParams(location.hash.slice(1)).get("token");
