@@ -232,10 +232,15 @@ def test_marks_tell_when_strategy_links_and_jobs_changed() -> None:
     assert chart["legend"]["data"] == ["A", "B"]
 
 
-def test_what_to_do_is_that_of_the_worst_problem_of_a_host() -> None:
-    state = cluster_state(hosts=3, dead=(("h0002", "eth0"),), away=("h0002",))
-    (first, _) = state["problems"].values()
-    assert cures(state) == {"h0002": sentence(first["advice"])}
+def test_what_to_do_is_that_of_the_worst_problem_of_a_host_and_of_a_nic_first() -> None:
+    state = cluster_state(hosts=3, dead=(("h0002", "eth0"), ("h0002", "eth1")), away=("h0003",))
+    of_nic, other, of_host = state["problems"].values()
+    of_nic["advice"], of_nic["rank"], other["rank"] = "look at it", 5, 6
+    whole = Problem("host_away", {"host": "h0002"})
+    state["problems"][whole.id] = {**whole.document(), "rank": 0}
+    assert cures(state) == {"h0002": "Look at it.", "h0003": sentence(of_host["advice"])}
+    state["problems"] = {whole.id: state["problems"][whole.id]}
+    assert cures(state) == {"h0002": sentence(whole.advice)}
 
 
 def test_rows_stand_still_until_another_order_is_asked_for() -> None:

@@ -54,9 +54,17 @@ def place_of(said: Said, state: Documents) -> tuple[str, str] | None:
 
 
 def cures(state: Documents) -> dict[str, str]:
-    """By host, what to do about the worst problem that it has."""
+    """By host, what to do about its worst problem.
+
+    A problem of one of its NICs comes first: where none works, the problem of the host itself only
+    says to look at those.
+    """
+
+    def place(problem: ProblemEntry) -> tuple[bool, int]:
+        return "nic" not in problem.get("subject", {}), problem["rank"]
+
     found: dict[str, str] = {}
-    for problem in sorted(state["problems"].values(), key=lambda each: each["rank"], reverse=True):
+    for problem in sorted(state["problems"].values(), key=place, reverse=True):
         if problem["advice"]:
             found |= dict.fromkeys(hosts_of(problem), sentence(problem["advice"]))
     return found

@@ -144,8 +144,10 @@
   // How long ago something was, in the words of units.ago_text. The server's clock counts: it said
   // what time it was when it began to answer.
   const ago = (seconds) => {
-    for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]])
-      if (seconds >= length) return `${Math.floor(seconds / length).toLocaleString("en")} ${unit} ago`;
+    for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
+      const whole = Math.floor(seconds / length);
+      if (whole >= 1) return `${whole.toLocaleString("en")} ${unit} ago`;
+    }
     return "now";
   };
 
@@ -200,7 +202,8 @@
       }
     },
 
-    // The login page. A token behind the "#" of the address leaves the address bar before it is used.
+    // The login page. A token behind the "#" of the address leaves the address bar before it is
+    // used.
     login(fromAddress) {
       const field = document.getElementById("token");
       const token = new URLSearchParams(location.hash.slice(1)).get("token");
