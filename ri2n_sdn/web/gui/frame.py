@@ -11,7 +11,7 @@ A page builds its content like this:
 Rules for pages: all colours are the variables of gui.css, so that they have contrast in both
 themes; every input and button has a name (a label or `aria-label`); what is not known yet, or not
 there, is an `empty_state` that says what to do; the classes `card`, `grid`, `table`, `muted`,
-`num` and `phone-hidden` are there for the layout. Tailwind is not.
+`num` and `phone-only` are there for the layout. Tailwind is not.
 """
 
 from __future__ import annotations
