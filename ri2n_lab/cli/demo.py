@@ -210,16 +210,16 @@ def commands(lab: str, host: str) -> list[str]:
 
 
 def _program() -> str:
-    """What calls this program in any folder: as this process was called, and with the same rights.
+    """What calls this program in any folder, with the rights that this process has.
 
     A demo of `sudo` needs `sudo` in the other terminal, too.
     """
-    called = Path(sys.argv[0]).absolute()
+    beside = Path(sys.executable).with_name("ri2n")
     found = shutil.which("ri2n")
-    if found is not None and called.exists() and Path(found).samefile(called):
+    if found is not None and beside.exists() and beside.samefile(found):
         program = "ri2n"
-    elif called.name == "ri2n":
-        program = shlex.quote(str(called))
+    elif os.access(beside, os.X_OK):
+        program = shlex.quote(str(beside))
     else:
         program = shlex.join([sys.executable, "-m", "ri2n_sdn.cli.main"])
     return f"sudo {program}" if "SUDO_USER" in os.environ else program

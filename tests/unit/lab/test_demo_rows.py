@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from pathlib import Path
+
 import pytest
 
 from ri2n_lab.bench.cpus import TICK_S, Moment, parse_moment, used_between
 from ri2n_lab.bench.fair import Optimum, goodput_optimum
+from ri2n_lab.cli.demo import commands
 from ri2n_lab.cli.demo_rate import FACTORS, SPARE, carried_bps, factor_for, slower
 from ri2n_lab.cli.demo_rows import in_order, mean_row, row_of
 from ri2n_sdn.cli.controller import STRATEGIES
@@ -121,3 +126,23 @@ def test_a_row_says_when_cpus_were_short_in_any_run() -> None:
     assert mean["total_of_optimum"] == pytest.approx((0.8333 + 0.5) / 2, abs=1e-4)
     assert mean["cpus_short"] and mean["cpus"]["waiting"] is None
     assert mean_row([bad]) == bad
+
+
+def test_commands_are_typed_in_any_folder_and_with_the_same_rights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # where no ri2n is
+    for command in commands("h-1", "B"):
+        words = shlex.split(command)
+        assert Path(words[0]).is_absolute() and os.access(words[0], os.X_OK)
+        assert "h-1" in words
+    monkeypatch.setenv("SUDO_USER", "alice")
+    assert all(command.startswith("sudo /") for command in commands("h-1", "B"))
+    installed = tmp_path / "bin"
+    installed.mkdir()
+    for name in ("python3", "ri2n"):
+        (installed / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(installed))
+    monkeypatch.setattr("sys.executable", str(installed / "python3"))
+    assert commands("h-1", "B")[0] == "sudo ri2n status --lab h-1"
