@@ -24,16 +24,17 @@ from tests.sandbox.browser import FakeController, Visit, browsing, serving
 from tests.sandbox.gui_answers import ANSWERS
 from tests.sandbox.gui_figures import GBIT, switched_state
 from tests.unit.test_gui_views import PAIR, parameters
-from tests.unit.web_state import NOW_S
+from tests.unit.web_state import NOW_S, event
 
 __all__ = ["SHOTS", "main"]
 
 FOLDER = Path(__file__).parents[1] / "docs" / "gui"
 MAX_BYTES = 200_000
 WIDTH, HEIGHT, LOW, PHONE_WIDTH = 1200, 900, 560, 390
-HOSTS, MANY_HOSTS = 16, 1000
-SAMPLES, SAMPLE_S, EVENT_S = 6, 2.1, 40.0
-MANY = "network-1000"
+HOSTS, MANY_HOSTS = 8, 1000
+SAMPLES, SAMPLE_S, EVENT_S = 12, 2.1, 40.0
+FAIR_BPS = GBIT // (HOSTS - 1)
+MANY, OLD = "network-1000", "network-old"
 
 SHOTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "network": ("/?job=j1", "Job j1 uses", {}),
@@ -50,6 +51,7 @@ SHOTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "events": ("/events", "", {}),
     "settings": ("/settings", "", {}),
     "login": ("/login", "", {}),
+    OLD: ("/", "As of", {"viewport": {"width": WIDTH, "height": LOW}}),
 }
 """By the file's name: the page, a text that must be there, and options of the browser's window."""
 
@@ -90,11 +92,13 @@ def _today(value: Any, later_s: float) -> Any:
     }
 
 
-def _change(state: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
+def _change(
+    state: Mapping[str, Any], chance: random.Random, part_of_fair: float = 0.97
+) -> dict[str, Any]:
     """What a round of the controller changes: what all NICs carry, and each host's part of it."""
-    rates = _rates(state, chance)
+    rates = _rates(state, chance, part_of_fair)
     fair = {
-        name: fair_entry([("h0001", sum(tx for tx, _ in nics.values()), 1.2 * GBIT)])
+        name: fair_entry([("h0001", sum(tx for tx, _ in nics.values()), FAIR_BPS * len(nics))])
         for name, nics in rates.items()
         if name != "h0001"
     }
@@ -102,14 +106,24 @@ def _change(state: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
     return {"rates": rates, "fair": fair, "controller": controller}
 
 
-def _rates(state: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
-    return {
+def _rates(state: Mapping[str, Any], chance: random.Random, part: float) -> dict[str, Any]:
+    """Rates at which all hosts send to the first one, some less than is fair."""
+    sent = {
         name: {
-            nic: [round(chance.random() ** 2 * GBIT), round(chance.random() ** 2 * GBIT)]
+            nic: round(FAIR_BPS * (part - 0.1 * (place % 3)) * chance.uniform(0.97, 1.03))
             for nic, facts in host["nics"].items()
             if facts["up"]
         }
-        for name, host in state["hosts"].items()
+        for place, (name, host) in enumerate(state["hosts"].items())
+    }
+    sent["h0001"] = dict.fromkeys(sent["h0001"], FAIR_BPS // 50)
+    sums = {nic: sum(nics.get(nic, 0) for nics in sent.values()) for nic in sent["h0001"]}
+    return {
+        name: {
+            nic: [tx_bps, min(sums[nic], 0.98 * GBIT) if name == "h0001" else tx_bps // 40]
+            for nic, tx_bps in nics.items()
+        }
+        for name, nics in sent.items()
     }
 
 
@@ -167,12 +181,25 @@ def _make(
         FakeController(made, _state(hosts), _answers()) as controller,
         serving(controller.socket, made / f"{hosts}.log") as url,
     ):
-        for _ in range(SAMPLES if hosts == HOSTS else 1):  # so that there are lines over time
-            controller.change(_change(controller.state, chance))
+        for number in range(SAMPLES if hosts == HOSTS else 1):  # so that there are lines over time
+            if number == SAMPLES // 3:
+                controller.change({"events": [*controller.state["events"], *_happens()]})
+            part = 0.97 if number >= SAMPLES // 3 else 0.7
+            controller.change(_change(controller.state, chance, part))
             time.sleep(SAMPLE_S)
         for name, (path, text, options) in shots.items():
             role = "admin" if path in ("/jobs", "/settings") else None
+            if name == OLD:
+                controller.stop()
+            else:
+                controller.change(_change(controller.state, chance))
             _shoot(Visit(browser, url, **_window(options)), path, text, role, folder / name)
+
+
+def _happens() -> list[dict[str, Any]]:
+    """Events of this moment."""
+    made = event(201, "parameter_set_by", parameter="strategy", value="max_min", by="carol")
+    return [{**made, "time_s": time.time()}]
 
 
 def _window(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def demo(
             "--try",
             metavar="NAME",
             help="Build nothing; let the demo that runs do this: cut, controller, job, strategy "
-            "or helpers. The same again undoes it.",
+            "or helpers. The same again undoes cut, job and helpers.",
         ),
     ] = None,
     lab_name: Annotated[
@@ -107,8 +107,8 @@ def demo(
         factor = calibrate(lab, SERVER, clients, STREAMS, optimum.total_bps)
         if factor < 1:
             tell(f"CPUs are short: all links get {factor:.0%} of their rates, for all strategies")
-            removal.pop_all()
             lab.down()
+            removal.pop_all()
             parsed = slower(parsed, factor)
             optimum = goodput_optimum(parsed, clients, SERVER)
             lab = Lab.create(parsed, lab.name)
@@ -163,7 +163,7 @@ def _stay(lab: Lab, clients: list[str], address: str | None) -> None:
         note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
         for command in commands(lab.name, clients[0]):
             note(f"  {command}")
-        note("Five things to try there, or by the buttons of the page Try; each again undoes it:")
+        note("Five things to try there, or by the buttons of the page Try:")
         for each in tries.described():
             note(f"  {each['command']}")
         try:
@@ -186,6 +186,7 @@ def _try_in(lab: str | None, name: str) -> None:
     check_choice(name, KEYS, "--try")
     if os.geteuid() != 0:
         raise NotAvailable("a lab needs root: use sudo")
+    remove_unowned()  # a demo that was killed has left its socket
     names = sorted(path.parent.name for path in state.ROOT.glob(f"*/{SOCKET}"))
     if lab is None and len(names) > 1:
         raise BadInput(f"which demo? There are {', '.join(names)}: name one with --lab")

@@ -131,16 +131,18 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _arriving(lab: Lab, server: str, clients: Sequence[str]) -> Callable[[], dict[str, float]]:
-    """What asks the controller how much arrives at the server's NICs from each client."""
+    """What asks the controller how much arrives at the server's NICs from each client.
+
+    On a busy machine the controller may know nothing for a moment: then it is as it was before.
+    """
+    last_bps = dict.fromkeys(clients, 0.0)
 
     def ask() -> dict[str, float]:
-        status = call(lab.controller_socket, "status")
-        found = {
-            pair["src"]: sum(path["rx_bps"] for path in pair["paths"])
-            for pair in status["pairs"]
-            if pair["dst"] == server and pair["src"] in clients
-        }
-        return {client: found.get(client, 0.0) for client in clients}
+        for pair in call(lab.controller_socket, "status")["pairs"]:
+            rates_bps = [path["rx_bps"] for path in pair["paths"]]
+            if pair["dst"] == server and pair["src"] in clients and None not in rates_bps:
+                last_bps[pair["src"]] = sum(rates_bps)
+        return dict(last_bps)
 
     return ask
 

@@ -54,9 +54,9 @@ def compared(
     lines = [Text(hint, style="dim")]
     for name in short:
         words = _cpu_words(results[name]["cpus"])
-        lines.append(Text(f"* {name}: CPUs were short ({words})", style="yellow"))
+        lines.append(Text(f"* {name}: CPUs short: {words}", style="yellow"))
     if short:
-        said = "Where CPUs are short, links stay empty for want of them, and shares are less."
+        said = "Where CPUs are short, links may stay empty for want of them."
         lines.append(Text(said, style="yellow"))
     return Group(made(known, labels, clients), *lines)
 
@@ -64,7 +64,7 @@ def compared(
 def _cpu_words(cpus: Mapping[str, float | None]) -> str:
     words = [f"{cpus['idle']:.0%} idle", f"{cpus['stolen']:.0%} stolen"]
     if cpus["waiting"] is not None:
-        words.append(f"programs waited {cpus['waiting']:.0%} of the time")
+        words.append(f"waited for {cpus['waiting']:.0%} of the time")
     return ", ".join(words)
 
 

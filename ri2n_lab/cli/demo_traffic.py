@@ -35,10 +35,6 @@ class Traffic:
         self._wish = clients, streams
         self._changed = threading.Event()
         self._job: IperfRun | None = None
-        # Programs of users keep files there. The folder goes with the lab.
-        self._folder = lab.run_dir / "users"
-        self._folder.mkdir(exist_ok=True)
-        self._folder.chmod(0o1777)
 
     def run(self) -> None:
         """Send until KeyboardInterrupt.
@@ -54,7 +50,9 @@ class Traffic:
                 self._changed.wait(RETRY_S)
                 continue
             try:
-                self._changed.wait(max(0.0, run.start_s + TRAFFIC_S - time.monotonic()))
+                while not self._changed.wait(RETRY_S):
+                    if run.ended or time.monotonic() > run.start_s + TRAFFIC_S:
+                        break
             finally:
                 run.stop()
 
@@ -88,5 +86,7 @@ class Traffic:
             streams=streams,
             seconds=seconds,
             first_port=port,
-            prefix=("env", f"TMPDIR={self._folder}", *as_user(user)),
+            # iperf3 makes a file for each stream, and removes it at once. Users may not write
+            # wherever root keeps temporary files.
+            prefix=("env", "TMPDIR=/tmp", *as_user(user)),
         )

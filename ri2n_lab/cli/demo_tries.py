@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five things to try in a demo, each by a command and by a button, and each undone by the same.
+"""Five things to try in a demo, each by a command and by a button.
 
-They are done by the demo's own process, which listens on a Unix socket in the lab's folder. Nobody
-but root can connect. Only a demo has such a socket; the product's processes know nothing of it.
+The same again undoes what lasts: the cut, the job, the helpers. All is done by the demo's own
+process, which listens on a Unix socket in the lab's folder. Nobody but root can connect. Only a
+demo has such a socket; the product's processes know nothing of it.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Tries:
         ]
 
     def do(self, name: str) -> str:
-        """Do what is to be tried, or undo it if it is done, and say what becomes of it.
+        """Do what is to be tried, or undo it if it lasts and is done, and say what becomes of it.
 
         Raises BadInput for another name, and NotAvailable when it cannot be done now.
         """

@@ -18,13 +18,16 @@ def remove_unowned() -> None:
     """
     if os.geteuid() != 0 or {"-h", "--help"} & set(sys.argv):
         return
-    from ri2n_lab.cluster import state
+    from ri2n_lab.cluster import owners, state
 
-    if not state.ROOT.is_dir():
-        return
-    from ri2n_lab.cluster import manage
-    from ri2n_lab.guests import labs as guest_labs
+    # Most of the time there is nothing to remove, and then nothing more is imported.
+    if any(map(owners.is_unowned, state.all_states())):
+        from ri2n_lab.cluster import manage
 
-    manage.remove_unowned(note)
-    for guest in guest_labs.sweep():
-        note(f"removed lab {guest.name} of {guest.owner}: the keeper of its guest has ended")
+        manage.remove_unowned(note)
+    if any(state.ROOT.glob("*/guest.json")):
+        from ri2n_lab.guests import labs as guest_labs
+
+        for guest in guest_labs.sweep():
+            note(f"removed lab {guest.name} of {guest.owner}: the keeper of its guest has ended")
+    state.sweep()

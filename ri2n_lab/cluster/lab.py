@@ -300,10 +300,12 @@ class Lab(LabBase):
         """
         find_program()
         if not self.has_helpers:
-            with state.locked(self.name):
-                self._state = state.read_state(self.name)
-                self._set(helpers=True)
-            self._host_up()
+            self._set_helpers(True)
+            try:
+                self._host_up()
+            except BaseException:
+                self._set_helpers(False)
+                raise
             widen_sockets(self, self._state.switches)
         idle = [host for host in self.helpers.hosts if self.helpers.pid(host) is None]
         in_parallel(self.helpers.start, idle)
@@ -343,6 +345,11 @@ class Lab(LabBase):
     def _set(self, **changes: Any) -> None:
         self._state = replace(self._state, **changes)
         state.write_state(self._state)
+
+    def _set_helpers(self, has_helpers: bool) -> None:
+        with state.locked(self.name):
+            self._state = state.read_state(self.name)
+            self._set(helpers=has_helpers)
 
     def _host_up(self) -> None:
         if self.software != "ri2n":

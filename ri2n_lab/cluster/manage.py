@@ -95,7 +95,6 @@ def remove_unowned(tell: Callable[[str], None]) -> None:
                 tell(f"removed lab {lab.name} of {lab.owner}: the process that made it has ended")
         except NotAvailable as error:
             tell(f"lab {lab.name} of {lab.owner} belongs to nobody and cannot be removed: {error}")
-    state.sweep()
 
 
 def ls() -> list[dict[str, Any]]:

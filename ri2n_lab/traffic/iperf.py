@@ -165,6 +165,11 @@ class IperfRun:
             )
         return results
 
+    @property
+    def ended(self) -> bool:
+        """Whether one of its programs has ended."""
+        return any(child.poll() is not None for child in self._children)
+
     def stop(self) -> None:
         """End the transfer now; there will be no results."""
         for child in self._children:

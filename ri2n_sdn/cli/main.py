@@ -66,8 +66,7 @@ class _Root(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name: as its entry, unless it is loaded."""
-        if cmd_name not in self.commands:
-            self._join()
+        self._join(cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -77,8 +76,9 @@ class _Root(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that `args` begin with, loaded."""
-        if args and args[0] not in self.commands:
-            self._join()  # also for the words that are like a wrong one
+        self._join(args[0])
+        if args[0] not in self.commands:
+            self._join()  # for the words that are like a wrong one
         name, _, rest = super().resolve_command(ctx, args)
         return name, name and self.load(name), rest
 
@@ -136,19 +136,23 @@ class _Root(TyperGroup):
             except NotAvailable as error:
                 note(f"ri2n: {error}")
 
-    def _join(self) -> None:
+    def _join(self, only: str = "") -> None:
         """Add the commands of other packages: labs, benches and the copy, where they are installed.
 
+        With `only`, the command of this name alone: other packages need not be imported then.
         A package says what the help shows of its commands in `COMMANDS`, a map from the name to
         the fields of an `Entry`, in the folder of the command's module. The folder takes little
         time to import.
         """
-        if self._points is not None:
+        if only in self.commands:
             return
-        from importlib.metadata import entry_points
+        if self._points is None:
+            from importlib.metadata import entry_points
 
-        self._points = {point.name: point for point in entry_points(group="ri2n_sdn.commands")}
+            self._points = {point.name: point for point in entry_points(group="ri2n_sdn.commands")}
         for name, point in sorted(self._points.items()):
+            if name in self.commands or only not in ("", name):
+                continue
             try:
                 folder = import_module(point.module.rpartition(".")[0])
                 entry = Entry(*getattr(folder, "COMMANDS", {}).get(name, (OTHERS, "", "")))

@@ -6,11 +6,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.contract.sample import is_old
 
-__all__ = ["OLD_ROUNDS", "OLD_S", "Age", "age_of"]
-
-OLD_S, OLD_ROUNDS = 10.0, 5
-"""Figures are old after so many seconds, and so many rounds of the controller, without new ones."""
+__all__ = ["Age", "age_of"]
 
 
 class Known(Protocol):
@@ -42,12 +40,14 @@ def age_of(known: Known, now_s: float) -> Age:
     """The age of what is known now.
 
     All figures are old while the controller is away. They are also old when it is there and reads
-    nothing: because it hangs, or because another one is in charge.
+    nothing: because it hangs, or because another one is in charge. While no host is connected there
+    is nothing to read, and that all are away is true.
     """
-    controller = known.state["controller"]
+    controller, hosts = known.state["controller"], known.state["hosts"]
     sampled_s = controller.get("sampled_s")
     read_s = known.heard_s if sampled_s is None else sampled_s
     if not known.connected or sampled_s is None:
-        return Age(read_s, not known.connected and bool(controller or known.state["hosts"]))
-    patience_s = max(OLD_S, OLD_ROUNDS * controller.get("hbspan_s", 0.0))
-    return Age(read_s, now_s - sampled_s > patience_s)
+        return Age(read_s, not known.connected and bool(controller or hosts))
+    if not any(host["connected"] for host in hosts.values()):
+        return Age(read_s, False)
+    return Age(read_s, is_old(known.state, now_s))

@@ -107,23 +107,26 @@ class Window:
         if elapsed_s <= 0.0:
             return None
         nics = {
-            port: (_bps(sent - before[0], elapsed_s), _bps(received - before[1], elapsed_s))
+            port: (_bps(sent - start[0], elapsed_s), _bps(received - start[1], elapsed_s))
             for port, (sent, received) in last.reading.nics.items()
-            if (before := first.reading.nics.get(port)) is not None
+            if (start := first.reading.nics.get(port)) is not None
+            # Another device may have come at the same port meanwhile.
+            and sent >= start[0]
+            and received >= start[1]
         }
         slack = max(first.unsure_s, last.unsure_s) / elapsed_s
         sent, received = (
             _fitted(
                 {
-                    row: _bps(count - now.get(row, 0), elapsed_s)
-                    for row, count in then.items()
-                    if count > now.get(row, 0)
+                    row: _bps(count - before.get(row, 0), elapsed_s)
+                    for row, count in after.items()
+                    if count > before.get(row, 0)
                 },
                 {port: rates[side] for port, rates in nics.items()},
                 side,
                 slack,
             )
-            for side, now, then in (
+            for side, before, after in (
                 (0, first.reading.sent, last.reading.sent),
                 (1, first.reading.received, last.reading.received),
             )

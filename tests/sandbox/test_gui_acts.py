@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from ri2n_lab.cluster.sandbox import Sandbox
 from ri2n_sdn.web.auth import hash_of
+from ri2n_sdn.web.gui.listing import AWAY
 from tests.unit.test_gui_views import PAIR, parameters
 from tests.unit.web_state import TOKENS, cluster_state, event
 from tests.waiting import wait_until
@@ -275,7 +276,7 @@ def test_without_a_controller_pages_say_what_to_do(
                 page = visit.go(path)
                 expect(page.locator(".banner")).to_contain_text("The controller is not reachable")
             pairs = visit.go("/traffic").get_by_role("region", name="Pairs", exact=True)
-            expect(pairs.get_by_role("alert")).to_contain_text("no controller listens there")
+            expect(pairs.get_by_role("alert")).to_have_text(AWAY)
         finally:
             controller.start()
         expect(rows_of(visit.page, "Pairs").first).to_be_visible()

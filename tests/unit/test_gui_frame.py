@@ -17,8 +17,9 @@ from nicegui import Client, ui
 from ri2n_sdn.contract.documents import TokenEntry
 from ri2n_sdn.contract.operations import JOB_LIST
 from ri2n_sdn.contract.problems import Problem
+from ri2n_sdn.contract.sample import OLD_SAMPLE_S
 from ri2n_sdn.contract.units import ago_text
-from ri2n_sdn.web.age import OLD_S, Age, age_of
+from ri2n_sdn.web.age import Age, age_of
 from ri2n_sdn.web.auth import Auth, hash_of
 from ri2n_sdn.web.gui import entrance as entrances
 from ri2n_sdn.web.gui import session as sessions
@@ -165,8 +166,9 @@ class Told(NamedTuple):
     heard_s: float | None
 
 
-def told(connected: bool = True, **controller: Any) -> Told:
-    return Told(state_of(controller=controller), connected, 990.0)
+def told(connected: bool = True, hosts: bool = True, **controller: Any) -> Told:
+    state = state_of(controller=controller, hosts={"A": {"connected": hosts}})
+    return Told(state, connected, 990.0)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +176,16 @@ def told(connected: bool = True, **controller: Any) -> Told:
     [
         (told(sampled_s=995.0), Age(995.0, False)),
         (told(False, sampled_s=995.0), Age(995.0, True)),
-        (told(sampled_s=1000.0 - OLD_S - 1), Age(1000.0 - OLD_S - 1, True)),
+        (told(sampled_s=999.0 - OLD_SAMPLE_S), Age(999.0 - OLD_SAMPLE_S, True)),
         # A controller with long rounds is not late yet.
-        (told(sampled_s=985.0, hbspan_s=4.0), Age(985.0, False)),
-        (told(sampled_s=979.0, hbspan_s=4.0), Age(979.0, True)),
+        (told(sampled_s=999.0 - OLD_SAMPLE_S, hbspan_s=4.0), Age(999.0 - OLD_SAMPLE_S, False)),
         # An earlier controller does not say when it has read its counters.
         (told(strategy="max_min"), Age(990.0, False)),
         (told(False, strategy="max_min"), Age(990.0, True)),
+        # While all hosts are away there is nothing to read.
+        (told(hosts=False, sampled_s=500.0), Age(500.0, False)),
+        (told(False, hosts=False, sampled_s=500.0), Age(500.0, True)),
         # Nothing is known, so nothing is old.
-        (told(False), Age(990.0, False)),
         (Told(EMPTY, False, None), Age(None, False)),
     ],
 )

@@ -36,6 +36,13 @@ def job_rows(state: Documents, who: Who, now_s: float, search: str = "") -> list
     return [job_row(job, who, now_s) for job in jobs_found(state, search)]
 
 
+def test_a_job_of_an_old_state_was_so() -> None:
+    job = cluster_state()["jobs"]["j1"]
+    assert job_row(job, VIEWER, NOW_S, old=True)["state"] == "was installed"
+    waits: Any = {**job, "state": "waiting", "why": "no host"}
+    assert job_row(waits, VIEWER, NOW_S, old=True)["state"] == "was waiting: no host"
+
+
 def test_who_may_change_a_job() -> None:
     job = cluster_state()["jobs"]["j1"]
     assert [owns(who, job) for who in (VIEWER, ALICE, BOB, ADMIN)] == [False, True, False, True]

@@ -13,12 +13,14 @@ from fastapi.responses import RedirectResponse, Response
 from nicegui import app as pages_app
 from nicegui import ui
 
+from ri2n_sdn.shipped import documentation
 from ri2n_sdn.web.auth import Auth
 from ri2n_sdn.web.feed import Feed
 from ri2n_sdn.web.gui import events, explain, jobs, login, network, settings, traffic, tries
 from ri2n_sdn.web.gui.entrance import Entrance, no_such_page, refusal
 from ri2n_sdn.web.gui.frame import STATIC
 from ri2n_sdn.web.gui.session import LOGIN, Page, Session, Ticker
+from ri2n_sdn.web.manual import PATH as MANUAL
 from ri2n_sdn.web.settings import WebSettings
 
 __all__ = ["PAGES", "mount"]
@@ -69,9 +71,12 @@ def mount(app: FastAPI, feed: Feed, auth: Auth, settings: WebSettings) -> None:
     if settings.demo is not None:
         of_demo = partial(tries.build, socket=settings.demo)
         pages = (*PAGES, Page(tries.PATH, "Try", "science", of_demo))
-    session = partial(Session, feed, auth, ticker, pages=pages, cluster=settings.called)
+    manual = "" if documentation() is None else f"{MANUAL}/"
+    session_of = partial(
+        Session, feed, auth, ticker, pages=pages, cluster=settings.called, manual=manual
+    )
     for page in (*pages, form):
-        _add(page, entrance, session)
+        _add(page, entrance, session_of)
     login.add_routes(pages_app, auth)  # A page removes all routes of its path first.
     pages_app.add_exception_handler(404, no_such_page)
     # Nothing is kept of tabs. NiceGUI would keep the names that browsers give them for a month.

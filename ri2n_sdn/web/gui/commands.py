@@ -42,8 +42,11 @@ def command_of(op: str, url: str = "", **arguments: Any) -> str | None:
     return None if words is None else shlex.join(["ri2n", *words])
 
 
-def copyable(command: str) -> Markup:
-    """A command as it is shown: with a button that copies it (gui.js)."""
+def copyable(command: str, where: str = "") -> Markup:
+    """A command as it is shown: with a button that copies it (gui.js), and `where` it is typed.
+
+    Without `where`, the command itself says that.
+    """
     button = tag(
         "button",
         "Copy",
@@ -52,9 +55,10 @@ def copyable(command: str) -> Markup:
         data_copy=command,
         aria_label="Copy the command",
     )
-    where = "In a shell that has your token in TOKEN:"
-    if not command.startswith("curl "):
-        where = "On the controller's machine, as root or as the user whose job it is:"
+    if not where:
+        where = "In a shell that has your token in TOKEN:"
+        if not command.startswith("curl "):
+            where = "On the controller's machine, as root or as the user whose job it is:"
     return text(
         tag("p", where, class_="muted"),
         tag("div", tag("code", command), " ", button, class_="command"),

@@ -11,7 +11,7 @@ A page builds its content like this:
 Rules for pages: all colours are the variables of gui.css, so that they have contrast in both
 themes; every input and button has a name (a label or `aria-label`); what is not known yet, or not
 there, is an `empty_state` that says what to do; the classes `card`, `grid`, `table`, `muted`,
-`num` and `phone-hidden` are there for the layout. Tailwind is not.
+`num` and `phone-only` are there for the layout. Tailwind is not.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def navigation(session: Session) -> Markup:
 
 
 def account(session: Session) -> Markup:
-    """Who I am, the theme, and the way in or out."""
+    """Who I am, the manual, the theme, and the way in or out."""
     who = session.who
     name = f"{who.name} ({who.role})"
     if session.logged_in:
@@ -149,7 +149,8 @@ def account(session: Session) -> Markup:
         id="theme",
         data_themes=" ".join(_THEMES),
     )
-    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), theme, way)
+    manual = tag("a", "Manual", href=session.manual, class_="manual") if session.manual else ""
+    return text(tag("span", name, class_="who", aria_label=f"You are {name}"), manual, theme, way)
 
 
 def _add_banner(session: Session, listed: bool) -> None:

@@ -104,8 +104,9 @@ def jobs_found(state: Documents, search: str = "") -> list[Job]:
     return jobs
 
 
-def job_row(job: Job, who: Who, now_s: float) -> Row:
-    """The row of one job."""
+def job_row(job: Job, who: Who, now_s: float, *, old: bool = False) -> Row:
+    """The row of one job. What is `old` says how it was, and not how it is."""
+    state = f"was {job['state']}" if old else job["state"]
     return {
         "id": job["id"],
         "id_href": address("/", job=job["id"]),
@@ -116,7 +117,7 @@ def job_row(job: Job, who: Who, now_s: float) -> Row:
         "since": page_time(job["begin_s"]),
         "since_s": job["begin_s"],
         "until": _until_text(job["end_s"], now_s),
-        "state": f"{job['state']}: {job['why']}" if job["why"] else job["state"],
+        "state": f"{state}: {job['why']}" if job["why"] else state,
         "bad": job["state"] != "installed",
         "actions": " ".join(["details", *job_actions(job, who)]),
     }

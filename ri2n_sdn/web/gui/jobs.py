@@ -100,7 +100,8 @@ class _Page:
             act=self._remove_reservation if writes else None,
             empty=(
                 "Nothing is reserved.",
-                "A reservation keeps paths for jobs to come.",
+                "A reservation keeps paths for jobs to come. Users and admins reserve them here, or"
+                " with ri2n reserve add.",
             ),
         )
         head("Jobs that have ended")
@@ -111,9 +112,12 @@ class _Page:
             self._fetch_history,
             key="key",
             search="Search ended jobs",
-            empty=("No job has ended yet.", "The newest 1,000 are kept."),
+            empty=(
+                "No job has ended yet.",
+                "Jobs appear here when they end. The newest 1,000 are kept.",
+            ),
         )
-        self._shown: list[Any] = [None] * 4
+        self._shown: list[Any] = [None] * 5
         self._minute = -1
         self._ended: list[EndedJob] | None = None  # None: to be asked for
         self._known = set[str]()
@@ -153,7 +157,8 @@ class _Page:
         state = self._session.state
         # These maps stay the same objects until something in them changes. What a row says of the
         # time left changes each minute.
-        now = [state.get(part) for part in ("jobs", "reservations", "policies", "rights")]
+        parts = [state.get(part) for part in ("jobs", "reservations", "policies", "rights")]
+        now = [*parts, self._session.age.old]
         minute = int(time.time() // 60)
         same = all(one is other for one, other in zip(now, self._shown, strict=True))
         if same and minute == self._minute:
@@ -174,7 +179,7 @@ class _Page:
         return page_of(
             found,
             asked,
-            lambda job: views.job_row(job, who, now_s),
+            lambda job: views.job_row(job, who, now_s, old=self._session.age.old),
             order=self._jobs.order,
             key=lambda job: job["id"],
         )

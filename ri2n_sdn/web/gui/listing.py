@@ -19,6 +19,7 @@ from ri2n_sdn.web.gui.session import Session
 
 __all__ = [
     "ASKING",
+    "AWAY",
     "PAGE_ROWS",
     "Answer",
     "Column",
@@ -37,6 +38,9 @@ PAGE_ROWS = 50
 
 ASKING = "The controller is being asked."
 """What stands in place of an answer until it is there."""
+
+AWAY = "Not known while the controller is away."
+"""What stands in place of an answer that only the controller could give."""
 
 ACTIONS = {
     "show": "Show",
@@ -262,7 +266,9 @@ class Listing:
             if inspect.isawaitable(answer):
                 answer = await answer
         except (BadInput, NotAvailable) as error:
-            self._refusal.set_content(text(str(error)))
+            # Why the controller is away is said once, in the banner.
+            away = isinstance(error, NotAvailable) and not self._session.feed.connected
+            self._refusal.set_content(text(AWAY if away else str(error)))
             self._again.set_enabled(False)
             self._show_only(self._refusal)
             self._shown = None

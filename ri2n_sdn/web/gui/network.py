@@ -241,7 +241,11 @@ class _Table:
     def _none(self) -> str:
         if self._search.value:
             return "No host fits. Clear the search to see all."
-        return "No host has a problem." if self._only_bad else "There is no host."
+        return (
+            "No host has a problem. Turn off “Only what is wrong” to see all."
+            if self._only_bad
+            else "There is no host."
+        )
 
     def _search_again(self) -> None:
         self._page = 0

@@ -145,6 +145,7 @@ class Session:
     * `pages`: all pages, for the navigation.
     * `store`, `number`: what is kept of the browser, and the number in its cookie.
     * `cluster`: what the cluster is called.
+    * `manual`: the address of the documentation that is served with the pages; empty without one.
     * `shown`: the state whose figures the page shows. None: the newest.
     """
 
@@ -159,6 +160,7 @@ class Session:
     number: str | None = None
     _callbacks: list[Callback] = field(default_factory=list)
     cluster: str = ""
+    manual: str = ""
     shown: Documents | None = None
     _seen: tuple[int, bool] | None = None
     _logged_in: bool = False

@@ -43,7 +43,7 @@ class _Tries:
 
     def __init__(self, session: Session, socket: Path) -> None:
         self._session, self._socket = session, socket
-        self._said = html("", name="p", classes="line").props('role="status" aria-live="polite"')
+        self._said = html("", name="p").props('role="status" aria-live="polite"')
         self._cards = ui.element("div").classes("grid")
 
     async def show(self) -> None:
@@ -72,13 +72,13 @@ class _Tries:
             words = "Undo it" if each["on"] else "Do it"
             button = ui.button(words, on_click=partial(self._press, each))
             button.props("no-caps unelevated").props["aria-label"] = f"{words}: {each['title']}"
-            html(copyable(str(each["command"])))
+            html(copyable(str(each["command"]), "In a terminal on the demo's machine:"))
 
     async def _press(self, each: dict[str, Any]) -> None:
         """Let the demo do it, or undo it."""
         if self._session.has_ended() or self._session.who.role != "admin":
             return
-        self._say("", f"{each['title']}: under way ...")
+        self._say("muted", f"{each['title']}: under way ...")
         for button in self._cards.descendants():
             if isinstance(button, ui.button):
                 button.disable()
@@ -86,7 +86,7 @@ class _Tries:
             answer = await self._ask("try", TRY_S, name=each["name"])
             kind, said = "", str(answer["text"])
         except Ri2nError as error:
-            kind, said = "bad", str(error)
+            kind, said = "problem", str(error)
         self._say(kind, said)
         await self.show()
 
@@ -99,6 +99,5 @@ class _Tries:
         return await asyncio.to_thread(ask)
 
     def _say(self, kind: str, said: str) -> None:
-        self._said.classes(remove="bad")
-        self._said.classes(kind)
+        self._said.classes(replace=kind)
         self._said.set_content(text(said))

@@ -17,7 +17,7 @@ from pathlib import Path
 root = Path(sys.argv[1])
 sys.path.append(str(root))
 all_files = (root / "ri2n_parallel").rglob("*.py")
-files = [file for file in all_files if not {"cli", "build"} & {*file.parts}]
+files = [each for each in all_files if not {"cli", "build"} & {*each.relative_to(root).parts}]
 for file in files:
     importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"))
 print(len(files))

@@ -140,6 +140,20 @@ def test_what_a_device_drops_is_not_sent() -> None:
     assert rates.sent == pytest.approx({TO_B: 75e6, TO_C: 25e6})
 
 
+def test_a_device_that_comes_in_the_place_of_another_has_no_rate_at_first() -> None:
+    window = Window()
+    for second, nics in enumerate(
+        ({1: (10**9, 10**9)}, {1: (2 * 10**9, 2 * 10**9)}, {}, {1: (5, 5)})
+    ):
+        window.take(float(second), Reading(nics, {}, {}))
+    rates = window.rates()
+    assert rates is not None and rates.nics == {}
+    window.take(4.0, Reading({1: (1_000_005, 5)}, {}, {}))
+    window.take(7.0, Reading({1: (4_000_005, 5)}, {}, {}))
+    rates = window.rates()
+    assert rates is not None and rates.nics == {1: (8e6, 0.0)}
+
+
 def test_traffic_that_has_ended_is_gone_after_a_window() -> None:
     host = Host({TO_B: 50.0})
     window = Window()
