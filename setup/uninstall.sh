@@ -61,7 +61,8 @@ cmd_uninstall() {
         printf '%s ' "${packages[@]}" | fold -s -w 90 | sed 's/^/dev:     /'
         echo
     fi
-    for folder in "${folders[@]}"; do say "  $folder ($(megabytes "$folder") MB)"; done
+    # .venv and uv's cache share files, which `du` counts once.
+    ((${#folders[@]} == 0)) || say "  $(megabytes "${folders[@]}") MB in ${folders[*]}"
     if [[ $yes == no ]]; then
         [[ -t 0 ]] || die "nobody can be asked here; type: ./dev uninstall --yes"
         read -r -p 'dev: remove it? [y/N] ' answer
