@@ -65,9 +65,14 @@ uv_settings() {
 # set_for_uv NAME VALUE: unless there is nothing to set, or somebody has set it.
 set_for_uv() { [[ -z $2 || -n ${!1-} ]] || export "$1=$2"; }
 
+# with_uv ARGUMENT...: `uv pip install` into .venv. uv leaves its lock files where temporary files
+# are, so it has a folder of its own for them.
 with_uv() (
+    scratch=$(mktemp -d)
+    # shellcheck disable=SC2064 # this very folder
+    trap "rm -rf '$scratch'" EXIT
     uv_settings
-    exec "$UV" pip install --python "$VENV/bin/python" "$@"
+    TMPDIR=$scratch "$UV" pip install --python "$VENV/bin/python" "$@"
 )
 
 # install_python TEXT ARGUMENT...: install packages into .venv. The arguments are those that
