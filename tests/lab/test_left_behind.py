@@ -148,3 +148,22 @@ def test_labs_of_the_living_and_labs_that_stay_are_not_touched(machine: QuietMac
     ]
     assert "ri2n-stays-A" in machine.snapshot()["namespaces"]
     assert machine.run(*RI2N, "lab", "down", "stays").stdout == "removed: stays\n"
+
+
+@pytest.mark.parametrize("room", ["16k", "200k"])
+def test_on_a_full_disk_the_demo_gives_up_and_nothing_stays(
+    machine: QuietMachine, room: str
+) -> None:
+    """It ends with a line that says why, and not only when the lab itself has no room."""
+    before = machine.snapshot()
+    # The folder of labs is on a small disk. What `ip netns` needs is not.
+    assert machine.run("mkdir", "-p", "/run/ri2n-lab").returncode == 0
+    small = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", "/run/ri2n-lab"]
+    assert machine.run(*small).returncode == 0
+    done = machine.run(*RI2N, "demo", "--seconds", "20")
+    assert done.returncode not in (0, -9) and "Traceback" not in done.stderr, done.stderr
+    assert "No space left on device" in done.stderr, done.stderr
+    done = machine.run(*RI2N, "lab", "ls")
+    assert done.returncode == 0 and "no labs" in done.stdout, done.stdout + done.stderr
+    assert machine.run("umount", "/run/ri2n-lab").returncode == 0
+    assert machine.snapshot() == before
