@@ -75,7 +75,8 @@ mentions_in_processes() {
         [[ $process != "/proc/$$" && $process != "/proc/$BASHPID" &&
             $process != "/proc/$PPID" ]] || continue
         line=
-        while IFS= read -r -d '' part || [[ -n $part ]]; do
+        # Where the program ends meanwhile, `read` fails and leaves `part` as it was.
+        while part='' && { IFS= read -r -d '' part || [[ -n $part ]]; }; do
             line+="$part "
         done 2>/dev/null <"$process/cmdline" || continue
         [[ $line != *host-up* && $line =~ $word &&

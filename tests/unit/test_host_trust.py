@@ -122,6 +122,18 @@ def test_what_another_user_calls_a_program_changes_no_terminal(script: Script) -
     assert done.stdout.splitlines()[-1] == r"#   process 7: eth0 \x1b[2K\x0drm -rf /"
 
 
+def test_a_program_that_ends_while_it_is_read_keeps_nobody(script: Script) -> None:
+    """Then bash's `read` fails and leaves its variable as it was: here, after the first argument."""
+    lines = (
+        "asked=0\n"
+        "read() { asked=$((asked + 1)); ((asked < 100000)) || exit 7; "
+        "((asked % 2)) && part=dhclient; }\n"
+        "mentions_in_processes eth0\n"
+    )
+    done = script.run("host-up", lines)
+    assert (done.returncode, done.stdout) == (0, ""), done
+
+
 def test_metrics_go_to_a_file_with_any_name(tmp_path: Path) -> None:
     done = subprocess.run(
         [SCRIPTS / "host-metrics", "--output", "-r/x", "--state-dir", "/nowhere"],
