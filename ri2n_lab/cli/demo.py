@@ -102,7 +102,12 @@ def demo(
         removal = stack.enter_context(contextlib.ExitStack())
         removal.callback(_remove, lab)
         lab.up(tell)
+        # The web process starts beside the controller, for which it waits by itself, and has
+        # started before anything is measured.
+        web = None if as_json else stack.enter_context(DemoWeb(lab.controller_socket))
         start_and_wait(lab, FINAL)
+        if web is not None:
+            web.url()
         tell("a moment of traffic, to see what this machine carries")
         factor = calibrate(lab, SERVER, clients, STREAMS, optimum.total_bps)
         if factor < 1:
@@ -115,7 +120,6 @@ def demo(
             removal.callback(_remove, lab)
             lab.up(tell)
             start_and_wait(lab, FINAL)
-        web = None if as_json else stack.enter_context(DemoWeb(lab.controller_socket))
         address = _address(web)
         if address is not None:
             tell(f"watch it live:\n{address}")

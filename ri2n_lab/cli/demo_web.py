@@ -38,6 +38,7 @@ class DemoWeb:
         self._socket = controller_socket
         self._log = controller_socket.with_name("web.log")
         self._mine: int | None = None
+        self._url: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._start(FIRST_PORT)
 
@@ -53,7 +54,12 @@ class DemoWeb:
         self._end()
 
     def url(self) -> str | None:
-        """Its address, when browsers can connect; None when it does not start (`why`)."""
+        """Its address, when browsers can connect; None when it does not start (`why`).
+
+        It is read once: a lab that is built again takes the log with it.
+        """
+        if self._url is not None:
+            return self._url
         deadline_s = time.monotonic() + START_S
         while (found := re.search(r"^ri2n web: (\S+)", self._said(), re.MULTILINE)) is None:
             assert self._process is not None
@@ -65,7 +71,8 @@ class DemoWeb:
             if time.monotonic() > deadline_s:
                 return None
             time.sleep(0.05)
-        return found[1]
+        self._url = found[1]
+        return self._url
 
     def why(self) -> str:
         """What it has said last."""
