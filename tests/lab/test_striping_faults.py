@@ -32,8 +32,9 @@ __all__ = ["cluster", "pps", "shared"]
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("reorder_program")]
 KILLED_MS = 2.0  # as QUIET_MS, when a helper is killed
 # The packet in the helper, and the packets that arrive before the bridge has noticed: 1 or 2 in
-# most of 200 samples, 4 in one.
-KILLED_LOST = 3
+# most of 200 samples, 4 in one. So a sample that costs more than KILLED_LOST is not the rule when
+# two more cost no more, and none may cost more than KILLED_MOST.
+KILLED_LOST, KILLED_MOST = 3, 5
 # For a helper that hangs without a guard: two reports and a half, an echo and a plan.
 SILENT_MS = 4000.0
 HUNG_MS = 700.0  # --watchdog-ms 500, and the time in which the bridge sees that the TAPs are gone
@@ -60,8 +61,21 @@ def test_a_fault_costs_no_packet_and_its_path_returns(
 def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
     cluster: Cluster, host: str, pps: float, wait_until: WaitUntil
 ) -> None:
+    costs = [cost_of_a_kill(cluster, host, pps, wait_until)]
+    if EXACT and costs[0] > KILLED_LOST:
+        costs += [cost_of_a_kill(cluster, host, pps, wait_until) for _ in range(2)]
+    if EXACT:
+        assert sorted(costs)[len(costs) // 2] <= KILLED_LOST and max(costs) <= KILLED_MOST, costs
+
+
+def cost_of_a_kill(cluster: Cluster, host: str, pps: float, wait_until: WaitUntil) -> int:
+    """Kill a helper in a stream and start it again: how many packets are lost, or out of order.
+
+    The larger number of both.
+    """
     lab = cluster.lab
     other = "A" if host == "B" else "B"
+    before = cluster.counters(other)["restarts"]
     stream = Stream(lab, "B", "A", pps=pps, seconds=0.8 if EXACT else 5, size=SIZE)
     until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
     kill_s = time.monotonic()
@@ -88,10 +102,10 @@ def test_a_killed_helper_costs_a_packet_or_two_and_is_used_again(
     )
     assert got.received and not got.duplicates, state
     if EXACT:
-        assert got.lost <= KILLED_LOST and got.out_of_order <= KILLED_LOST, state
         assert got.longest_gap_ms <= 1000 / pps + KILLED_MS, state
         assert striped_s < got.end_s and not got.lost_after(striped_s), state
-    assert cluster.counters(other)["restarts"] >= 1, state
+    assert cluster.counters(other)["restarts"] > before, state
+    return max(got.lost, got.out_of_order)
 
 
 @pytest.mark.parametrize("host", ["B", "A"], ids=["the sender's", "the receiver's"])
