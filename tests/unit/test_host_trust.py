@@ -123,7 +123,7 @@ def test_what_another_user_calls_a_program_changes_no_terminal(script: Script) -
 
 
 def test_a_program_that_ends_while_it_is_read_keeps_nobody(script: Script) -> None:
-    """Then bash's `read` fails and leaves its variable as it was: here, after the first argument."""
+    """Then bash's `read` fails and leaves its variable as it was, here after the first word."""
     lines = (
         "asked=0\n"
         "read() { asked=$((asked + 1)); ((asked < 100000)) || exit 7; "
