@@ -13,8 +13,8 @@ from rich.live import Live
 from ri2n_lab.bench.cpus import Moment, look, used_between
 from ri2n_lab.cli.demo_table import STREAMS, compared
 from ri2n_sdn.cli.common import console, note
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import STRATEGIES
 
 if TYPE_CHECKING:
     from ri2n_lab.bench.fair import Optimum

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.cli.tables import Column, table
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.units import short_rate, table_rate
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ri2n_lab.cli.demo_web import SOCKET
 from ri2n_lab.cluster.helpers import find_program
 from ri2n_lab.cluster.run import CommandFailed
 from ri2n_lab.cluster.unix_path import socket_path
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.client import call
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.protocol import MAX_LINE_BYTES, object_in
 from ri2n_sdn.contract.refusals import answer_of
 from ri2n_sdn.errors import BadInput, NotAvailable, Ri2nError

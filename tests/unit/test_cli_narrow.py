@@ -13,9 +13,9 @@ from rich.console import Console, RenderableType
 from ri2n_lab.bench.fair import Optimum
 from ri2n_lab.cli.demo_table import compared
 from ri2n_lab.cli.lab import _LABS
-from ri2n_sdn.cli.controller import STRATEGIES
 from ri2n_sdn.cli.tables import Column, table
 from ri2n_sdn.cli.views import helper_table, path_table, status_view
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.contract.units import short_rate, table_rate
 
 from .test_cli import answer_of, explained, striped

@@ -14,7 +14,7 @@ from ri2n_lab.bench.fair import Optimum, goodput_optimum
 from ri2n_lab.cli.demo import commands
 from ri2n_lab.cli.demo_rate import FACTORS, SPARE, carried_bps, factor_for, slower
 from ri2n_lab.cli.demo_rows import in_order, mean_row, row_of
-from ri2n_sdn.cli.controller import STRATEGIES
+from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.shipped import find_topology
 
 # Two CPUs for ten seconds, in ticks of 10 ms: quiet, and beside programs that never sleep.
