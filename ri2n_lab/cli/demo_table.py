@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's table: what each client got under each strategy, beside what is fair. It is pure."""
+"""The demo's table: what each client got under each strategy, beside what is fair. Pure."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class DemoWeb:
     """A web process that ends with this process, however that ends; a context manager."""
 
     def __init__(self, controller_socket: Path) -> None:
-        """Start it. It waits for the controller by itself. Its log is in the lab's folder."""
+        """Start the process, which waits for the controller. Its log is in the lab's folder."""
         self._socket = controller_socket
         self._log = controller_socket.with_name("web.log")
         self._mine: int | None = None

@@ -29,7 +29,7 @@ class Age(NamedTuple):
 
     * `read_s`: Unix time of the controller's last round. Of an earlier controller, which does not
       tell it, when something was heard of it last. None: nothing is known.
-    * `old`: there will be no newer ones for now. They say how it was, and not how it is.
+    * `old`: there will be no newer figures for now. Old ones say how it was, and not how it is.
     """
 
     read_s: float | None
