@@ -124,9 +124,7 @@ _OTHERS = {
     **dict.fromkeys(
         ("test_bench_jobs", "test_bench_parallel", "test_bench_report_files"), "the lab"
     ),
-    **dict.fromkeys(
-        ("test_bench_web", "test_demo_rows", "test_guest_agent", "test_plan"), "the lab"
-    ),
+    **dict.fromkeys(("test_bench_web", "test_guest_agent", "test_plan"), "the lab"),
     "test_fair": "figures",
 }
 _INTERFACE = re.compile(
