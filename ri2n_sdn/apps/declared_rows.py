@@ -61,7 +61,7 @@ class Said(NamedTuple):
 def read_said(body: bytes) -> Said:
     """What a host says in a reply.
 
-    The answer has the first MAX_CLASS declarations, the first _MAX_FAILED failures and the first
+    They are the first MAX_CLASS declarations, the first _MAX_FAILED failures and the first
     MAX_ADDRESSES addresses. A host has no more of them, so more rows than all together are a
     mistake or an attack, and are not looked at. Raises ValueError when the reply is malformed.
 

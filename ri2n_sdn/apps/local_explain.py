@@ -146,7 +146,7 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
 def _links(cluster: Cluster, pair: Pair) -> list[Path]:
     """The paths over which helpers send the pair's packets one by one; none where they do not.
 
-    cluster.lock is held. These are the living paths that the packets may take, without those
+    cluster.lock is held. They are the living ones of those that the packets may take, without those
     to which the strategy gives nothing.
     """
     fabric, ends, jobs = pair.fabric, (pair.source, pair.target), pair.jobs
