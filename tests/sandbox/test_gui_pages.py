@@ -202,13 +202,18 @@ def test_in_a_demo_the_address_logs_in_and_leaves_no_token_behind(
     options = ("--demo", str(tmp_path / "demo.sock"))
     with serving(controller.socket, tmp_path / "web.log", *options) as demo:
         with Visit(browser, demo) as visit:
-            visit.page.goto(f"{demo}{TOKEN_IN_ADDRESS}")
-            visit.page.wait_for_selector("text=Log out")
-            assert "admin (admin)" in visit.page.locator("header").inner_text()
-            assert visit.page.url == f"{demo}/"
-            visit.page.go_back()
-            until(visit.page, "document.activeElement.id === 'token'")
-            assert TOKENS["admin"] not in visit.page.url
+            page = visit.page
+            page.goto(f"{demo}{TOKEN_IN_ADDRESS}")
+            page.wait_for_selector("text=Log out")
+            assert "admin (admin)" in page.locator("header").inner_text()
+            assert page.url == f"{demo}/"
+            # The login page is in the history only if it was loaded whole before it was left.
+            history = visit.context.new_cdp_session(page).send("Page.getNavigationHistory")
+            addresses = [entry["url"] for entry in history["entries"]]
+            assert addresses[-1] == f"{demo}/"
+            assert not [address for address in addresses if TOKENS["admin"] in address]
+            page.goto(f"{demo}/login")
+            until(page, "document.activeElement.id === 'token'")
         with Visit(browser, demo) as visit:
             visit.page.goto(f"{demo}/login#token=wrong")
             visit.page.get_by_role("alert").get_by_text("not known").wait_for()
