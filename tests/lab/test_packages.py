@@ -92,8 +92,8 @@ def previous_commit(folder: Path) -> Path:
     tree.mkdir()
     subprocess.run(["tar", "-xf", str(archive), "-C", str(tree)], check=True)
     # What cargo has built already need not be built again.
-    (ROOT / "reorder/target").mkdir(exist_ok=True)
-    (tree / "reorder/target").symlink_to(ROOT / "reorder/target")
+    (ROOT / "target").mkdir(exist_ok=True)
+    (tree / "target").symlink_to(ROOT / "target")
     return tree
 
 

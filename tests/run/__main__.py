@@ -302,12 +302,12 @@ class _Run:
         )
 
     def _cargo(self) -> Outcome:
-        target = ROOT / "reorder" / "target"
+        target = ROOT / "target"
         # Root may have left a folder that this user cannot write.
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             target = self.scratch / "target"
         argv = ["cargo", "test", "--locked", "--no-fail-fast"]
-        argv += ["--manifest-path", "reorder/Cargo.toml", "--target-dir", str(target)]
+        argv += ["--workspace", "--target-dir", str(target)]
         argv += ["--", "--include-ignored"] if self.options.all else []
         with subprocess.Popen(
             argv,

@@ -15,7 +15,7 @@ from ri2n_sdn.errors import NotAvailable
 __all__ = ["CARGO_MINOR", "ROOT", "TIERS", "Tier", "marks", "of_a_tier", "select", "why_not"]
 
 ROOT = Path(__file__).resolve().parents[2]
-CARGO_MINOR = 85  # cargo must be 1.85 or newer, as in reorder/Cargo.toml
+CARGO_MINOR = 85  # cargo must be 1.85 or newer, as in reorder/Cargo.toml and fast/Cargo.toml
 
 
 @dataclass(frozen=True)

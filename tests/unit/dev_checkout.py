@@ -20,7 +20,7 @@ NEEDED = (
     *("dev", "setup/packages.sh", "setup/python.sh", "setup/root.sh", "setup/uninstall.sh"),
     *("requirements.lock", "requirements-run.lock", "requirements-uv.lock"),
     *("setup.cfg", "pyproject.toml", "ri2n_lab/pyproject.toml", "ri2n_parallel/pyproject.toml"),
-    *("reorder/Cargo.toml", "reorder/Cargo.lock"),
+    *("Cargo.toml", "Cargo.lock", "reorder/Cargo.toml", "fast/Cargo.toml"),
 )
 PYTHON = """#!/bin/bash
 [[ $1 == -m ]] || exit 0
@@ -45,6 +45,7 @@ def make_checkout(folder: Path) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "reorder/src").mkdir()
+    (folder / "fast/src").mkdir()
     programs = {
         ".venv/bin/python": PYTHON,
         "programs/apt-get": "#!/bin/sh\nexit 1\n",
@@ -55,8 +56,9 @@ def make_checkout(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
-    (folder / "reorder/target/release").mkdir(parents=True)
-    (folder / "reorder/target/release/ri2n-reorder").touch()
+    (folder / "target/release").mkdir(parents=True)
+    for name in ("ri2n-reorder", "ri2n-fast"):
+        (folder / "target/release" / name).touch()
     return folder
 
 

@@ -45,7 +45,7 @@ def test_the_three_distributions_have_one_version() -> None:
     assert [each for each in needed if "ri2n" in each] == ours
 
 
-@pytest.mark.parametrize("lock", ["reorder/Cargo.lock", "reorder/fuzz/Cargo.lock"])
+@pytest.mark.parametrize("lock", ["Cargo.lock", "reorder/fuzz/Cargo.lock"])
 def test_the_helper_has_it_too(lock: str) -> None:
     assert toml("reorder/Cargo.toml")["package"]["version"] == __version__
     locked = [each for each in toml(lock)["package"] if each["name"] == "ri2n-reorder"]

@@ -1,0 +1,3 @@
+//! `ri2n-fast`.
+
+fn main() {}
