@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ri2n_lab.cli.demo_rate import calibrate, slower
+from ri2n_lab.cli.demo_rate import carries_bps, factor_for, last_factor, remember, slower
 from ri2n_lab.cli.demo_rows import compare, in_order
 from ri2n_lab.cli.demo_table import STREAMS
 from ri2n_lab.cli.demo_web import SOCKET, DemoWeb
@@ -87,11 +87,13 @@ def demo(
     from ri2n_lab.cluster import Lab
 
     started_s = time.monotonic()
-    parsed = find_topology(topology)
-    clients = clients_of(parsed, "bulk")
-    optimum = goodput_optimum(parsed, clients, SERVER)
+    full = find_topology(topology)
+    clients = clients_of(full, "bulk")
+    needed_bps = goodput_optimum(full, clients, SERVER).total_bps
     terminate_as_interrupt()
     remove_unowned()
+    factor = last_factor(full.name)
+    parsed = slower(full, factor)
     lab = Lab.create(parsed)
     note(f"building lab {lab.name}: {parsed.description or parsed.name}")
 
@@ -109,17 +111,22 @@ def demo(
         if web is not None:
             web.url()
         tell("a moment of traffic, to see what this machine carries")
-        factor = calibrate(lab, SERVER, clients, STREAMS, optimum.total_bps)
+        carried = carries_bps(lab, SERVER, clients, STREAMS)
+        before = factor
+        if carried is not None:
+            factor = factor_for(carried, needed_bps, before)
+            remember(full.name, factor)
         if factor < 1:
             tell(f"CPUs are short: all links get {factor:.0%} of their rates, for all strategies")
+        if factor != before:
             lab.down()
             removal.pop_all()
-            parsed = slower(parsed, factor)
-            optimum = goodput_optimum(parsed, clients, SERVER)
+            parsed = slower(full, factor)
             lab = Lab.create(parsed, lab.name)
             removal.callback(_remove, lab)
             lab.up(tell)
             start_and_wait(lab, FINAL)
+        optimum = goodput_optimum(parsed, clients, SERVER)
         address = _address(web)
         if address is not None:
             tell(f"watch it live:\n{address}")

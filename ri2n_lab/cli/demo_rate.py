@@ -3,23 +3,26 @@
 
 A strategy looks bad where links stay empty for want of computing time. So the demo sends for a
 moment before the first strategy, and makes its links slower where the machine is too slow or busy.
+The next demo begins with the rate of the last one, so that it need not build its lab twice.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ri2n_lab.bench.cpus import look, used_between
+from ri2n_lab.cluster import state
 from ri2n_sdn.errors import NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
 if TYPE_CHECKING:
     from ri2n_lab.cluster import Lab
 
-__all__ = ["calibrate", "carried_bps", "factor_for", "slower"]
+__all__ = ["carried_bps", "carries_bps", "factor_for", "last_factor", "remember", "slower"]
 
 FACTORS = (1.0, 0.5, 0.2, 0.1, 0.05)
 """By one of these, the rates of all links are multiplied."""
@@ -30,23 +33,28 @@ SPARE = 1.5
 With no more than the mean, a port's queue that fills in 10 ms drops what a late program brings.
 """
 
+STAY_SPARE = 1.1
+"""With less spare than this, links that are slower already are made slower still.
+
+What a machine carries is extrapolated from what arrives. The slower the links, the fewer packets a
+program finds at a time, so each packet costs more, and the result is too low. In a lab at half rate
+it was two thirds of that at full rate. With the same bound for both, each demo would halve the rate
+of the one before.
+"""
+
 WARM_UP_S, MEASURED_S = 0.7, 1.0
 LEAST_BUFFER_BYTES = 32_768
 
 
-def calibrate(lab: Lab, server: str, clients: list[str], streams: int, needed_bps: float) -> float:
-    """Send for a moment, and return the factor for the rates of links that this machine carries.
-
-    `needed_bps` is what the links as they are carry together. Where nothing can be measured, the
-    factor is 1.
-    """
+def carries_bps(lab: Lab, server: str, clients: list[str], streams: int) -> float | None:
+    """Send for a moment, and return what this machine carries; None where nothing can be measured."""
     from ri2n_lab.traffic.iperf import IperfRun
 
     seconds = WARM_UP_S + MEASURED_S
     try:
         run = IperfRun(lab, server, clients, streams=streams, seconds=seconds + 1.0)
     except NotAvailable:
-        return 1.0
+        return None
     try:
         time.sleep(WARM_UP_S)  # the length of the warm-up, then that of the measurement
         first, bits, cpu_s = look(), _received_bits(lab, server), _cpu_s(lab)
@@ -56,8 +64,7 @@ def calibrate(lab: Lab, server: str, clients: list[str], streams: int, needed_bp
         run.stop()
     took_s = last.at_s - first.at_s
     cpus = cpu_s / took_s
-    carried = carried_bps(bits / took_s, cpus, used_between(first, last).idle_cpus)
-    return factor_for(carried, needed_bps)
+    return carried_bps(bits / took_s, cpus, used_between(first, last).idle_cpus)
 
 
 def carried_bps(arrived_bps: float, lab_cpus: float, idle_cpus: float) -> float:
@@ -71,10 +78,36 @@ def carried_bps(arrived_bps: float, lab_cpus: float, idle_cpus: float) -> float:
     return arrived_bps * (lab_cpus + idle_cpus) / lab_cpus
 
 
-def factor_for(carried: float, needed_bps: float) -> float:
-    """The largest factor with which the machine has SPARE times what the links need."""
-    fitting = [factor for factor in FACTORS if factor * needed_bps * SPARE <= carried]
+def factor_for(carried: float, needed_bps: float, factor: float = 1.0) -> float:
+    """The largest factor with which the machine has SPARE times what the links need.
+
+    `needed_bps` is what the links at their full rates carry together. `factor` is the one of the
+    lab in which `carried` was measured. It is kept down to STAY_SPARE.
+    """
+    fitting = [each for each in FACTORS if each * needed_bps * SPARE <= carried]
+    if factor < 1 and factor * needed_bps * STAY_SPARE <= carried:
+        fitting.append(factor)
     return max(fitting, default=FACTORS[-1])
+
+
+def last_factor(topology: str) -> float:
+    """The factor of the last demo with this topology since the machine started, else 1."""
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        factor = json.loads(_last().read_text())[topology]
+        return factor if factor in FACTORS else 1.0
+    return 1.0
+
+
+def remember(topology: str, factor: float) -> None:
+    """Let the next demo with this topology begin with this factor. Nothing fails without it."""
+    with suppress(OSError):
+        written = _last().with_suffix(".new")
+        written.write_text(json.dumps({topology: factor}))
+        written.replace(_last())
+
+
+def _last() -> Path:
+    return state.ROOT / ".demo-rate"
 
 
 def slower(topology: Topology, factor: float) -> Topology:

@@ -12,8 +12,18 @@ import pytest
 from ri2n_lab.bench.cpus import TICK_S, Moment, parse_moment, used_between
 from ri2n_lab.bench.fair import Optimum, goodput_optimum
 from ri2n_lab.cli.demo import commands
-from ri2n_lab.cli.demo_rate import FACTORS, SPARE, carried_bps, factor_for, slower
+from ri2n_lab.cli.demo_rate import (
+    FACTORS,
+    SPARE,
+    STAY_SPARE,
+    carried_bps,
+    factor_for,
+    last_factor,
+    remember,
+    slower,
+)
 from ri2n_lab.cli.demo_rows import in_order, mean_row, row_of
+from ri2n_lab.cluster import state
 from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.shipped import find_topology
 
@@ -88,6 +98,29 @@ def test_the_factor_is_the_largest_with_something_to_spare() -> None:
     assert factor_for(needed * SPARE * 0.15, needed) == 0.1
     assert factor_for(0.0, needed) == FACTORS[-1]
     assert factor_for(1e15, needed) == 1, "the rates of the topology are never exceeded"
+
+
+def test_links_that_are_slower_already_are_kept_with_less_to_spare() -> None:
+    needed = 190e6
+    assert factor_for(0.5 * needed * STAY_SPARE, needed, 0.5) == 0.5
+    assert factor_for(0.5 * needed * STAY_SPARE, needed) == 0.2
+    assert factor_for(0.5 * needed * STAY_SPARE * 0.99, needed, 0.5) == 0.2
+    assert factor_for(needed * SPARE, needed, 0.5) == 1, "a machine that is quiet again"
+    assert factor_for(needed * STAY_SPARE, needed, 1.0) == 0.5
+
+
+def test_a_demo_begins_with_the_rate_of_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "ROOT", tmp_path / "labs")
+    remember("h", 0.5)
+    assert last_factor("h") == 1, "there is no such folder yet, and none is made"
+    state.ROOT.mkdir()
+    remember("h", 0.5)
+    assert (last_factor("h"), last_factor("d")) == (0.5, 1)
+    for written in ("", "{}", "[]", "7", '{"h": 7}', '{"h": [0.5]}', "\0", '{"h": null}'):
+        (state.ROOT / ".demo-rate").write_text(written)
+        assert last_factor("h") == 1
 
 
 @pytest.mark.parametrize("name", ["fig4/h", "ring_6"])
