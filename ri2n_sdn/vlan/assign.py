@@ -188,8 +188,9 @@ class _State:
         if not len(new):
             return
         # Pairs with equal demands are scrambled, so that neighbours in the order, which are in one
-        # batch and do not see each other, seldom meet on a link.
-        scrambled = (new * (2654435761 + 2000006 * turn)) % 4294967291
+        # batch and do not see each other, seldom meet on a link. Powers of a factor give orders
+        # that have nothing in common; factors that are close give nearly the same order.
+        scrambled = new * pow(2654435761, turn + 1, 4294967291) % 4294967291
         new = new[np.lexsort((scrambled, -self.demand[new]))]
         batch = -(-len(new) // PLACINGS)
         for start in range(0, len(new), batch):

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ri2n_sdn.rates.arrays import FloatArray, IntArray
@@ -138,7 +138,15 @@ def test_hundred_pairs_are_near_what_split_pairs_could_reach(seed: int) -> None:
         assert lp - 1e-9 <= answer.fullest_choosable <= bound * lp
 
 
+DEAD_END = (
+    *(21, 9, 13, 23, 22, 17, 19, 18, 29, 30, 7, 31, 0, 3, 20, 16),
+    *(11, 14, 12, 10, 8, 24, 4, 5, 1, 25, 28, 15, 26, 6, 27, 2),
+)
+"""A permutation for which the first order of placing ends in a dead end."""
+
+
 @given(st.permutations(range(32)))
+@example(list(DEAD_END))
 @settings(max_examples=15, deadline=None)
 def test_three_stages_reach_the_bound_in_whole_pairs(permutation: list[int]) -> None:
     pairs = crossing(FT32, permutation)
