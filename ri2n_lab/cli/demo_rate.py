@@ -47,7 +47,7 @@ LEAST_BUFFER_BYTES = 32_768
 
 
 def carries_bps(lab: Lab, server: str, clients: list[str], streams: int) -> float | None:
-    """Send for a moment, and return what this machine carries; None where nothing can be measured."""
+    """Send for a moment. Return what this machine carries; None where nothing can be measured."""
     from ri2n_lab.traffic.iperf import IperfRun
 
     seconds = WARM_UP_S + MEASURED_S
