@@ -28,7 +28,7 @@ from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
 from ri2n_sdn.weights.loop import Decision, PairDecision
-from ri2n_sdn.weights.windows import HostRates, Reading, Row, Window
+from ri2n_sdn.weights.windows import FairWindow, HostRates, Reading, Row, Window
 
 __all__ = ["Round", "TelemetryApp", "Watcher"]
 
@@ -124,6 +124,7 @@ class TelemetryApp(App):
         self._counts = _Counts()
         self._solver = Solver()
         self._windows: dict[str, Window] = {}
+        self._fair = FairWindow()
         self._last_bytes: dict[_Row, int] = {}
         self._counting = False
         self._counts_since_s = 0.0
@@ -471,7 +472,7 @@ class TelemetryApp(App):
                 )
         measured, fair_bps = cluster.measured, dict[PairKey, float]()
         with cluster.contain_fault("fair_rates_unknown"):
-            fair_bps = cluster.loop.fair_bps()
+            fair_bps = self._fair.take(now_s, cluster.loop.fair_bps())
         measured.rates, measured.fair_bps = rates, fair_bps
         if counted:
             measured.sampled_s = round(time.time(), 3)

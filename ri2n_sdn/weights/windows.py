@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from ri2n_sdn.fabric.model import PathKey
+from ri2n_sdn.fabric.model import PairKey, PathKey
 
-__all__ = ["WINDOW_S", "HostRates", "Reading", "Row", "Window"]
+__all__ = ["WINDOW_S", "FairWindow", "HostRates", "Reading", "Row", "Window"]
 
 WINDOW_S = 2.0
 """Rates are over this time at least, once there are readings for it."""
@@ -132,6 +133,40 @@ class Window:
             )
         )
         return HostRates(nics, sent, received)
+
+
+class FairWindow:
+    """What was fair for pairs over the time that their rates are about.
+
+    A rate is over `WINDOW_S`. When a link dies, what is fair falls at once, and a host that had its
+    part of three links would show three times what one link gives. So both are means over the same
+    time.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, Mapping[PairKey, float]]] = deque()
+
+    def take(self, now_s: float, fair_bps: Mapping[PairKey, float]) -> dict[PairKey, float]:
+        """Take in what is fair by the newest sample; returns the means, for the same pairs.
+
+        A pair that was limited by no link for a part of the time has the mean of the rest.
+        """
+        marks = self._marks
+        marks.append((now_s, fair_bps))
+        while len(marks) > 2 and marks[1][0] <= now_s - WINDOW_S:
+            marks.popleft()
+        sums = dict.fromkeys(fair_bps, (0.0, 0.0))
+        for (before_s, _), (time_s, values) in pairwise(marks):
+            # A sample is about the time since the one before.
+            took_s = time_s - before_s
+            for pair, rate_bps in values.items():
+                if pair in sums:
+                    weight_s, sum_bps = sums[pair]
+                    sums[pair] = (weight_s + took_s, sum_bps + took_s * rate_bps)
+        return {
+            pair: sum_bps / weight_s if weight_s > 0.0 else fair_bps[pair]
+            for pair, (weight_s, sum_bps) in sums.items()
+        }
 
 
 def _bps(octets: int, elapsed_s: float) -> float:

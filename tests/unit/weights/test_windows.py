@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ri2n_sdn.weights.windows import WINDOW_S, HostRates, Reading, Row, Window
+from ri2n_sdn.weights.windows import WINDOW_S, FairWindow, HostRates, Reading, Row, Window
 
 ONE, TWO = (1, 1, 0), (2, 2, 0)
 TO_B, TO_C = ("B", ONE), ("C", ONE)
@@ -174,3 +174,31 @@ def test_readings_are_kept_for_a_window_alone() -> None:
         window.take(host.now_s, host.reading())
         host.run(0.05)
     assert len(window._marks) <= WINDOW_S / REFRESH_S + 3
+
+
+def test_what_is_fair_is_about_the_same_time_as_rates() -> None:
+    """A host's three links of 100 become one: its part of what is fair is never above 1."""
+    fair, sent = FairWindow(), Window()
+    at_s, octets, worst = 0.0, 0, 0.0
+    while at_s < 10.0:
+        rate_bps = 300e6 if at_s <= 5.0 else 100e6
+        octets += int(rate_bps * 0.25 / 8)
+        sent.take(at_s, Reading({1: (octets, 0)}, {TO_B: octets}, {}))
+        known = fair.take(at_s, {("A", "B"): rate_bps})
+        rates = sent.rates()
+        if rates is not None:
+            worst = max(worst, rates.nics[1][0] / known["A", "B"])
+            if at_s > 5.0 + WINDOW_S + 0.5:
+                assert known["A", "B"] == pytest.approx(100e6)
+        at_s += 0.25
+    assert 0.9 < worst < 1.2
+
+
+def test_a_pair_that_no_link_limits_any_more_has_no_fair_rate() -> None:
+    fair = FairWindow()
+    assert fair.take(0.0, {("A", "B"): 5.0, ("A", "C"): 7.0}) == {("A", "B"): 5.0, ("A", "C"): 7.0}
+    assert fair.take(1.0, {("A", "B"): 6.0}) == {("A", "B"): 6.0}
+    both = fair.take(2.0, {("A", "B"): 8.0, ("A", "C"): 9.0})
+    assert both == {("A", "B"): 7.0, ("A", "C"): 9.0}, "C has the mean of what is known"
+    assert fair.take(3.0, {}) == {}
+    assert fair.take(3.0, {("A", "C"): 4.0}) == {("A", "C"): 9.0}, "no time is not divided by"
