@@ -61,9 +61,9 @@ class Said(NamedTuple):
 def read_said(body: bytes) -> Said:
     """What a host says in a reply.
 
-    They are the first MAX_CLASS declarations, the first _MAX_FAILED failures and the first
-    MAX_ADDRESSES addresses. A host has no more of them, so more rows than all together are a
-    mistake or an attack, and are not looked at. Raises ValueError when the reply is malformed.
+    The reply has at most MAX_CLASS declarations, _MAX_FAILED failures and MAX_ADDRESSES addresses.
+    A host has no more of them, so further rows are a mistake or an attack, and are not looked at.
+    Raises ValueError when the reply is malformed.
 
     A host tells its addresses itself, although the controller could take them from the ARP and
     neighbour discovery that the host sends. Such packets say nothing of a host that is silent, and

@@ -146,8 +146,8 @@ def _pair(cluster: Cluster, fabric: Fabric, source: str, target: str) -> Pair:
 def _links(cluster: Cluster, pair: Pair) -> list[Path]:
     """The paths over which helpers send the pair's packets one by one; none where they do not.
 
-    cluster.lock is held. They are the living ones of those that the packets may take, without those
-    to which the strategy gives nothing.
+    cluster.lock is held. A path is among them if it is alive, the packets may take it, and the
+    strategy gives it a part.
     """
     fabric, ends, jobs = pair.fabric, (pair.source, pair.target), pair.jobs
     if not fabric.striped(*ends) or jobs.wall or (jobs.own_paths and not jobs.striped):

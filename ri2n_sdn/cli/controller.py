@@ -22,7 +22,7 @@ from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.imports import imports_that_stay
 from ri2n_sdn.logs import LOG_FORMATS, LOG_LEVELS
 
-__all__ = ["STRATEGIES", "controller", "reload"]
+__all__ = ["controller", "reload"]
 
 RELOAD_S = 60.0
 STATE_DIR_VARIABLE = "RI2N_STATE_DIR"

@@ -26,6 +26,7 @@ def _explain(request: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{source}: no such host; known are h0001, h0002")
     one = "flow" in request
     measured = {"slots": 8, "share": 0.5, "tx_bps": 4.2e8, "rx_bps": 4.2e8, "rate_bps": 10**9}
+    measured |= {"speed_bps": 10**9}
     return {
         "src": source,
         "dst": target,

@@ -129,7 +129,8 @@ def _command(command: str) -> Markup:
 
 
 def _paths(answer: Explanation) -> Markup:
-    texts, numbers = ("Path", "Network", "State"), ("Share", "Rate", "Speed")
+    texts = ("Path", "Network", "State")
+    numbers = ("Share", "Rate", "Planned rate", "NIC's rate")
     way: Mapping[str, object] = answer.get("path") or {}
     rows = []
     for path in answer["paths"]:
@@ -149,6 +150,7 @@ def _paths(answer: Explanation) -> Markup:
                 tag("td", f"{path['share']:.0%}", class_="num"),
                 tag("td", page_rate(path["tx_bps"]), class_="num"),
                 tag("td", page_rate(path["rate_bps"]), class_="num"),
+                tag("td", page_rate(path["speed_bps"]), class_="num"),
                 class_="chosen" if chosen else None,
             )
         )
