@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! Carries packets of known peers past Open vSwitch.
 //!
 //! The bridge's rows are the only plan. `rows` reads in them which packets may pass beside the

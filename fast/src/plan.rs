@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! What the programs are to do: which peers they know, and which paths lead there.
 
 use std::collections::BTreeMap;

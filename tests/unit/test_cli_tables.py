@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console
@@ -29,7 +29,10 @@ COLUMNS = (
 def lines_of(shown: Table, *, colours: bool = False) -> list[str]:
     """What a terminal of 60 columns gets."""
     file = io.StringIO()
-    console = Console(file=file, width=60, force_terminal=colours, markup=False)
+    system: Literal["standard"] | None = "standard" if colours else None  # whatever TERM is here
+    console = Console(
+        file=file, width=60, force_terminal=colours, color_system=system, markup=False
+    )
     console.print(shown)
     return file.getvalue().splitlines()
 
