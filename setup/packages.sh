@@ -19,7 +19,7 @@ TEST_PROGRAMS=(
     'mpirun:openmpi-bin:MPI programs' 'slurmctld:slurmctld:Slurm' 'slurmd:slurmd:Slurm'
     'srun:slurm-client:Slurm' 'munged:munge:Slurm' 'gcc:gcc:programs in C'
     'systemd-analyze:systemd:services' 'mmdebstrap:mmdebstrap:tests on a fresh Debian'
-    'git:git:versions of commits'
+    'git:git:versions of commits' 'curl:curl:tests of scripts that use REST'
     'chromium:chromium:tests of the GUI in a browser'
     'promtool:prometheus:tests of the rules for Prometheus'
     'ansible-playbook:ansible-core:tests of the Ansible role'
