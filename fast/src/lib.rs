@@ -4,4 +4,6 @@
 //! bridge and which way, as a `plan::Plan`; `programs` puts that plan into the maps of eBPF
 //! programs at the bridge's local port and at the NICs. What no plan names goes through the bridge.
 
+pub mod openflow;
 pub mod plan;
+pub mod rows;
