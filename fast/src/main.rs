@@ -1,3 +1,39 @@
-//! `ri2n-fast`.
+// SPDX-License-Identifier: Apache-2.0
+//! `ri2n-fast`: reads the command line, and does the command.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use ri2n_fast::commands;
+use ri2n_fast::options::{Command, Options};
+
+fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => {
+            eprintln!("ri2n-fast: {}", one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    let done = match options.command {
+        Command::Plan { place, save, from } => {
+            commands::plan(&place, save.as_deref(), from.as_deref())
+        }
+        _ => Err("not there yet".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("ri2n-fast: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The first paragraph of an error, without the word before it and in one line.
+fn one_line(text: &str) -> String {
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}

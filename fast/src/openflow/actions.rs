@@ -3,7 +3,7 @@
 
 use super::oxm;
 use super::reader::{Malformed, Reader};
-use crate::rows::model::Action;
+use crate::rows::model::{Action, Test};
 
 const NICIRA: u32 = 0x2320;
 
@@ -35,7 +35,10 @@ pub(super) fn actions(mut from: Reader) -> Vec<Action> {
     let mut all = Vec::new();
     while !from.is_empty() {
         match from.entry(2, 8) {
-            Ok(one) => all.push(action(one).unwrap_or(Action::Unknown)),
+            Ok(one) => match action(one) {
+                Ok(actions) => all.extend(actions),
+                Err(Malformed) => all.push(Action::Unknown),
+            },
             Err(Malformed) => {
                 all.push(Action::Unknown);
                 break;
@@ -45,18 +48,19 @@ pub(super) fn actions(mut from: Reader) -> Vec<Action> {
     all
 }
 
-fn action(mut from: Reader) -> Result<Action, Malformed> {
+fn action(mut from: Reader) -> Result<Vec<Action>, Malformed> {
     let kind = from.u16()?;
     from.skip(2)?; // the length
-    Ok(match kind {
+    Ok(vec![match kind {
         0 => Action::Output(from.u32()?),
         17 => Action::PushVlan(from.u16()?),
         18 => Action::PopVlan,
         22 => Action::Group(from.u32()?),
-        25 => match oxm::test(&mut from)? {
-            Some(it) => Action::Set { field: it.field, value: it.value, mask: it.mask },
-            None => Action::Unknown,
-        },
+        25 => {
+            let Some(parts) = oxm::tests(&mut from)? else { return Ok(vec![Action::Unknown]) };
+            let set = |it: Test| Action::Set { field: it.field, value: it.value, mask: it.mask };
+            return Ok(parts.into_iter().map(set).collect());
+        }
         28 => {
             let bits = from.u16()?;
             let (from_bit, to_bit) = (from.u16()?, from.u16()?);
@@ -66,7 +70,7 @@ fn action(mut from: Reader) -> Result<Action, Malformed> {
         }
         0xffff if from.u32()? == NICIRA => nicira(from)?,
         _ => Action::Unknown,
-    })
+    }])
 }
 
 fn nicira(mut from: Reader) -> Result<Action, Malformed> {
