@@ -5,8 +5,13 @@
 //! programs at the bridge's local port and at the NICs. What no plan names goes through the bridge.
 
 pub mod commands;
+pub mod database;
+pub mod notify;
 pub mod openflow;
 pub mod options;
 pub mod plan;
+pub mod programs;
+pub mod report;
 pub mod rows;
 pub mod show;
+pub mod watch;

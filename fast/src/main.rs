@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ri2n_fast::commands;
-use ri2n_fast::options::{Command, Options};
+use ri2n_fast::options::{Command, Options, Place};
+use ri2n_fast::watch::{self, Settings};
 
 fn main() -> ExitCode {
     let options = match Options::try_parse() {
@@ -17,15 +18,23 @@ fn main() -> ExitCode {
         }
     };
     let done = match options.command {
-        Command::Plan { place, save, from } => {
-            commands::plan(&place, save.as_deref(), from.as_deref())
+        Command::Watch { place, nics, state } => {
+            watch::run(Settings { place, nics, state }).map_err(Some)
         }
-        _ => Err("not there yet".into()),
+        Command::Unload { bridge, rundir, nics, state } => {
+            let place = bridge.map(|bridge| Place { bridge, rundir });
+            commands::unload(place.as_ref(), &nics, &state).map_err(Some)
+        }
+        Command::Status { json, state } => commands::status(&state, json).map_err(Some),
+        Command::Probe { json } => commands::probe(json),
+        Command::Plan { place, save, from } => {
+            commands::plan(&place, save.as_deref(), from.as_deref()).map_err(Some)
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
-            eprintln!("ri2n-fast: {line}");
+            line.into_iter().for_each(|line| eprintln!("ri2n-fast: {line}"));
             ExitCode::FAILURE
         }
     }

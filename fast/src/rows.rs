@@ -11,4 +11,5 @@ pub mod model;
 mod outcome;
 mod planning;
 
+pub use interpret::NICS_END;
 pub use planning::{plan, Planned, PATH_TABLE, SOURCE_TABLE};

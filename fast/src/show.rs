@@ -20,6 +20,34 @@ pub fn left(left: Left) -> &'static str {
     }
 }
 
+/// What a watch says of itself, in lines.
+pub fn status(status: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let programs = match text(&status["programs"]).as_str() {
+        "in_force" => "in force".to_owned(),
+        "no_device" => "a device is missing".to_owned(),
+        "refused" => format!("refused: {}", text(&status["refused"]["text"])),
+        other => other.to_owned(),
+    };
+    let filter = match text(&status["filter"]).as_str() {
+        "not_needed" => "not needed",
+        "in_force" => "in force",
+        _ => "not in force: Open vSwitch copies the frames, which costs time",
+    };
+    let mut lines = vec![
+        format!("bridge {}: programs {programs}", text(&status["bridge"])),
+        format!("filter of Open vSwitch's packet sockets: {filter}"),
+    ];
+    for (way, verb) in [("sent", "sent"), ("arrived", "received")] {
+        let sum = &status[way];
+        lines.push(format!("{verb} {} packets, {} bytes", sum["packets"], sum["bytes"]));
+    }
+    for (peer, state) in status["states"].as_object().into_iter().flatten() {
+        lines.push(format!("{peer} {}", text(state)));
+    }
+    lines
+}
+
 /// The whole plan.
 pub fn plan(plan: &Plan) -> Value {
     let peers = plan.peers.iter().map(|(peer, known)| {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::message;
 
-/// A bridge that takes nothing for so long is gone.
-const STUCK: Duration = Duration::from_secs(5);
+/// A bridge that takes nothing for so long is given up.
+const STUCK: Duration = Duration::from_millis(200);
 
 /// The half of a connection that sends.
 #[derive(Debug)]
@@ -46,6 +46,11 @@ impl Sender {
 }
 
 impl Receiver {
+    /// From now on, waits no longer than this for what comes next.
+    pub fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(time))
+    }
+
     /// The next message, or an error when the connection is over.
     pub fn next(&mut self) -> io::Result<Vec<u8>> {
         loop {

@@ -109,6 +109,11 @@ pub fn set_async(id: u32) -> Vec<u8> {
     message(kind::SET_ASYNC, id, &body)
 }
 
+/// Asks for a sign of life.
+pub fn echo(id: u32) -> Vec<u8> {
+    message(kind::ECHO_REQUEST, id, &[])
+}
+
 fn multipart(id: u32, part: u16, body: &[u8]) -> Vec<u8> {
     let mut whole = part.to_be_bytes().to_vec();
     whole.extend([0; 6]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows a bridge: messages go in, and the bridge's rows, groups and ports are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::entries::{self, RowNews};
 use super::message::{self, kind, part, Message, ALL_GROUPS};
@@ -13,6 +13,7 @@ const ASYNC: u32 = 2;
 const PORTS: u32 = 3;
 const ROWS: u32 = 4;
 const GROUPS: u32 = 5;
+const ECHO: u32 = 7;
 /// The number of packets that are sent to controllers.
 pub const REPORT: u32 = 6;
 /// Requests for single groups have these numbers and higher ones.
@@ -33,6 +34,17 @@ impl From<Malformed> for Broken {
     }
 }
 
+/// What has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The tables whose rows are not what they were.
+    pub tables: BTreeSet<u8>,
+    /// Whether a group did.
+    pub groups: bool,
+    /// Whether a port did.
+    pub ports: bool,
+}
+
 /// What is known of a bridge.
 ///
 /// `bridge` is whole once `is_whole`. Before that, and while the bridge has more to tell than fits,
@@ -49,7 +61,7 @@ pub struct Mirror {
     /// For each request for a single group, which one.
     asked: BTreeMap<u32, u32>,
     last_asked: u32,
-    changes: u64,
+    changes: Changes,
     to_send: Vec<Vec<u8>>,
 }
 
@@ -83,9 +95,14 @@ impl Mirror {
         self.has_rows && self.has_groups && self.has_ports && !self.paused && self.asked.is_empty()
     }
 
-    /// A number that grows with every change.
-    pub fn changes(&self) -> u64 {
-        self.changes
+    /// What has changed since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Asks the bridge for a sign of life.
+    pub fn ask_for_echo(&mut self) {
+        self.to_send.push(message::echo(ECHO));
     }
 
     /// Takes in a whole message.
@@ -119,14 +136,19 @@ impl Mirror {
     fn rows(&mut self, mut from: Reader, last: bool) -> Result<(), Malformed> {
         while !from.is_empty() {
             match entries::row_news(&mut from)? {
-                RowNews::Is(key, row) => drop(self.bridge.rows.insert(key, row)),
-                RowNews::Gone(key) => drop(self.bridge.rows.remove(&key)),
+                RowNews::Is(key, row) => {
+                    self.changes.tables.insert(key.table);
+                    self.bridge.rows.insert(key, row);
+                }
+                RowNews::Gone(key) => {
+                    self.changes.tables.insert(key.table);
+                    self.bridge.rows.remove(&key);
+                }
                 RowNews::Paused => self.paused = true,
                 RowNews::Resumed => self.paused = false,
             }
         }
         self.has_rows |= last;
-        self.changes += 1;
         Ok(())
     }
 
@@ -148,7 +170,7 @@ impl Mirror {
                 None => drop(self.bridge.groups.remove(&number)),
             }
         }
-        self.changes += 1;
+        self.changes.groups = true;
         Ok(())
     }
 
@@ -158,7 +180,7 @@ impl Mirror {
             self.bridge.ports.insert(number, port);
         }
         self.has_ports |= !more;
-        self.changes += 1;
+        self.changes.ports = true;
         Ok(())
     }
 
@@ -172,7 +194,7 @@ impl Mirror {
         } else {
             self.bridge.ports.insert(number, port);
         }
-        self.changes += 1;
+        self.changes.ports = true;
         Ok(())
     }
 
@@ -183,7 +205,6 @@ impl Mirror {
         from.skip(message::HEAD)?; // the head of the forwarded request
         from.skip(4)?; // command, type
         let number = from.u32()?;
-        self.changes += 1;
         if number > HIGHEST_GROUP {
             self.has_groups = false;
             self.coming.clear();

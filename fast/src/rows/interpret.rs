@@ -14,7 +14,7 @@ use super::planning::{PATH_TABLE, SOURCE_TABLE};
 use crate::plan::{Exception, Left, SLOTS};
 
 /// The ports of NICs are below this.
-pub(super) const NICS_END: u32 = 100;
+pub const NICS_END: u32 = 100;
 /// The ports of the helper's two devices.
 const HELPER: [u32; 2] = [101, 102];
 const VLAN_TAG: u16 = 0x8100;

@@ -9,7 +9,8 @@ use super::interpret::{Walk, NICS_END};
 use super::model::{mac, number, Bridge, Field, LOCAL, VLAN_PRESENT};
 use super::outcome::{Outcome, Sent};
 use crate::plan::{
-    Arrival, Exception, Left, Mac, Path, Peer, Plan, Source, MAX_PATHS, MAX_PEERS, SLOTS,
+    Arrival, Exception, Left, Mac, Path, Peer, Plan, Source, MAX_EXCEPTIONS, MAX_PATHS, MAX_PEERS,
+    SLOTS,
 };
 
 /// The table whose rows count frames by path and peer.
@@ -70,6 +71,9 @@ pub fn plan(bridge: &Bridge) -> Planned {
         }
     }
     planned.plan.exceptions = widest(exceptions);
+    if planned.plan.exceptions.len() > MAX_EXCEPTIONS {
+        planned.plan.leave_all(Left::TooMany);
+    }
     planned
 }
 
@@ -133,20 +137,19 @@ fn sent(outcome: Outcome) -> Result<Peer, Left> {
         Outcome::Sent(one) => Box::new(std::array::from_fn(|_| one.clone())),
         Outcome::Slots(slots) => slots,
     };
-    let mut peer = Peer { paths: Vec::new(), slots: [0; SLOTS] };
-    for (slot, one) in slots.iter().enumerate() {
-        let path = path(one).ok_or(Left::Unsupported)?;
-        let place = peer.paths.iter().position(|known| *known == path);
-        let place = place.unwrap_or_else(|| {
-            peer.paths.push(path);
-            peer.paths.len() - 1
-        });
-        peer.slots[slot] = u8::try_from(place).map_err(|_| Left::TooMany)?;
-    }
-    if peer.paths.len() > MAX_PATHS {
+    let ways: Option<Vec<Path>> = slots.iter().map(path).collect();
+    let ways = ways.ok_or(Left::Unsupported)?;
+    // In an order of their own, so that a path keeps its place while slots change.
+    let paths: BTreeSet<&Path> = ways.iter().collect();
+    let paths: Vec<Path> = paths.into_iter().cloned().collect();
+    if paths.len() > MAX_PATHS {
         return Err(Left::TooMany);
     }
-    Ok(peer)
+    let mut slots = [0; SLOTS];
+    for (slot, way) in slots.iter_mut().zip(&ways) {
+        *slot = paths.iter().position(|path| path == way).expect("it is one of them") as u8;
+    }
+    Ok(Peer { paths, slots })
 }
 
 fn path(sent: &Sent) -> Option<Path> {
