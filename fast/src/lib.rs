@@ -5,3 +5,5 @@
 //! programs at the bridge's local port and at the NICs. What no plan names goes through the bridge.
 
 pub mod plan;
+pub mod programs;
+pub mod sys;
