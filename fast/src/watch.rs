@@ -84,7 +84,6 @@ struct Due {
     tend: Instant,
 }
 
-#[derive(Debug)]
 struct Watch {
     settings: Settings,
     manager: Manager,
@@ -104,6 +103,8 @@ struct Watch {
     told_epoch: u64,
     told_state: Option<(State, BTreeMap<crate::plan::Mac, Option<Left>>)>,
     said: BTreeMap<&'static str, String>,
+    /// What was found at the last look at the devices.
+    noted: Vec<String>,
     ending: Option<UnixStream>,
 }
 
@@ -124,6 +125,7 @@ impl Watch {
             told_epoch: 0,
             told_state: None,
             said: BTreeMap::new(),
+            noted: Vec::new(),
             ending: None,
         }
     }
@@ -279,6 +281,11 @@ impl Watch {
         self.due.tend = now + TEND_EVERY;
         let netdev = self.facts.is_some_and(|facts| facts.netdev);
         self.carrier.tend(netdev.then(|| self.vswitchd_pid()).flatten());
+        let notes = std::mem::take(&mut self.carrier.notes);
+        for note in notes.iter().filter(|note| !self.noted.contains(note)) {
+            eprintln!("ri2n-fast: {note}");
+        }
+        self.noted = notes;
         self.tell_refusal();
         if let Some(link) = &mut self.link {
             if now.duration_since(link.heard) < SILENT {
