@@ -73,8 +73,9 @@ impl Carrier {
     }
 
     /// Whether Open vSwitch leaves the programs' frames alone.
-    pub fn filter(&self, netdev: bool) -> Filter {
-        match (netdev, self.filtered) {
+    pub fn filter(&self) -> Filter {
+        let needed = self.loaded.as_ref().is_some_and(|loaded| loaded.programs.needs_filters());
+        match (needed, self.filtered) {
             (false, _) => Filter::NotNeeded,
             (true, 0) => Filter::Missing,
             (true, _) => Filter::InForce,
@@ -128,8 +129,8 @@ impl Carrier {
         let attached = self.attach();
         let Some(loaded) = &mut self.loaded else { return };
         let filtered = attached.and_then(|()| match vswitchd_pid {
-            Some(pid) => loaded.programs.filter_sockets(pid),
-            None => Ok(0),
+            Some(pid) if loaded.programs.needs_filters() => loaded.programs.filter_sockets(pid),
+            _ => Ok(0),
         });
         self.refused = filtered.as_ref().err().cloned();
         self.filtered = filtered.unwrap_or(0);

@@ -19,7 +19,7 @@ use self::store::Store;
 use self::tc::{Filter, Side, Tc};
 use crate::plan::{Arrival, Mac, PathId, Plan};
 
-static OBJECT: &[u8] = include_bytes_aligned!("../bpf/fast.bpf.o");
+static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
 
 /// A NIC of the bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +104,12 @@ pub struct Programs {
     left_out: usize,
     filtered: BTreeSet<String>,
     notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Programs").field("links", &self.links).finish_non_exhaustive()
+    }
 }
 
 impl Programs {
