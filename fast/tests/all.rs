@@ -4,6 +4,8 @@
 mod agree;
 mod attach;
 mod frames;
+mod hosts;
 mod model;
 mod namespace;
 mod reports;
+mod traffic;
