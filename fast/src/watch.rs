@@ -268,7 +268,7 @@ impl Watch {
             }
             None => self.say("devices", "the bridge has no NIC yet".into()),
         }
-        self.tell_refusal();
+        self.tell_carrier();
         self.manager.ready();
         let end = Instant::now();
         self.rested = end + (end - start) * (PLAN_SHARE - 1);
@@ -278,12 +278,7 @@ impl Watch {
     fn tend(&mut self, now: Instant) {
         self.due.tend = now + TEND_EVERY;
         self.carrier.tend(self.vswitchd_pid());
-        let notes = std::mem::take(&mut self.carrier.notes);
-        for note in notes.iter().filter(|note| !self.noted.contains(note)) {
-            eprintln!("ri2n-fast: {note}");
-        }
-        self.noted = notes;
-        self.tell_refusal();
+        self.tell_carrier();
         if let Some(link) = &mut self.link {
             if now.duration_since(link.heard) < SILENT {
                 link.mirror.ask_for_echo();
@@ -302,7 +297,13 @@ impl Watch {
         fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
-    fn tell_refusal(&mut self) {
+    /// Says what has changed at the devices, and whether the programs are in force.
+    fn tell_carrier(&mut self) {
+        let notes = std::mem::take(&mut self.carrier.notes);
+        for note in notes.iter().filter(|note| !self.noted.contains(note)) {
+            eprintln!("ri2n-fast: {note}");
+        }
+        self.noted = notes;
         match &self.carrier.refused {
             Some(why) => {
                 let line = format!("the programs are not in force: {}", why.text);

@@ -3,7 +3,11 @@
 
 mod agree;
 mod attach;
+mod concrete;
+mod dice;
 mod frames;
 mod model;
 mod namespace;
+mod openflow;
 mod reports;
+mod rows;
