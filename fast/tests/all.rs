@@ -8,6 +8,8 @@ mod dice;
 mod frames;
 mod model;
 mod namespace;
+mod open_vswitch;
 mod openflow;
 mod reports;
 mod rows;
+mod watch;
