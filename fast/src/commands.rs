@@ -136,7 +136,7 @@ fn tell_off(place: &Place, mirror: &Mirror) -> io::Result<()> {
     messages.push(message::echo(REPORT));
     sender.send(&messages)?;
     // What answers the echo has seen the report.
-    while Message::read(&receiver.next()?).is_ok_and(|it| it.kind != kind::ECHO_REPLY) {}
+    while Message::read(&receiver.receive()?).is_ok_and(|it| it.kind != kind::ECHO_REPLY) {}
     Ok(())
 }
 
@@ -158,7 +158,7 @@ fn read_bridge(place: &Place, save: Option<&Path>) -> Result<Mirror, Failed> {
     let mut said = Vec::new();
     while !mirror.is_whole() {
         sender.send(&mirror.take_messages()).map_err(failed)?;
-        let message = receiver.next().map_err(failed)?;
+        let message = receiver.receive().map_err(failed)?;
         mirror.take_in(&message).map_err(|why| format!("{}: {why}", path.display()))?;
         said.extend(message);
     }

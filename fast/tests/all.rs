@@ -2,14 +2,18 @@
 //! All tests.
 
 mod agree;
+mod asks;
 mod attach;
 mod concrete;
 mod dice;
 mod frames;
+mod hosts;
 mod model;
 mod namespace;
+mod object;
 mod open_vswitch;
 mod openflow;
 mod reports;
 mod rows;
+mod traffic;
 mod watch;

@@ -17,6 +17,8 @@ const RUNDIR: &str = "/run/openvswitch";
 
 /// A host and its peer. All of it is in the test's namespaces, and ends with them.
 pub struct Host {
+    /// Kept, since a child that nobody holds is not waited for.
+    _ovsdb: Child,
     vswitchd: Child,
     watch: Option<Child>,
 }
@@ -65,12 +67,12 @@ impl Host {
         run(&format!(
             "ovsdb-tool create {RUNDIR}/conf.db /usr/share/openvswitch/vswitch.ovsschema"
         ));
-        start(&format!(
+        let ovsdb = start(&format!(
             "ovsdb-server {RUNDIR}/conf.db --remote=punix:{RUNDIR}/db.sock -vconsole:off"
         ));
         wait_for("ovsdb-server", || fs::metadata(format!("{RUNDIR}/db.sock")).ok());
         run("ovs-vsctl --no-wait init");
-        let host = Host { vswitchd: start_vswitchd(), watch: None };
+        let host = Host { _ovsdb: ovsdb, vswitchd: start_vswitchd(), watch: None };
         run(&format!(
             "ovs-vsctl add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev \
              fail_mode=secure protocols=OpenFlow15 other_config:disable-in-band=true \
