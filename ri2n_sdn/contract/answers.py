@@ -8,6 +8,7 @@ from typing import Literal
 
 from typing_extensions import NotRequired, TypedDict
 
+from ri2n_sdn.contract.choices import FastWay
 from ri2n_sdn.contract.documents import (
     Documents,
     EndedJob,
@@ -196,6 +197,9 @@ class ManagedPair(TypedDict):
     by_flows: NotRequired[list[TrafficClass]]
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]
+    way: NotRequired[FastWay | None]
+    """by which way the flow leaves its host: through the `bridge`, or `beside` it by the host's
+    fast path; null while nobody knows"""
 
 
 class Explanation(ManagedPair):

@@ -97,6 +97,7 @@ def counted(record: bytes) -> bytes:
         (sealed(head(1, 0, parts=0)), "value"),
         (sealed(head(1, 0, part=3, parts=3)), "value"),
         (sealed(head(1, 0, part=1, parts=1025)), "value"),
+        (sealed(head(1, 0, epoch=0)), "value"),
         (sealed(head(1, 0), "03:00:00:00:0a:00"), "value"),
         (sealed(head(1, 0), "00:00:00:00:00:00"), "value"),
         (counted(count_record(row(table=10), 1, 1)), "unknown"),
