@@ -455,6 +455,8 @@ class KnownHost(TypedDict):
     jobs: list[str]
     """the ids of the jobs that name it"""
     reservations: list[str]
+    fast_report_age_s: NotRequired[float]
+    """how long ago its fast path has reported, where it has one"""
 
 
 class KnownHosts(TypedDict):
