@@ -160,8 +160,8 @@ def _helper_up(helper: Mapping[str, Any] | None) -> bool | None:
 
 
 def _fast_up(fast: Mapping[str, Any] | None) -> bool | None:
-    """Whether the programs of a host's fast path are in force; None without a fast path."""
-    return None if fast is None else fast["state"] == "in_force"
+    """Whether the programs of a host's fast path are in force; None where it is off or none is."""
+    return None if fast is None or fast["state"] == "off" else fast["state"] == "in_force"
 
 
 def _fast_peers(state: State) -> Values:
@@ -411,7 +411,8 @@ _MEASURED: Mapping[str, Family] = {
     },
     # Fast paths.
     "ri2n_fast_up": _gauge(
-        "Whether the programs of the fast path are in force, and reported: 0 or 1.",
+        "Whether the programs of the fast path are in force and reported: 0 or 1. Nothing where it "
+        "is off.",
         ("hosts", _FAST, "fast"),
         of=_fast_up,
     ),
