@@ -198,8 +198,7 @@ class ManagedPair(TypedDict):
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]
     way: NotRequired[FastWay | None]
-    """by which way the flow leaves its host: through the `bridge`, or `beside` it by the host's
-    fast path; null while nobody knows"""
+    """how the flow leaves its host: through the `bridge`, or `beside` it; null: nobody knows"""
 
 
 class Explanation(ManagedPair):
