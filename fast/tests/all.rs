@@ -1,1 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All tests.
+
+mod agree;
+mod attach;
+mod concrete;
+mod dice;
+mod frames;
+mod model;
+mod namespace;
+mod openflow;
+mod reports;
+mod rows;
