@@ -37,8 +37,11 @@ class FastCounts:
         self._grown: dict[FastRow, Count] = {}
 
     def begin(self, epoch: int) -> bool:
-        """Take in the epoch of a report, and return whether the report is not of a former one."""
-        if epoch == self._epoch:
+        """Take in the epoch of a report, and return whether the report is not of a former one.
+
+        The epoch 0 is that of a process which has loaded no programs yet.
+        """
+        if epoch in (0, self._epoch):
             return True
         if epoch in self._former:
             return False

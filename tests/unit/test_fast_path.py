@@ -59,6 +59,14 @@ def test_another_epoch_counts_from_0_and_a_former_one_says_nothing_more() -> Non
     assert counts.begin(8)
 
 
+def test_a_process_without_programs_is_no_epoch() -> None:
+    """It may end and begin again, and its programs are still the first ones."""
+    counts = FastCounts()
+    assert counts.begin(0) and counts.begin(7) and counts.begin(0) and counts.begin(7)
+    counts.take([read(ONE, 5, 5000)])
+    assert counts.drain() == {ONE: Count(0, 0)}
+
+
 def test_an_older_report_of_an_epoch_is_not_counted_twice() -> None:
     counts = FastCounts()
     counts.begin(7)
