@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crate::database::Facts;
 use crate::notify::Manager;
 use crate::openflow::connection::Sender;
 use crate::openflow::message;
@@ -84,13 +83,12 @@ struct Due {
     tend: Instant,
 }
 
-#[derive(Debug)]
 struct Watch {
     settings: Settings,
     manager: Manager,
     link: Option<Link>,
-    /// What the database last said; None: nothing so far.
-    facts: Option<Facts>,
+    /// Whether somebody wants to see all frames of the bridge; None: the database has not said.
+    observed: Option<bool>,
     planned: Planned,
     /// What has changed since the plan was made; None: there is no plan yet.
     changes: Option<Changes>,
@@ -104,6 +102,8 @@ struct Watch {
     told_epoch: u64,
     told_state: Option<(State, BTreeMap<crate::plan::Mac, Option<Left>>)>,
     said: BTreeMap<&'static str, String>,
+    /// What was found at the last look at the devices.
+    noted: Vec<String>,
     ending: Option<UnixStream>,
 }
 
@@ -113,7 +113,7 @@ impl Watch {
             settings,
             manager: Manager::from_environment(),
             link: None,
-            facts: None,
+            observed: None,
             planned: Planned::default(),
             changes: None,
             carrier: Carrier::default(),
@@ -124,6 +124,7 @@ impl Watch {
             told_epoch: 0,
             told_state: None,
             said: BTreeMap::new(),
+            noted: Vec::new(),
             ending: None,
         }
     }
@@ -190,10 +191,9 @@ impl Watch {
                 // There is nothing to do for a host whose bridge is not there yet.
                 self.manager.ready();
             }
-            Event::Database(Ok(facts)) => {
-                let new = facts.unwrap_or_default();
-                if self.facts != Some(new) {
-                    self.facts = Some(new);
+            Event::Database(Ok(observed)) => {
+                if self.observed != Some(observed) {
+                    self.observed = Some(observed);
                     self.changes = None;
                 }
                 self.said.remove("database");
@@ -223,7 +223,7 @@ impl Watch {
     /// Sees to it that a plan is made when one is needed.
     fn notice_changes(&mut self, now: Instant) {
         let Some(link) = &mut self.link else { return };
-        if !link.mirror.is_whole() || self.facts.is_none() {
+        if !link.mirror.is_whole() || self.observed.is_none() {
             return;
         }
         let new = link.mirror.take_changes();
@@ -249,11 +249,11 @@ impl Watch {
     fn plan(&mut self, start: Instant) {
         self.due.plan = None;
         let Some(link) = &mut self.link else { return };
-        let (true, Some(facts)) = (link.mirror.is_whole(), self.facts) else { return };
+        let (true, Some(observed)) = (link.mirror.is_whole(), self.observed) else { return };
         link.mirror.take_changes();
         self.changes = Some(Changes::default());
         self.planned = rows::plan(link.mirror.bridge());
-        if facts.observed {
+        if observed {
             self.planned.plan.leave_all(Left::Undecided);
         }
         let ports = &link.mirror.bridge().ports;
@@ -277,8 +277,12 @@ impl Watch {
     /// What is looked after every second: new devices and sockets, and whether the bridge lives.
     fn tend(&mut self, now: Instant) {
         self.due.tend = now + TEND_EVERY;
-        let netdev = self.facts.is_some_and(|facts| facts.netdev);
-        self.carrier.tend(netdev.then(|| self.vswitchd_pid()).flatten());
+        self.carrier.tend(self.vswitchd_pid());
+        let notes = std::mem::take(&mut self.carrier.notes);
+        for note in notes.iter().filter(|note| !self.noted.contains(note)) {
+            eprintln!("ri2n-fast: {note}");
+        }
+        self.noted = notes;
         self.tell_refusal();
         if let Some(link) = &mut self.link {
             if now.duration_since(link.heard) < SILENT {
@@ -340,14 +344,8 @@ impl Watch {
     }
 
     fn state(&self) -> State {
-        let netdev = self.facts.is_some_and(|facts| facts.netdev);
         let dropped = self.carrier.counts().map_or(0, |counts| counts.dropped.values().sum());
-        State {
-            programs: self.carrier.force(),
-            filter: self.carrier.filter(netdev),
-            errno: 0,
-            dropped,
-        }
+        State { programs: self.carrier.force(), filter: self.carrier.filter(), errno: 0, dropped }
     }
 
     fn state_changed(&self) -> bool {

@@ -18,6 +18,10 @@ use self::layout::{wanted, Link, Links};
 use self::store::Store;
 use self::tc::{Filter, Side, Tc};
 use crate::plan::{Arrival, Mac, PathId, Plan};
+<<<<<<< HEAD
+=======
+use crate::sys::bpf::Grace;
+>>>>>>> fast-programs
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
 
@@ -197,6 +201,7 @@ impl Programs {
         for (name, ifindex, side) in ends {
             self.attach_one(&name, ifindex, side)?;
         }
+<<<<<<< HEAD
         Ok(())
     }
 
@@ -297,6 +302,107 @@ impl Programs {
         Ok(links)
     }
 
+=======
+        self.store.open()
+    }
+
+    /// What the last `attach` did and found, for people, a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Gives Open vSwitch's packet sockets on the NICs a filter that refuses what the programs
+    /// take. Until then, and for sockets that are new, the bridge takes what comes in. Returns how
+    /// many sockets have the filter.
+    pub fn filter_sockets(&mut self, vswitchd_pid: u32) -> Result<usize, Refusal> {
+        let failed = |error| Refusal::kernel("Open vSwitch's packet sockets", &error);
+        let ifindexes = self.links.nics.values().map(|link| link.ifindex).collect();
+        let sockets = filters::packet_sockets(vswitchd_pid, &ifindexes, &self.filtered);
+        let mut names = BTreeSet::new();
+        for (name, socket) in sockets.map_err(failed)? {
+            if let Some(socket) = socket {
+                filters::set(&socket, self.program("own")).map_err(failed)?;
+            }
+            names.insert(name);
+        }
+        self.filtered = names;
+        Ok(self.filtered.len())
+    }
+
+    /// Whether frames come in beside the bridge only where `filter_sockets` set filters.
+    pub fn needs_filters(&self) -> bool {
+        self.links.must_ask
+    }
+
+    /// What was carried since the load, and frames dropped.
+    pub fn counts(&self) -> Result<Counts, Refusal> {
+        self.store.counts()
+    }
+
+    /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices. An empty name
+    /// is no device.
+    pub fn unload(local: &str, nics: &[Device]) -> Result<(), Refusal> {
+        let mut tc = Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?;
+        let mut ends = vec![(local, Side::Egress)];
+        ends.extend(nics.iter().map(|nic| (nic.name.as_str(), Side::Ingress)));
+        let (mut filters, mut ifindexes) = (Vec::new(), BTreeSet::new());
+        for (name, side) in ends {
+            let failed = |error| Refusal::kernel(name, &error);
+            let Some(device) = tc.device(name).map_err(failed)? else { continue };
+            if side == Side::Ingress {
+                ifindexes.insert(device.ifindex);
+            }
+            let found = tc.filters(device.ifindex, side).map_err(failed)?;
+            let found = found.into_iter().find(Filter::is_ours);
+            filters.extend(found.map(|filter| (name, device.ifindex, side, filter)));
+        }
+        // Open vSwitch gets all frames again, and what its filter refused before is taken, before
+        // the programs that take it go.
+        filters::restore(&ifindexes)
+            .map_err(|error| Refusal::kernel("Open vSwitch's packet sockets", &error))?;
+        if !filters.is_empty() {
+            Grace::new()
+                .and_then(|grace| grace.wait())
+                .map_err(|error| Refusal::kernel("wait for programs", &error))?;
+        }
+        for (name, ifindex, side, filter) in filters {
+            let failed = |error| Refusal::kernel(name, &error);
+            tc.remove_filter(ifindex, side).map_err(failed)?;
+            if filter.with_qdisc()
+                && tc.filters(ifindex, Side::Ingress).map_err(failed)?.is_empty()
+                && tc.filters(ifindex, Side::Egress).map_err(failed)?.is_empty()
+            {
+                tc.remove_qdisc(ifindex).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The loaded program with that name: "tx", "rx" or "own".
+    pub fn program(&self, name: &str) -> &ProgramFd {
+        let program = self.loaded.program(name).expect("the object has this program");
+        program.fd().expect("it is loaded")
+    }
+
+    fn look(&mut self) -> Result<Links, Refusal> {
+        let mut links = Links::default();
+        let failed = |error| Refusal::kernel("look at devices", &error);
+        if let Some(device) = self.tc.device(&self.local).map_err(failed)? {
+            links.local = device.ifindex;
+            // On the netdev datapath the local port is a TAP of ovs-vswitchd, which reads NICs by
+            // packet sockets.
+            links.must_ask = device.kind == "tun";
+        }
+        for nic in &self.nics {
+            if let Some(device) = self.tc.device(&nic.name).map_err(failed)? {
+                let link = Link { ifindex: device.ifindex, mtu: device.mtu };
+                links.nics.insert(nic.port, link);
+            }
+        }
+        Ok(links)
+    }
+
+>>>>>>> fast-programs
     fn put(&mut self) -> Result<(), Refusal> {
         let wanted = wanted(&self.plan, &self.links, self.store.counters());
         self.left_out = wanted.left_out + self.store.change(&wanted)?;

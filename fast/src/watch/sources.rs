@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
-use crate::database::{self, Facts};
+use crate::database;
 use crate::openflow::connection::{self, Sender};
 
 /// A bridge or a database that is not there is looked for so often.
@@ -29,8 +29,8 @@ pub enum Event {
     Message(Vec<u8>),
     /// The connection is over, or there is none; why.
     Closed(String),
-    /// What the database says of the bridge; Ok(None): it has no such bridge.
-    Database(Result<Option<Facts>, String>),
+    /// What the database says: whether somebody wants to see all frames of the bridge.
+    Database(Result<bool, String>),
     /// Somebody asks.
     Asked(Request, UnixStream),
 }
@@ -76,7 +76,7 @@ pub fn follow_bridge(socket: PathBuf, to: SyncSender<Event>) {
 pub fn follow_database(socket: PathBuf, bridge: String, to: SyncSender<Event>) {
     thread::spawn(move || loop {
         // A loop that ended takes nothing; the process ends with it.
-        let told = |facts| drop(to.send(Event::Database(Ok(facts))));
+        let told = |observed| drop(to.send(Event::Database(Ok(observed))));
         let over = database::follow(&socket, &bridge, told);
         let why = over.err().map_or_else(String::new, |error| error.to_string());
         if to.send(Event::Database(Err(why))).is_err() {
