@@ -132,7 +132,8 @@ def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(
 def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
     """host-watch watches HOST, whose host.conf names these devices."""
     given = iter(lab.host_up_arguments(HOST))
-    lines = [f"{option[2:]} {'yes' if option == '--helper' else next(given)}" for option in given]
+    alone = ("--helper", "--fast")
+    lines = [f"{option[2:]} {'yes' if option in alone else next(given)}" for option in given]
     run_dir = lab.run_dir / HOST
     lines += [
         f"db unix:{run_dir}/db.sock",
