@@ -18,10 +18,7 @@ use self::layout::{wanted, Link, Links};
 use self::store::Store;
 use self::tc::{Filter, Side, Tc};
 use crate::plan::{Arrival, Mac, PathId, Plan};
-<<<<<<< HEAD
-=======
 use crate::sys::bpf::Grace;
->>>>>>> fast-programs
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
 
@@ -201,108 +198,6 @@ impl Programs {
         for (name, ifindex, side) in ends {
             self.attach_one(&name, ifindex, side)?;
         }
-<<<<<<< HEAD
-        Ok(())
-    }
-
-    /// What the last `attach` did and found, for people, a line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// Gives Open vSwitch's packet sockets on the NICs a filter that refuses what the programs
-    /// take. Until then, and for sockets that are new, the bridge takes what comes in. Returns how
-    /// many sockets have the filter.
-    pub fn filter_sockets(&mut self, vswitchd_pid: u32) -> Result<usize, Refusal> {
-        let failed = |error| Refusal::kernel("Open vSwitch's packet sockets", &error);
-        let ifindexes = self.links.nics.values().map(|link| link.ifindex).collect();
-        let sockets = filters::packet_sockets(vswitchd_pid, &ifindexes, &self.filtered);
-        let mut names = BTreeSet::new();
-        for (name, socket) in sockets.map_err(failed)? {
-            if let Some(socket) = socket {
-                filters::set(&socket, self.program("own")).map_err(failed)?;
-            }
-            names.insert(name);
-        }
-        self.filtered = names;
-        Ok(self.filtered.len())
-    }
-
-    /// Whether frames come in beside the bridge only where `filter_sockets` set filters.
-    pub fn needs_filters(&self) -> bool {
-        self.links.must_ask
-    }
-
-    /// What was carried since the load, and frames dropped.
-    pub fn counts(&self) -> Result<Counts, Refusal> {
-        self.store.counts()
-    }
-
-    /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices.
-    pub fn unload(local: &str, nics: &[Device]) -> Result<(), Refusal> {
-        let mut tc = Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?;
-        let mut ends = vec![(local, Side::Egress)];
-        ends.extend(nics.iter().map(|nic| (nic.name.as_str(), Side::Ingress)));
-        let (mut filters, mut shut) = (Vec::new(), BTreeSet::new());
-        let mut ifindexes = BTreeSet::new();
-        for (name, side) in ends {
-            let failed = |error| Refusal::kernel(name, &error);
-            let Some(device) = tc.device(name).map_err(failed)? else { continue };
-            if side == Side::Ingress {
-                ifindexes.insert(device.ifindex);
-            }
-            for filter in tc.filters(device.ifindex, side).map_err(failed)? {
-                if filter.is_ours() {
-                    filters.push((name, device.ifindex, side, filter));
-                }
-            }
-        }
-        // From here on the bridge has all frames, whatever goes first.
-        for (.., filter) in &filters {
-            if let Some(id) = filter.program.filter(|id| shut.insert(*id)) {
-                shut_program(id)?;
-            }
-        }
-        filters::restore(&ifindexes)
-            .map_err(|error| Refusal::kernel("Open vSwitch's packet sockets", &error))?;
-        for (name, ifindex, side, filter) in filters {
-            let failed = |error| Refusal::kernel(name, &error);
-            tc.remove_filter(ifindex, side).map_err(failed)?;
-            if filter.with_qdisc()
-                && tc.filters(ifindex, Side::Ingress).map_err(failed)?.is_empty()
-                && tc.filters(ifindex, Side::Egress).map_err(failed)?.is_empty()
-            {
-                tc.remove_qdisc(ifindex).map_err(failed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The loaded program with that name: "tx", "rx" or "own".
-    pub fn program(&self, name: &str) -> &ProgramFd {
-        let program = self.loaded.program(name).expect("the object has this program");
-        program.fd().expect("it is loaded")
-    }
-
-    fn look(&mut self) -> Result<Links, Refusal> {
-        let mut links = Links::default();
-        let failed = |error| Refusal::kernel("look at devices", &error);
-        if let Some(device) = self.tc.device(&self.local).map_err(failed)? {
-            links.local = device.ifindex;
-            // On the netdev datapath the local port is a TAP of ovs-vswitchd, which reads NICs by
-            // packet sockets.
-            links.must_ask = device.kind == "tun";
-        }
-        for nic in &self.nics {
-            if let Some(device) = self.tc.device(&nic.name).map_err(failed)? {
-                let link = Link { ifindex: device.ifindex, mtu: device.mtu };
-                links.nics.insert(nic.port, link);
-            }
-        }
-        Ok(links)
-    }
-
-=======
         self.store.open()
     }
 
@@ -402,7 +297,6 @@ impl Programs {
         Ok(links)
     }
 
->>>>>>> fast-programs
     fn put(&mut self) -> Result<(), Refusal> {
         let wanted = wanted(&self.plan, &self.links, self.store.counters());
         self.left_out = wanted.left_out + self.store.change(&wanted)?;
