@@ -121,7 +121,7 @@ pub fn listen(state: &Path) -> Result<UnixListener, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let made = DirBuilder::new().recursive(true).mode(ONLY_OURS).create(state);
     made.map_err(|error| format!("{}: {error}", state.display()))?;
-    let bind = || {
+    let bind = || -> io::Result<UnixListener> {
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(ONLY_OURS & 0o600))?;
         Ok(listener)
