@@ -11,8 +11,11 @@ mod hosts;
 mod model;
 mod namespace;
 mod object;
+<<<<<<< HEAD
 mod open_vswitch;
 mod openflow;
+=======
+>>>>>>> fast-programs
 mod reports;
 mod rows;
 mod traffic;
