@@ -2,10 +2,12 @@
 //! All tests.
 
 mod agree;
+mod asks;
 mod attach;
 mod frames;
 mod hosts;
 mod model;
 mod namespace;
+mod object;
 mod reports;
 mod traffic;

@@ -43,3 +43,92 @@ fn programs_stay_and_go() {
         Programs::unload("local", &nic("nic")).unwrap();
     });
 }
+
+fn make() {
+    run("ip link add local type veth peer name host");
+    run("ip link add nic type veth peer name wire");
+}
+
+#[test]
+fn what_others_attached_stays() {
+    in_namespace(|| {
+        make();
+        run("tc qdisc add dev nic clsact");
+        run("tc filter add dev nic ingress pref 10 protocol ip matchall action ok");
+        run("tc filter add dev nic egress pref 10 protocol ip matchall action ok");
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        programs.attach().unwrap();
+        let notes = programs.notes();
+        let first = "nic: a matchall filter of somebody else's, priority 10, comes before ours";
+        assert_eq!(notes, [first, "nic: rx is attached", "local: tx is attached"]);
+        run("tc filter add dev local egress pref 60000 protocol ip matchall action ok");
+        Programs::unload("local", &nic("nic")).unwrap();
+        for place in ["nic ingress", "nic egress", "local egress"] {
+            let text = run(&format!("tc filter show dev {place}"));
+            assert!(text.contains("matchall") && !text.contains("ri2n-fast"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn somebody_elses_place_is_refused() {
+    in_namespace(|| {
+        make();
+        run("tc qdisc add dev nic clsact");
+        run("tc filter add dev nic ingress pref 21042 protocol all matchall action ok");
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        let refusal = programs.attach().unwrap_err();
+        assert_eq!(refusal.code, "device");
+        let text = "nic: somebody else's matchall filter has our priority 21042";
+        assert_eq!(refusal.text, text);
+        run("tc filter del dev nic ingress");
+        run("tc qdisc add dev local ingress");
+        let refusal = programs.attach().unwrap_err();
+        assert_eq!(refusal.code, "device");
+        let text = "local: somebody else's qdisc ingress is in the place of clsact";
+        assert_eq!(refusal.text, text);
+        run("tc qdisc del dev local ingress");
+        programs.attach().unwrap();
+    });
+}
+
+#[test]
+fn a_qdisc_that_is_there_is_used() {
+    in_namespace(|| {
+        make();
+        run("tc qdisc add dev nic ingress");
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        programs.attach().unwrap();
+        assert!(standing().matches("ri2n-fast").count() == 2);
+        // As Open vSwitch does when it takes a port anew.
+        run("tc qdisc del dev nic ingress");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["nic: rx is attached"]);
+        Programs::unload("local", &nic("nic")).unwrap();
+        assert!(!run("tc qdisc show dev nic").contains("clsact"));
+    });
+}
+
+#[test]
+fn a_device_that_was_made_anew_gets_its_program() {
+    in_namespace(|| {
+        make();
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        programs.attach().unwrap();
+        run("ip link del nic");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["there is no device nic"]);
+        run("ip link add nic type veth peer name wire");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["nic: rx is attached"]);
+        run("ip link del local");
+        let refusal = programs.attach().unwrap_err();
+        assert_eq!((refusal.code, refusal.text.as_str()), ("device", "there is no device local"));
+        run("ip link add local type veth peer name host");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["local: tx is attached"]);
+        // A NIC of a bridge alone.
+        Programs::unload("", &nic("nic")).unwrap();
+        assert!(standing().matches("ri2n-fast").count() == 1);
+    });
+}
