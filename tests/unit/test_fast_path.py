@@ -86,6 +86,16 @@ def test_rows_beyond_the_bound_are_counted_and_the_known_ones_go_on(
     assert counts.drain() == {ONE: Count(1, 1)}
 
 
+def test_new_epochs_without_end_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ri2n_sdn.pipeline.fast_counts.MAX_ROWS", 10)
+    counts, refused = FastCounts(), 0
+    for epoch in range(1, 1000):
+        assert counts.begin(epoch)
+        refused += counts.take([read(FastRow(30, epoch, host_mac("B"), 0), 1, 1)])
+    assert refused == 999 - 10
+    assert len(counts.drain()) == 10
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_and_reports_together_are_what_rows_alone_would_be(seed: int) -> None:
     """Random traffic that changes its way, lost reports and new loads.
