@@ -11,11 +11,8 @@ mod hosts;
 mod model;
 mod namespace;
 mod object;
-<<<<<<< HEAD
 mod open_vswitch;
 mod openflow;
-=======
->>>>>>> fast-programs
 mod reports;
 mod rows;
 mod traffic;
