@@ -359,7 +359,12 @@ impl Watch {
 
     fn state(&self) -> State {
         let dropped = self.carrier.counts().map_or(0, |counts| counts.dropped.values().sum());
-        State { programs: self.carrier.force(), filter: self.carrier.filter(), errno: 0, dropped }
+        State {
+            programs: self.carrier.force(),
+            filter: self.carrier.filter(),
+            errno: self.carrier.errno(),
+            dropped,
+        }
     }
 
     fn report_state(&mut self, now: Instant) {

@@ -11,12 +11,12 @@ import json
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ri2n_lab.cluster.programs import find_built
 from ri2n_lab.cluster.sandbox import PrivateOvs
 from ri2n_sdn.apps.codec import add_flow, group_mod, message
 from ri2n_sdn.fabric.classes import TrafficClass
@@ -34,13 +34,11 @@ __all__ = [
     "Case",
     "PlannedBridge",
     "drawn_cases",
-    "fast_program",
     "named_cases",
     "read_plan",
 ]
 
 BRIDGE = "br-ri2n"
-FAST = Path(__file__).parents[2] / "target"
 BRIDGES = Path(__file__).parents[2] / "fast" / "tests" / "bridges"
 _HELLO, _BARRIER, _BARRIER_REPLY, _ERROR = 0, 20, 21, 1
 
@@ -53,13 +51,6 @@ class Case:
         self.name = name
         self.host = host
         self.wanted = wanted
-
-
-def fast_program() -> Path | None:
-    """The newest build of `ri2n-fast` in this tree or environment."""
-    places = [FAST / "release", FAST / "debug", Path(sys.executable).parent]
-    found = [place / "ri2n-fast" for place in places if (place / "ri2n-fast").exists()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def read_plan(program: Path, ovs: PrivateOvs, *more: str) -> dict[str, Any]:
@@ -191,8 +182,7 @@ def _named(buckets: Sequence[Bucket]) -> set[int]:
 
 def _write() -> None:
     BRIDGES.mkdir(exist_ok=True)
-    program = fast_program()
-    assert program, "cargo build -p ri2n-fast"
+    program = find_built("ri2n-fast")
     with PrivateOvs() as ovs:
         for case in named_cases():
             PlannedBridge(ovs, case)

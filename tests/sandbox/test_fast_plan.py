@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ri2n_lab.cluster.programs import find_built
 from ri2n_lab.cluster.sandbox import PrivateOvs
+from ri2n_sdn.errors import NotAvailable
 from tests.baseline.fabrics import Draw
 from tests.sandbox.planned_bridges import (
     Case,
     PlannedBridge,
     drawn_cases,
-    fast_program,
     named_cases,
     read_plan,
 )
@@ -51,10 +52,10 @@ class Packet(NamedTuple):
 @pytest.fixture(scope="module")
 def program() -> Path:
     """The program under test."""
-    found = fast_program()
-    if found is None:
-        pytest.skip("ri2n-fast was not built")
-    return found
+    try:
+        return find_built("ri2n-fast")
+    except NotAvailable as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")
