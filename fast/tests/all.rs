@@ -8,6 +8,7 @@ mod concrete;
 mod dice;
 mod frames;
 mod hosts;
+mod layout;
 mod model;
 mod namespace;
 mod object;

@@ -142,3 +142,26 @@ fn a_device_that_was_made_anew_gets_its_program() {
         assert!(standing().matches("ri2n-fast").count() == 1);
     });
 }
+
+const WITHOUT_RIGHTS: &str = "RI2N_FAST_TEST_WITHOUT_RIGHTS";
+
+#[test]
+fn without_the_right_the_refusal_says_so() {
+    in_namespace(|| {
+        if std::env::var_os(WITHOUT_RIGHTS).is_some() {
+            let refusal = Programs::load("lo", &[]).unwrap_err();
+            assert_eq!(refusal.code, "permission", "{}", refusal.text);
+            return;
+        }
+        // The test runs itself once more, inside, as root without capabilities.
+        let output = std::process::Command::new("setpriv")
+            .args(["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "attach::without_the_right_the_refusal_says_so", "--nocapture"])
+            .env(WITHOUT_RIGHTS, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    });
+}
