@@ -11,7 +11,6 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::frames::{self, PORTS};
 use crate::model::{self, Flow, Frame};
 use crate::namespace::{in_namespace, run};
-use ri2n_fast::plan::Plan;
 use ri2n_fast::programs::{Count, Counts, Device, Programs};
 use ri2n_fast::sys::bpf::{test_run, Ran};
 
@@ -167,14 +166,4 @@ fn the_hash_is_the_documented_one() {
         assert_eq!(format!("{:#018x}", model::hash(&flow)), case["hash"].as_str().unwrap());
         assert_eq!(model::hash(&flow) >> 58, case["slot"].as_u64().unwrap());
     }
-}
-
-/// What no frame can be, and what there is no room for, is left to the bridge.
-#[test]
-fn what_cannot_be_is_left_out() {
-    in_namespace(|| {
-        let (mut programs, _) = load();
-        programs.apply(&Plan::default()).unwrap();
-        assert_eq!(programs.left_out(), 0);
-    });
 }

@@ -6,6 +6,7 @@ mod asks;
 mod attach;
 mod frames;
 mod hosts;
+mod layout;
 mod model;
 mod namespace;
 mod object;

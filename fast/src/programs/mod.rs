@@ -12,7 +12,7 @@ use std::io;
 
 use aya::maps::{MapData, MapError, MapInfo};
 use aya::programs::{ProgramError, ProgramFd};
-use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
+use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
 
 use self::layout::{wanted, Link, Links};
 use self::store::Store;
@@ -56,7 +56,7 @@ impl Refusal {
 
     fn map(name: &str, error: &MapError) -> Self {
         match error {
-            MapError::CreateError { io_error, .. } => {
+            MapError::CreateError { name, io_error, .. } => {
                 Refusal::kernel(format!("map {name}"), io_error)
             }
             MapError::SyscallError(error) => {
@@ -116,10 +116,10 @@ impl std::fmt::Debug for Programs {
 impl Programs {
     /// Loads programs with new, empty maps. Nothing is attached.
     pub fn load(local: &str, nics: &[Device]) -> Result<Self, Refusal> {
-        let mut loaded = EbpfLoader::new()
-            .btf(None)
-            .load(OBJECT)
-            .map_err(|error| Refusal { code: "kernel", text: chain(&error) })?;
+        let mut loaded = EbpfLoader::new().btf(None).load(OBJECT).map_err(|error| match error {
+            EbpfError::MapError(error) => Refusal::map("of the programs", &error),
+            other => Refusal { code: "kernel", text: chain(&other) },
+        })?;
         for (name, program) in loaded.programs_mut() {
             use aya::programs::Program;
             match program {
