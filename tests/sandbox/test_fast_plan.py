@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +14,12 @@ import pytest
 from ri2n_lab.cluster.sandbox import PrivateOvs
 from tests.baseline.fabrics import Draw
 from tests.sandbox.planned_bridges import (
-    BRIDGE,
     Case,
     PlannedBridge,
     drawn_cases,
     fast_program,
     named_cases,
+    read_plan,
 )
 
 LOCAL = 0xFFFFFFFE
@@ -64,14 +62,6 @@ def ovs() -> Iterator[PrivateOvs]:
     """An Open vSwitch for all cases."""
     with PrivateOvs() as running:
         yield running
-
-
-def plan_of(program: Path, ovs: PrivateOvs) -> dict[str, Any]:
-    """What `ri2n-fast` makes of the bridge's rows."""
-    words = [program, "plan", "--bridge", BRIDGE, "--rundir", ovs.folder]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
-    plan: dict[str, Any] = json.loads(done.stdout)
-    return plan
 
 
 def drawn_packet(draw: Draw) -> Packet:
@@ -171,7 +161,7 @@ def run(program: Path, ovs: PrivateOvs, cases: Iterator[Case]) -> Counter[str]:
     seen: Counter[str] = Counter()
     for case in cases:
         bridge = PlannedBridge(ovs, case)
-        plan = plan_of(program, ovs)
+        plan = read_plan(program, ovs)
         if plan["peers"] or plan["arrivals"]:
             seen.update(check(bridge, plan, Draw(f"frames {case.name}")))
         seen.update(plan["left"].values())

@@ -59,6 +59,14 @@ def test_another_epoch_counts_from_0_and_a_former_one_says_nothing_more() -> Non
     assert counts.begin(8)
 
 
+def test_a_process_without_programs_is_no_epoch() -> None:
+    """It may end and begin again, and its programs are still the first ones."""
+    counts = FastCounts()
+    assert counts.begin(0) and counts.begin(7) and counts.begin(0) and counts.begin(7)
+    counts.take([read(ONE, 5, 5000)])
+    assert counts.drain() == {ONE: Count(0, 0)}
+
+
 def test_an_older_report_of_an_epoch_is_not_counted_twice() -> None:
     counts = FastCounts()
     counts.begin(7)
@@ -76,6 +84,16 @@ def test_rows_beyond_the_bound_are_counted_and_the_known_ones_go_on(
     assert counts.take([read(ONE, 1, 1), read(TWO, 1, 1)]) == 1
     assert counts.take([read(ONE, 2, 2)]) == 0
     assert counts.drain() == {ONE: Count(1, 1)}
+
+
+def test_new_epochs_without_end_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ri2n_sdn.pipeline.fast_counts.MAX_ROWS", 10)
+    counts, refused = FastCounts(), 0
+    for epoch in range(1, 1000):
+        assert counts.begin(epoch)
+        refused += counts.take([read(FastRow(30, epoch, host_mac("B"), 0), 1, 1)])
+    assert refused == 999 - 10
+    assert len(counts.drain()) == 10
 
 
 @pytest.mark.parametrize("seed", range(20))
