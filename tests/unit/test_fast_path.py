@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.fast_path import judge_fast_paths, take_fast_report
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.contract.problems import Problem
@@ -284,3 +286,22 @@ def test_a_silent_fast_path_is_said_and_its_host_named(cluster: Cluster) -> None
     assert [problem.id for problem in of_fast_paths(cluster)] == ["fast_silent:A"]
     take_fast_report(cluster, member, state_frame([], mac=member.mac), 55.0)
     assert judge_fast_paths(cluster) == frozenset()
+
+
+def test_of_a_host_that_is_forgotten_nothing_is_kept(cluster: Cluster) -> None:
+    member = cluster.members["A"]
+    take_fast_report(cluster, member, state_frame([], mac=member.mac), 50.0)
+    cluster.forget(member, "host_retired", by="carol")
+    assert not cluster.measured.fast
+    take_fast_report(cluster, member, state_frame([], mac=member.mac), 51.0)
+    assert not cluster.measured.fast, "a late report of it changes nothing"
+
+
+def test_a_host_that_connects_anew_begins_without_a_state(cluster: Cluster) -> None:
+    member = cluster.members["A"]
+    take_fast_report(cluster, member, state_frame([], mac=member.mac), 50.0)
+    app = ConnectionApp()
+    app.cluster = cluster
+    app._admit(replace(member))
+    assert cluster.members["A"] is not member
+    assert cluster.measured.fast["A"].state is None
