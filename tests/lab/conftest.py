@@ -34,6 +34,12 @@ PATIENCE_S = 180.0
 It is a limit against hanging, which measures nothing.
 """
 
+WAYS = ["bridge", pytest.param("fast", marks=pytest.mark.long)]
+"""Parameters of a fixture that makes a lab: what holds for bridges holds with the fast path, too.
+
+Its `fast` is `on_way(request)`.
+"""
+
 LabOf = Callable[[str | Topology], Lab]
 WaitUntil = Callable[..., None]
 """The type of the fixture `wait_until`."""
@@ -107,6 +113,13 @@ def fast_program() -> Path:
     if said.returncode:
         pytest.skip(f"needs the fast path: {said.stdout.strip()}")
     return program
+
+
+def on_way(request: pytest.FixtureRequest) -> bool:
+    """Whether a fixture with WAYS is to have the fast path. Skips where there is none."""
+    if request.param == "fast":
+        request.getfixturevalue("fast_program")
+    return bool(request.param == "fast")
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from ri2n_lab.cluster.build import OFFLOADS_OFF
 from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, WaitUntil, controlled
+from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, WAYS, WaitUntil, controlled, on_way
 from .prepared_host import SCRIPTS
 
 MAC = "0e:00:00:00:77:01"
@@ -98,9 +98,9 @@ class Container:
         return [host for host in hosts if self.lab.exec(host, ping, check=False).returncode]
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with controlled("one-switch") as lab:
+@pytest.fixture(params=WAYS)
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    with controlled("one-switch", fast=on_way(request)) as lab:
         yield lab
 
 

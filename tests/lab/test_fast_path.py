@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.lab import SEGMENT_HERE
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from tests.topology_text import parse_topology
@@ -82,12 +83,12 @@ def talking(lab: Lab) -> Iterator[Callable[..., Talk]]:
     with ExitStack() as stack:
         served: set[str] = set()
 
-        def start(source: str, *targets: str, each: int = 1) -> Talk:
+        def start(source: str, *targets: str, each: int = 1, most: int = 20_000) -> Talk:
             for host in {*targets} - served:
                 server = Talker(lab, host)
                 stack.callback(server.end)
                 served.add(host)
-            talk = Talk(lab, source, *targets, each=each)
+            talk = Talk(lab, source, *targets, each=each, most=most)
             stack.callback(talk.end)
             return talk
 
@@ -97,6 +98,8 @@ def talking(lab: Lab) -> Iterator[Callable[..., Talk]]:
 Talking = Callable[..., Talk]
 
 
+@pytest.mark.virtual
+@pytest.mark.smoke
 def test_every_byte_is_right_and_bridges_count_none_of_it(lab: Lab, talking: Talking) -> None:
     managed = lab.topology.managed_hosts()
     talks = [talking(host, *({*managed} - {host}), each=2) for host in managed]
@@ -118,6 +121,8 @@ def test_hosts_without_ri2n_are_reached_through_the_bridge(lab: Lab, talking: Ta
     all_reach_each_other(lab)
 
 
+@pytest.mark.virtual
+@pytest.mark.smoke
 def test_numbered_packets_arrive_once_and_in_order(lab: Lab) -> None:
     streams = [
         Stream(lab, source, target, seconds=2, pps=300, flows=8, size=size, port=port, ipv6=ipv6)
@@ -158,6 +163,40 @@ def test_the_controller_knows_what_passes_beside_the_bridges(
     said = json.loads(lab.host_script("A", "host-status", "--json").stdout)
     assert said["fast"]["state"] == "in_force" and said["fast"]["peers"]["carried"] == 3
     assert sorted(said["fast"]["devices"]) == ["br-ri2n", "eth0", "eth1", "eth2"]
+
+
+def test_super_packets_are_cut_on_either_way(lab: Lab, talking: Talking) -> None:
+    """The local port hands 64 KiB at once to the programs, and single frames to Open vSwitch.
+
+    So nothing needs to be switched off at that port. Labs do, for the sake of exact shapers.
+    """
+    features = "sg on gso on tso on"
+    try:
+        for host in lab.topology.managed_hosts():
+            lab.exec(host, ["ethtool", "-K", "br-ri2n", *features.split()], check=False)
+        state = lab.exec("A", ["ethtool", "-k", "br-ri2n"]).stdout
+        assert "generic-segmentation-offload: on" in state
+        talks = [talking("A", "B", "R", most=300_000), talking("B", "A", "R", most=300_000)]
+        for talk in talks:
+            talk.go_on(5)
+    finally:
+        for host in lab.topology.managed_hosts():
+            lab.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()], check=False)
+
+
+@pytest.mark.long
+def test_striped_peers_stay_with_their_helpers(fast_program: Path, reorder_program: Path) -> None:
+    with controlled("fig4/b", helpers=True, fast=True) as lab:
+        server, talk = Talker(lab, "A"), Talk(lab, "B", "A", each=4, most=200_000)
+        talk.go_on(10)
+        for host in ("A", "B"):
+            says = status_of(lab, host)
+            assert says["programs"] == "in_force"
+            assert says["peers"]["striped"] == 1 and says["peers"]["carried"] == 0
+            assert beside(lab, host) == 0
+        flawless(Stream(lab, "B", "A", seconds=2, pps=300, port=5601).result())
+        talk.end()
+        server.end()
 
 
 @pytest.mark.parametrize("fault", ["nic_down", "peer_nic_down", "blackhole", "switch_down"])
@@ -321,5 +360,5 @@ def test_without_the_right_to_look_at_processes_frames_are_carried_all_the_same(
 def test_only_root_may_ask(lab: Lab) -> None:
     folder = lab.run_dir / "A" / "ri2n-fast"
     asks = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    asks += ["python3", "-c", CONNECT, *(str(path) for path in folder.iterdir())]
+    asks += ["/usr/bin/python3", "-c", CONNECT, *(str(path) for path in folder.iterdir())]
     assert lab.exec("A", asks).stdout == "refused\n" * len(list(folder.iterdir()))
