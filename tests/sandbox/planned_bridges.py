@@ -7,30 +7,38 @@ the tests of `ri2n-fast`.
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from ri2n_lab.cluster.programs import find_built
 from ri2n_lab.cluster.sandbox import PrivateOvs
 from ri2n_sdn.apps.codec import add_flow, group_mod, message
 from ri2n_sdn.fabric.classes import TrafficClass
 from ri2n_sdn.fabric.model import Fabric, Guest, Host
 from ri2n_sdn.pipeline.jobs import NO_JOBS
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
-from ri2n_sdn.pipeline.messages import Wanted
+from ri2n_sdn.pipeline.messages import Bucket, ToGroup, Wanted
 from ri2n_sdn.pipeline.plan import plan_host
 from ri2n_sdn.weights.strategies import STRATEGIES
 from tests.baseline.fabrics import Draw, drawn_fabric, shipped_fabric, with_helpers
 from tests.baseline.rows import SLOTS, decided_jobs, slot_tables, some_jobs
 
-__all__ = ["BRIDGE", "Case", "PlannedBridge", "drawn_cases", "named_cases"]
+__all__ = [
+    "BRIDGE",
+    "Case",
+    "PlannedBridge",
+    "drawn_cases",
+    "named_cases",
+    "read_plan",
+]
 
 BRIDGE = "br-ri2n"
-FAST = Path(__file__).parents[2] / "target"
 BRIDGES = Path(__file__).parents[2] / "fast" / "tests" / "bridges"
 _HELLO, _BARRIER, _BARRIER_REPLY, _ERROR = 0, 20, 21, 1
 
@@ -45,25 +53,28 @@ class Case:
         self.wanted = wanted
 
 
-def fast_program() -> Path | None:
-    """The newest build of `ri2n-fast` in this tree or environment."""
-    places = [FAST / "release", FAST / "debug", Path(sys.executable).parent]
-    found = [place / "ri2n-fast" for place in places if (place / "ri2n-fast").exists()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+def read_plan(program: Path, ovs: PrivateOvs, *more: str) -> dict[str, Any]:
+    """What `ri2n-fast` makes of the bridge's rows."""
+    words = [str(program), "plan", "--bridge", BRIDGE, "--rundir", str(ovs.folder), *more]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    plan: dict[str, Any] = json.loads(done.stdout)
+    return plan
 
 
 def named_cases() -> Iterator[Case]:
     """A host for each kind of rows."""
-    flat = _each(shipped_fabric("fig4/h"), control_port=6653)
+    flat = _each(shipped_fabric("fig4/h"), lambda host: replace(host, control_port=6653))
     yield _case("plain", flat)
     yield _case("vlan", shipped_fabric("vbft/vbft_2_2"))
     yield _case("helpers", with_helpers(flat))
-    yield _case("helpers away", _each(with_helpers(flat), helper_up=False))
+    away = _each(with_helpers(flat), lambda host: replace(host, helper_up=False))
+    yield _case("helpers away", away)
     classes = (TrafficClass("udp", 4791, 26), TrafficClass(None, None, 46))
     yield _case("by flows", replace(flat, by_flows=classes))
     yield _case("by flows, helpers", replace(with_helpers(flat), by_flows=classes))
     yield _case("placement", replace(flat, placement={"A": (80, 5201)}))
-    yield _case("guests", _each(flat, guests=(Guest(2001, "02:aa:00:00:00:01"),)))
+    guest = Guest(2001, "02:aa:00:00:00:01")
+    yield _case("guests", _each(flat, lambda host: replace(host, guests=(guest,))))
     for name in ("exclusive", "paths", "isolated", "rated", "several"):
         yield _case(f"job {name}", flat, name)
         yield _case(f"job {name}, helpers", with_helpers(flat), name)
@@ -79,9 +90,8 @@ def drawn_cases(seeds: range) -> Iterator[Case]:
         yield _case(f"drawn {seed}", fabric, jobs, host, draw.one(list(STRATEGIES)))
 
 
-def _each(fabric: Fabric, **changes: object) -> Fabric:
-    hosts = {name: replace(host, **changes) for name, host in fabric.hosts.items()}
-    return replace(fabric, hosts=hosts)
+def _each(fabric: Fabric, change: Callable[[Host], Host]) -> Fabric:
+    return replace(fabric, hosts={name: change(host) for name, host in fabric.hosts.items()})
 
 
 def _case(
@@ -123,13 +133,12 @@ class PlannedBridge:
         self._install(case.wanted)
 
     def _install(self, wanted: Wanted) -> None:
-        groups = sorted(wanted.groups.values(), key=lambda group: group.group_id >> 28 == 1)
         # Groups name groups, so those that are named come first.
         messages = [message(_HELLO, b"", 1)]
-        rest = list(groups)
+        rest = list(wanted.groups.values())
         known: set[int] = set()
         while rest:
-            ready = [g for g in rest if _named(g.buckets) <= known] or rest
+            ready = [group for group in rest if _named(group.buckets) <= known] or rest
             messages += [group_mod(0, group, 2) for group in ready]
             known |= {group.group_id for group in ready}
             rest = [group for group in rest if group.group_id not in known]
@@ -165,22 +174,20 @@ class PlannedBridge:
         return found[1]
 
 
-def _named(buckets: object) -> set[int]:
-    text = repr(buckets)
-    groups = re.findall(r"(?:group_id|watch_group)=(\d+)", text)
-    return {int(number) for number in groups}
+def _named(buckets: Sequence[Bucket]) -> set[int]:
+    actions = (action for bucket in buckets for action in bucket.actions)
+    watched = {bucket.watch_group for bucket in buckets if bucket.watch_group is not None}
+    return watched | {action.group_id for action in actions if isinstance(action, ToGroup)}
 
 
 def _write() -> None:
     BRIDGES.mkdir(exist_ok=True)
-    program = fast_program()
-    assert program, "cargo build -p ri2n-fast"
+    program = find_built("ri2n-fast")
     with PrivateOvs() as ovs:
         for case in named_cases():
             PlannedBridge(ovs, case)
             file = BRIDGES / f"{case.name.replace(', ', '-').replace(' ', '-')}.bin"
-            words = ["plan", "--bridge", BRIDGE, "--rundir", ovs.folder, "--save", file]
-            subprocess.run([program, *words], check=True, stdout=subprocess.DEVNULL)
+            read_plan(program, ovs, "--save", str(file))
 
 
 if __name__ == "__main__":

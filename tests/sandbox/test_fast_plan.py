@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +11,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ri2n_lab.cluster.programs import find_built
 from ri2n_lab.cluster.sandbox import PrivateOvs
+from ri2n_sdn.errors import NotAvailable
 from tests.baseline.fabrics import Draw
 from tests.sandbox.planned_bridges import (
-    BRIDGE,
     Case,
     PlannedBridge,
     drawn_cases,
-    fast_program,
     named_cases,
+    read_plan,
 )
 
 LOCAL = 0xFFFFFFFE
@@ -53,10 +52,10 @@ class Packet(NamedTuple):
 @pytest.fixture(scope="module")
 def program() -> Path:
     """The program under test."""
-    found = fast_program()
-    if found is None:
-        pytest.skip("ri2n-fast was not built")
-    return found
+    try:
+        return find_built("ri2n-fast")
+    except NotAvailable as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +63,6 @@ def ovs() -> Iterator[PrivateOvs]:
     """An Open vSwitch for all cases."""
     with PrivateOvs() as running:
         yield running
-
-
-def plan_of(program: Path, ovs: PrivateOvs) -> dict[str, Any]:
-    """What `ri2n-fast` makes of the bridge's rows."""
-    words = [program, "plan", "--bridge", BRIDGE, "--rundir", ovs.folder]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
-    plan: dict[str, Any] = json.loads(done.stdout)
-    return plan
 
 
 def drawn_packet(draw: Draw) -> Packet:
@@ -171,7 +162,7 @@ def run(program: Path, ovs: PrivateOvs, cases: Iterator[Case]) -> Counter[str]:
     seen: Counter[str] = Counter()
     for case in cases:
         bridge = PlannedBridge(ovs, case)
-        plan = plan_of(program, ovs)
+        plan = read_plan(program, ovs)
         if plan["peers"] or plan["arrivals"]:
             seen.update(check(bridge, plan, Draw(f"frames {case.name}")))
         seen.update(plan["left"].values())

@@ -52,8 +52,8 @@ pub struct Carrier {
     pub epoch: u64,
     /// So many of Open vSwitch's sockets leave the programs' frames alone.
     pub filtered: usize,
-    /// What the last look at the devices did and found.
-    pub notes: Vec<String>,
+    /// What a look at the devices did and found, since these lines were taken.
+    pub notes: Option<Vec<String>>,
     load_again: Option<Instant>,
 }
 
@@ -69,6 +69,16 @@ impl Carrier {
             (Some(why), _) if why.code != "device" => Force::Refused,
             (Some(_), _) | (None, None) => Force::NoDevice,
             (None, Some(_)) => Force::InForce,
+        }
+    }
+
+    /// The kernel's reason for a refusal, where it is one that people can cure; 0: none.
+    pub fn errno(&self) -> u16 {
+        let denied = self.refused.as_ref().is_some_and(|why| why.code == "permission");
+        if denied {
+            libc::EPERM as u16
+        } else {
+            0
         }
     }
 
@@ -120,7 +130,7 @@ impl Carrier {
     fn attach(&mut self) -> Result<(), Refusal> {
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
         let done = loaded.programs.attach();
-        self.notes = loaded.programs.notes().to_vec();
+        self.notes = Some(loaded.programs.notes().to_vec());
         done
     }
 
@@ -134,6 +144,11 @@ impl Carrier {
         });
         self.refused = filtered.as_ref().err().cloned();
         self.filtered = filtered.unwrap_or(0);
+    }
+
+    /// So many peers and arrivals of the plan found no room in the programs' maps.
+    pub fn left_out(&self) -> usize {
+        self.loaded.as_ref().map_or(0, |loaded| loaded.programs.left_out())
     }
 
     /// What was carried since the load.
