@@ -139,10 +139,7 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
 
     __u32 tag = skb->vlan_present ? TAG_BYTES : 0;
     __u32 packets = segments(skb, &flow), bytes = skb->len + tag;
-    __u8 macs[12];
-    __builtin_memcpy(macs, setup->own, 6);
-    __builtin_memcpy(macs + 6, source->peer, 6);
-    if ((tag && vlan_pop(skb)) || store_bytes(skb, 0, macs, sizeof macs, 0)) {
+    if ((tag && vlan_pop(skb)) || store_bytes(skb, 0, source->macs, sizeof source->macs, 0)) {
         drop(DROP_MEMORY);
         return TC_ACT_SHOT;
     }

@@ -44,9 +44,9 @@ struct arrival {
 
 struct source {
     struct arrival arrival;
-    __u8 peer[6];
-    __u8 open; /* 0: `own` lets such frames pass, since the entry is about to go */
-    __u8 zero;
+    __u8 macs[12]; /* the host's own and the peer's */
+    __u8 open;     /* 0: `own` lets such frames pass, since the entry is about to go */
+    __u8 zero[3];
     __u32 counter; /* place in `counts` */
 };
 

@@ -23,14 +23,14 @@ pub type PeerBytes = [u8; PATHS_AT + MAX_PATHS * PATH_BYTES];
 /// `struct arrival`.
 pub type ArrivalKey = [u8; 20];
 /// `struct source`.
-pub type SourceBytes = [u8; 32];
+pub type SourceBytes = [u8; 40];
 /// `struct setup`.
 pub type SetupBytes = [u8; SETUP_BYTES];
 /// `struct exception`.
 pub type ExceptionBytes = [u8; 16];
 
 /// Where `struct source` says whether `own` refuses such frames.
-pub const OPEN_AT: usize = 26;
+pub const OPEN_AT: usize = 32;
 
 /// What is known of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wante
     }
     for (arrival, source) in &plan.arrivals {
         let entry = arrival_key(arrival, links).and_then(|key| {
-            Some((key, source_bytes(key, source.peer, counters.arrived(arrival)?)))
+            Some((key, source_bytes(key, own, source.peer, counters.arrived(arrival)?)))
         });
         match entry {
             Some((key, bytes)) => _ = wanted.sources.insert(key, bytes),
@@ -193,11 +193,12 @@ fn arrival_key(arrival: &Arrival, links: &Links) -> Option<ArrivalKey> {
     Some(key)
 }
 
-fn source_bytes(key: ArrivalKey, peer: Mac, counter: u32) -> SourceBytes {
-    let mut bytes = [0; 32];
+fn source_bytes(key: ArrivalKey, own: Mac, peer: Mac, counter: u32) -> SourceBytes {
+    let mut bytes = [0; 40];
     put(&mut bytes, 0, key);
-    put(&mut bytes, 20, peer);
+    put(&mut bytes, 20, own);
+    put(&mut bytes, 26, peer);
     bytes[OPEN_AT] = 1;
-    put(&mut bytes, 28, counter.to_ne_bytes());
+    put(&mut bytes, 36, counter.to_ne_bytes());
     bytes
 }

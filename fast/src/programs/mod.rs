@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::io;
 
 use aya::maps::MapError;
-use aya::programs::{ProgramError, ProgramFd};
+use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
 
 use self::layout::{wanted, Link, Links};
@@ -120,12 +120,12 @@ impl Programs {
             EbpfError::MapError(error) => Refusal::map("of the programs", &error),
             other => Refusal { code: "kernel", text: chain(&other) },
         })?;
-        for (name, program) in loaded.programs_mut() {
-            use aya::programs::Program;
-            match program {
-                Program::SchedClassifier(program) => program.load(),
-                Program::SocketFilter(program) => program.load(),
-                _ => unreachable!("the object has no other programs"),
+        // The first one needs the most rights.
+        for name in ["tx", "rx", "own"] {
+            match loaded.program_mut(name) {
+                Some(Program::SchedClassifier(program)) => program.load(),
+                Some(Program::SocketFilter(program)) => program.load(),
+                _ => unreachable!("the object has these programs"),
             }
             .map_err(|error| refused(name, &error))?;
         }
