@@ -123,6 +123,23 @@ fn a_dead_slot_goes_to_the_next_live_one() {
     assert_ne!(way(&after, 63), way(&before, 62));
 }
 
+#[test]
+fn only_64_equal_buckets_are_a_slot_table() {
+    let whole = bridge("plain");
+    let number = two_ways(&whole);
+    let with = |change: fn(&mut Group)| {
+        let mut changed = whole.clone();
+        change(changed.groups.get_mut(&number).unwrap());
+        words(&plan(&changed).plan)
+    };
+    let left = "1 1 / 4 / 2 / Unsupported";
+    assert_eq!(with(|group| group.buckets[5].weight += 1), left);
+    assert_eq!(with(|group| group.buckets.iter_mut().for_each(|it| it.weight = 0)), left);
+    assert_eq!(with(|group| drop(group.buckets.pop())), left);
+    assert_eq!(with(|group| group.choice = Choice::Other), left);
+    assert_eq!(with(|group| group.buckets[5].actions.clear()), left);
+}
+
 /// A group whose slots have two ways.
 fn two_ways(bridge: &Bridge) -> u32 {
     let used = |number: &u32| {
@@ -170,6 +187,9 @@ fn a_row_of_somebody_else_leaves_its_frames_to_the_bridge() {
     assert_eq!(arp, carried);
     let copy = with(Field::InPort, LOCAL.into(), vec![Action::Output(1), Action::Resubmit(10)]);
     assert_eq!(copy, " / 4 / 0 / Unsupported Unsupported Unsupported");
+    // Nothing goes out by the port by which it came in.
+    let back = with(Field::InPort, LOCAL.into(), vec![Action::Output(LOCAL), Action::Resubmit(10)]);
+    assert_eq!(back, carried);
     let unknown = with(Field::InPort, LOCAL.into(), vec![Action::Unknown]);
     assert_eq!(unknown, " / 4 / 0 / Unsupported Unsupported Unsupported");
 }
