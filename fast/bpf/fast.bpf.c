@@ -16,13 +16,8 @@
 #define TAG_BYTES 4
 #define TYPE_TAG 0x8100
 
-INLINE struct state *the_state(void) {
-    __u32 zero = 0;
-    return lookup(&state, &zero);
-}
-
-INLINE struct setup *the_setup(struct state *now) {
-    __u32 place = now->setup & 1;
+INLINE struct setup *the_setup(void) {
+    __u32 zero = 0, *now = lookup(&state, &zero), place = now ? *now & 1 : 0;
     return lookup(&setups, &place);
 }
 
@@ -32,9 +27,11 @@ INLINE int is_exception(struct setup *setup, struct flow *flow) {
     __u64 tuple = (__u64)flow->protocol << 32 | flow->ports;
 #pragma clang loop unroll(disable)
     for (__u32 i = 0; i < MAX_EXCEPTIONS; i++) {
+        __u32 place = setup->first + i;
         if (i >= setup->exceptions)
             break;
-        if ((tuple & setup->exception[i].mask) == setup->exception[i].value)
+        struct exception *exception = lookup(&exceptions, &place);
+        if (exception && (tuple & exception->mask) == exception->value)
             return 1;
     }
     return 0;
@@ -64,11 +61,9 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
     if (!place)
         return TC_ACT_OK;
     struct peer *peer = lookup(&peers, place);
-    struct state *now = the_state();
-    if (!peer || !now || now->shut || !same_mac(peer->mac, destination.mac))
-        return TC_ACT_OK;
-    struct setup *setup = the_setup(now);
-    if (!setup || !same_mac(setup->own, ethernet.macs + 6))
+    struct setup *setup = the_setup();
+    if (!peer || !setup || !same_mac(peer->mac, destination.mac) ||
+        !same_mac(setup->own, ethernet.macs + 6))
         return TC_ACT_OK;
     if (!read_flow(skb, ethernet.type, &flow) || is_exception(setup, &flow))
         return TC_ACT_OK;
@@ -121,16 +116,15 @@ INLINE struct source *find(struct __sk_buff *skb, struct flow *flow) {
 }
 
 /*
- * On the netdev datapath Open vSwitch has a packet socket on each NIC, which gets every frame before
- * `rx` does. Exactly one of the two may keep it. So `own` counts what it refuses, and `rx` takes
+ * On the netdev datapath Open vSwitch has a packet socket on each NIC, which gets every frame
+ * before `rx` does. Exactly one of the two may keep it. So `own` counts what it refuses, and `rx` takes
  * only what is counted. The same frame meets both on the same CPU, one right after the other. So
  * whether `own` is there or not, as after a restart of ovs-vswitchd, no frame comes twice, and none
  * is lost.
  */
 SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
     struct flow flow;
-    struct state *now = the_state();
-    struct setup *setup = now ? the_setup(now) : 0;
+    struct setup *setup = the_setup();
     struct source *source = setup ? find(skb, &flow) : 0;
     struct count *count = source ? lookup(&counts, &source->counter) : 0;
 
@@ -140,15 +134,12 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         if (!count->asked)
             return TC_ACT_OK;
         count->asked = 0;
-    } else if (now->shut || is_exception(setup, &flow))
+    } else if (is_exception(setup, &flow))
         return TC_ACT_OK;
 
     __u32 tag = skb->vlan_present ? TAG_BYTES : 0;
     __u32 packets = segments(skb, &flow), bytes = skb->len + tag;
-    __u8 macs[12];
-    __builtin_memcpy(macs, setup->own, 6);
-    __builtin_memcpy(macs + 6, source->peer, 6);
-    if ((tag && vlan_pop(skb)) || store_bytes(skb, 0, macs, sizeof macs, 0)) {
+    if ((tag && vlan_pop(skb)) || store_bytes(skb, 0, source->macs, sizeof source->macs, 0)) {
         drop(DROP_MEMORY);
         return TC_ACT_SHOT;
     }
@@ -168,8 +159,7 @@ SECTION("socket/own") int own(struct __sk_buff *skb) {
 
     if (skb->pkt_type == PACKET_OUTGOING)
         return 0;
-    struct state *now = the_state();
-    struct setup *setup = now && !now->shut ? the_setup(now) : 0;
+    struct setup *setup = the_setup();
     struct source *source = setup && setup->must_ask ? find(skb, &flow) : 0;
     struct count *count = source && source->open ? lookup(&counts, &source->counter) : 0;
     if (!count || count->asked >= MOST_ASKED || is_exception(setup, &flow))

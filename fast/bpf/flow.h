@@ -74,7 +74,8 @@ INLINE int read_flow(struct __sk_buff *skb, __u16 type, struct flow *flow) {
         flow->hash = hash(hash(0, NET32(ip.addresses[0])), NET32(ip.addresses[1]));
     } else if (type == NET16(TYPE_IPV6)) {
         struct ipv6 ip;
-        if (load_bytes(skb, ETHERNET, &ip, sizeof ip) || (ip.flow & NET32(0xf0000000)) != NET32(0x60000000))
+        if (load_bytes(skb, ETHERNET, &ip, sizeof ip) ||
+            (ip.flow & NET32(0xf0000000)) != NET32(0x60000000))
             return 0;
         at = ETHERNET + sizeof ip;
         end = at + NET16(ip.payload);

@@ -44,9 +44,9 @@ struct arrival {
 
 struct source {
     struct arrival arrival;
-    __u8 peer[6];
-    __u8 open; /* 0: `own` lets such frames pass, since the entry is about to go */
-    __u8 zero;
+    __u8 macs[12]; /* the host's own and the peer's */
+    __u8 open;     /* 0: `own` lets such frames pass, since the entry is about to go */
+    __u8 zero[3];
     __u32 counter; /* place in `counts` */
 };
 
@@ -63,12 +63,7 @@ struct setup {
     __u16 exceptions;
     __u32 local;    /* ifindex of the bridge's local port */
     __u32 must_ask; /* 1: `rx` takes only what `own` refused, see there */
-    struct exception exception[MAX_EXCEPTIONS];
-};
-
-struct state {
-    __u32 setup; /* which one of `setups` holds */
-    __u32 shut;  /* 1: nothing new is taken; what `own` refused already still is */
+    __u32 first;    /* place of the first one in `exceptions` */
 };
 
 struct count {
@@ -80,8 +75,9 @@ struct count {
 /* Reasons for which frames are dropped, places in `drops`. */
 enum { DROP_MEMORY, DROP_REASONS };
 
-MAP(state, ARRAY, __u32, struct state, 1);
+MAP(state, ARRAY, __u32, __u32, 1); /* which one of `setups` holds */
 MAP(setups, ARRAY, __u32, struct setup, 2);
+MAP(exceptions, ARRAY, __u32, struct exception, 2 * MAX_EXCEPTIONS);
 MAP(by_mac, HASH, struct mac, __u32, 2048);
 MAP(peers, ARRAY, __u32, struct peer, 1280);
 MAP(by_arrival, HASH, struct arrival, __u32, 16384);

@@ -143,25 +143,42 @@ fn a_device_that_was_made_anew_gets_its_program() {
     });
 }
 
-const WITHOUT_RIGHTS: &str = "RI2N_FAST_TEST_WITHOUT_RIGHTS";
+const RIGHTS: &str = "RI2N_FAST_TEST_RIGHTS";
+
+/// Runs this test once more, inside, as root with these capabilities alone.
+fn again_with(rights: &str, name: &str) {
+    let output = std::process::Command::new("setpriv")
+        .arg(format!("--bounding-set=-all{rights}"))
+        .args(["--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(RIGHTS, rights)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{rights}: {text}{errors}");
+}
 
 #[test]
-fn without_the_right_the_refusal_says_so() {
-    in_namespace(|| {
-        if std::env::var_os(WITHOUT_RIGHTS).is_some() {
-            let refusal = Programs::load("lo", &[]).unwrap_err();
-            assert_eq!(refusal.code, "permission", "{}", refusal.text);
-            return;
+fn a_load_needs_few_rights_and_says_what_is_missing() {
+    in_namespace(|| match std::env::var(RIGHTS).ok().as_deref() {
+        None => {
+            make();
+            let name = "attach::a_load_needs_few_rights_and_says_what_is_missing";
+            again_with("", name);
+            again_with(",+bpf,+net_admin", name);
+            // A later one, which takes the place.
+            again_with(",+bpf,+net_admin", name);
         }
-        // The test runs itself once more, inside, as root without capabilities.
-        let output = std::process::Command::new("setpriv")
-            .args(["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "attach::without_the_right_the_refusal_says_so", "--nocapture"])
-            .env(WITHOUT_RIGHTS, "1")
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        Some("") => {
+            let refusal = Programs::load("local", &nic("nic")).unwrap_err();
+            assert_eq!(refusal.code, "permission", "{}", refusal.text);
+        }
+        Some(_) => {
+            let mut programs = Programs::load("local", &nic("nic")).unwrap();
+            programs.attach().unwrap();
+            programs.counts().unwrap();
+        }
     });
 }

@@ -8,8 +8,11 @@ use crate::plan::{Arrival, Exception, Mac, PathId, Peer, Plan, MAX_PATHS, SLOTS}
 const PATH_BYTES: usize = 24;
 const SLOTS_AT: usize = 8;
 const PATHS_AT: usize = SLOTS_AT + SLOTS;
-const MAX_EXCEPTIONS: usize = 64;
-const EXCEPTIONS_AT: usize = 16;
+/// So many exceptions has each of both setups.
+pub const MAX_EXCEPTIONS: usize = 64;
+const SETUP_BYTES: usize = 20;
+/// Where `struct setup` says which exceptions are its own.
+pub const FIRST_AT: usize = 16;
 const TAGGED: u16 = 0x1000;
 const MAX_VLAN: u16 = 4094;
 
@@ -20,14 +23,14 @@ pub type PeerBytes = [u8; PATHS_AT + MAX_PATHS * PATH_BYTES];
 /// `struct arrival`.
 pub type ArrivalKey = [u8; 20];
 /// `struct source`.
-pub type SourceBytes = [u8; 32];
+pub type SourceBytes = [u8; 40];
 /// `struct setup`.
-pub type SetupBytes = [u8; EXCEPTIONS_AT + MAX_EXCEPTIONS * 16];
-/// `struct state`.
-pub type StateBytes = [u8; 8];
+pub type SetupBytes = [u8; SETUP_BYTES];
+/// `struct exception`.
+pub type ExceptionBytes = [u8; 16];
 
 /// Where `struct source` says whether `own` refuses such frames.
-pub const OPEN_AT: usize = 26;
+pub const OPEN_AT: usize = 32;
 
 /// What is known of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub trait Counters {
 pub struct Wanted {
     /// What all frames have in common.
     pub setup: SetupBytes,
+    /// The exceptions.
+    pub exceptions: Vec<ExceptionBytes>,
     /// The peers to which frames are sent.
     pub peers: BTreeMap<MacKey, PeerBytes>,
     /// The frames that are taken.
@@ -75,7 +80,8 @@ pub struct Wanted {
 /// What the maps are to hold for a plan with these devices.
 pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wanted {
     let mut wanted = Wanted {
-        setup: [0; EXCEPTIONS_AT + MAX_EXCEPTIONS * 16],
+        setup: [0; SETUP_BYTES],
+        exceptions: Vec::new(),
         peers: BTreeMap::new(),
         sources: BTreeMap::new(),
         left_out: 0,
@@ -86,7 +92,8 @@ pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wante
         wanted.left_out = plan.peers.len() + plan.arrivals.len();
         return wanted;
     };
-    wanted.setup = setup(own, links, &plan.exceptions);
+    wanted.setup = setup(own, links, plan.exceptions.len());
+    wanted.exceptions = plan.exceptions.iter().map(exception_bytes).collect();
     for (mac, peer) in &plan.peers {
         let encoded = (*mac != own && !is_group(mac)).then(|| encode(*mac, peer, links, counters));
         match encoded.flatten() {
@@ -96,7 +103,7 @@ pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wante
     }
     for (arrival, source) in &plan.arrivals {
         let entry = arrival_key(arrival, links).and_then(|key| {
-            Some((key, source_bytes(key, source.peer, counters.arrived(arrival)?)))
+            Some((key, source_bytes(key, own, source.peer, counters.arrived(arrival)?)))
         });
         match entry {
             Some((key, bytes)) => _ = wanted.sources.insert(key, bytes),
@@ -120,21 +127,16 @@ fn mac_key(mac: &Mac) -> MacKey {
     key
 }
 
-fn setup(own: Mac, links: &Links, exceptions: &[Exception]) -> SetupBytes {
-    let mut bytes = [0; EXCEPTIONS_AT + MAX_EXCEPTIONS * 16];
+fn setup(own: Mac, links: &Links, exceptions: usize) -> SetupBytes {
+    let mut bytes = [0; SETUP_BYTES];
     put(&mut bytes, 0, own);
-    put(&mut bytes, 6, (exceptions.len() as u16).to_ne_bytes());
+    put(&mut bytes, 6, (exceptions as u16).to_ne_bytes());
     put(&mut bytes, 8, links.local.to_ne_bytes());
     put(&mut bytes, 12, u32::from(links.must_ask).to_ne_bytes());
-    for (at, exception) in (EXCEPTIONS_AT..).step_by(16).zip(exceptions) {
-        let (mask, value) = mask_and_value(exception);
-        put(&mut bytes, at, mask.to_ne_bytes());
-        put(&mut bytes, at + 8, value.to_ne_bytes());
-    }
     bytes
 }
 
-fn mask_and_value(exception: &Exception) -> (u64, u64) {
+fn exception_bytes(exception: &Exception) -> ExceptionBytes {
     let part = |port: Option<u16>, shift: u32| match port {
         Some(port) => (0xffff << shift, u64::from(port) << shift),
         None => (0, 0),
@@ -142,7 +144,10 @@ fn mask_and_value(exception: &Exception) -> (u64, u64) {
     let source = part(exception.source_port, 16);
     let destination = part(exception.destination_port, 0);
     let protocol = u64::from(exception.protocol) << 32;
-    (0xff << 32 | source.0 | destination.0, protocol | source.1 | destination.1)
+    let mut bytes = [0; 16];
+    put(&mut bytes, 0, (0xff_u64 << 32 | source.0 | destination.0).to_ne_bytes());
+    put(&mut bytes, 8, (protocol | source.1 | destination.1).to_ne_bytes());
+    bytes
 }
 
 /// None if there is no room to count it, or the peer's entry is no valid one.
@@ -188,11 +193,12 @@ fn arrival_key(arrival: &Arrival, links: &Links) -> Option<ArrivalKey> {
     Some(key)
 }
 
-fn source_bytes(key: ArrivalKey, peer: Mac, counter: u32) -> SourceBytes {
-    let mut bytes = [0; 32];
+fn source_bytes(key: ArrivalKey, own: Mac, peer: Mac, counter: u32) -> SourceBytes {
+    let mut bytes = [0; 40];
     put(&mut bytes, 0, key);
-    put(&mut bytes, 20, peer);
+    put(&mut bytes, 20, own);
+    put(&mut bytes, 26, peer);
     bytes[OPEN_AT] = 1;
-    put(&mut bytes, 28, counter.to_ne_bytes());
+    put(&mut bytes, 36, counter.to_ne_bytes());
     bytes
 }

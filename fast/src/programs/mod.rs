@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io;
 
-use aya::maps::{MapData, MapError, MapInfo};
-use aya::programs::{ProgramError, ProgramFd};
+use aya::maps::MapError;
+use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
 
 use self::layout::{wanted, Link, Links};
@@ -120,12 +120,12 @@ impl Programs {
             EbpfError::MapError(error) => Refusal::map("of the programs", &error),
             other => Refusal { code: "kernel", text: chain(&other) },
         })?;
-        for (name, program) in loaded.programs_mut() {
-            use aya::programs::Program;
-            match program {
-                Program::SchedClassifier(program) => program.load(),
-                Program::SocketFilter(program) => program.load(),
-                _ => unreachable!("the object has no other programs"),
+        // The first one needs the most rights.
+        for name in ["tx", "rx", "own"] {
+            match loaded.program_mut(name) {
+                Some(Program::SchedClassifier(program)) => program.load(),
+                Some(Program::SocketFilter(program)) => program.load(),
+                _ => unreachable!("the object has these programs"),
             }
             .map_err(|error| refused(name, &error))?;
         }
@@ -184,21 +184,24 @@ impl Programs {
             }
         }
         ends.push((self.local.clone(), self.links.local, Side::Egress));
-        // Programs of an earlier one ask other maps than ours do. So the bridge takes all frames
-        // until all of ours stand.
-        let mut shut = BTreeSet::new();
+        // The filters of an earlier one know nothing of our programs. So Open vSwitch gets all
+        // frames until `filter_sockets`.
+        let mut ingresses = BTreeSet::new();
         for (name, ifindex, side) in &ends {
             let earlier = self.own_filter(name, *ifindex, *side)?.and_then(|filter| filter.program);
-            if let Some(id) = earlier.filter(|id| self.number(*side).is_ok_and(|own| own != *id)) {
-                if shut.insert(id) {
-                    shut_program(id)?;
-                }
+            let is_rx = self.links.must_ask && *side == Side::Ingress;
+            if is_rx && earlier.is_some() && earlier != Some(self.number(*side)?) {
+                ingresses.insert(*ifindex);
             }
+        }
+        if !ingresses.is_empty() {
+            give_back(&ingresses)?;
+            self.filtered.clear();
         }
         for (name, ifindex, side) in ends {
             self.attach_one(&name, ifindex, side)?;
         }
-        self.store.open()
+        Ok(())
     }
 
     /// What the last `attach` did and found, for people, a line each.
@@ -251,15 +254,7 @@ impl Programs {
             let found = found.into_iter().find(Filter::is_ours);
             filters.extend(found.map(|filter| (name, device.ifindex, side, filter)));
         }
-        // Open vSwitch gets all frames again, and what its filter refused before is taken, before
-        // the programs that take it go.
-        filters::restore(&ifindexes)
-            .map_err(|error| Refusal::kernel("Open vSwitch's packet sockets", &error))?;
-        if !filters.is_empty() {
-            Grace::new()
-                .and_then(|grace| grace.wait())
-                .map_err(|error| Refusal::kernel("wait for programs", &error))?;
-        }
+        give_back(&ifindexes)?;
         for (name, ifindex, side, filter) in filters {
             let failed = |error| Refusal::kernel(name, &error);
             tc.remove_filter(ifindex, side).map_err(failed)?;
@@ -386,23 +381,12 @@ impl layout::Counters for NoCounters {
     }
 }
 
-/// Makes the programs that share maps with this one take nothing new. One that is gone takes
-/// nothing anyway.
-fn shut_program(id: u32) -> Result<(), Refusal> {
-    let failed = |error: ProgramError| Refusal { code: "kernel", text: chain(&error) };
-    for program in aya::programs::loaded_programs() {
-        let program = program.map_err(failed)?;
-        if program.id() != id {
-            continue;
-        }
-        for map in program.map_ids().map_err(failed)?.unwrap_or_default() {
-            let unreadable = |error| Refusal::map("state", &error);
-            if MapInfo::from_id(map).map_err(unreadable)?.name_as_str() == Some("state") {
-                store::shut(MapData::from_id(map).map_err(unreadable)?)?;
-            }
-        }
-    }
-    Ok(())
+/// Lets Open vSwitch have all frames of these NICs, and waits until what its filters refused before
+/// has been taken.
+fn give_back(ifindexes: &BTreeSet<u32>) -> Result<(), Refusal> {
+    filters::restore(ifindexes)
+        .and_then(|()| Grace::new()?.wait())
+        .map_err(|error| Refusal::kernel("Open vSwitch's packet sockets", &error))
 }
 
 fn refused(name: &str, error: &ProgramError) -> Refusal {
@@ -411,8 +395,10 @@ fn refused(name: &str, error: &ProgramError) -> Refusal {
             let permission = matches!(io_error.raw_os_error(), Some(libc::EPERM));
             // The last line says what is wrong, but for the statistics behind it.
             let log = verifier_log.to_string();
-            let line =
-                log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+            let statistics = ["processed ", "stack depth ", "verification time "];
+            let line = log.lines().rev().find(|line| {
+                !line.is_empty() && !statistics.iter().any(|start| line.starts_with(start))
+            });
             Refusal {
                 code: if permission { "permission" } else { "verifier" },
                 text: format!("program {name}: {}: {}", reason(io_error), line.unwrap_or_default()),

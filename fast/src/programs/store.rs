@@ -8,7 +8,8 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::Ebpf;
 
 use super::layout::{
-    ArrivalKey, Counters, MacKey, PeerBytes, SetupBytes, SourceBytes, StateBytes, Wanted, OPEN_AT,
+    ArrivalKey, Counters, ExceptionBytes, MacKey, PeerBytes, SetupBytes, SourceBytes, Wanted,
+    FIRST_AT, MAX_EXCEPTIONS, OPEN_AT,
 };
 use super::{Count, Counts, Refusal};
 use crate::plan::{Arrival, Mac, PathId};
@@ -66,16 +67,15 @@ impl Counters for Ledger {
     }
 }
 
-/// Where `struct state` says whether the programs take nothing new.
-const SHUT: std::ops::Range<usize> = 4..8;
 const COUNT_BYTES: usize = 24;
 /// The reasons in the order of `bpf/maps.h`.
 const DROPS: [&str; 1] = ["memory"];
 
 /// The maps, and what is in them.
 pub struct Store {
-    state: Array<MapData, StateBytes>,
+    state: Array<MapData, u32>,
     setups: Array<MapData, SetupBytes>,
+    exceptions: Array<MapData, ExceptionBytes>,
     by_mac: HashMap<MapData, MacKey, u32>,
     peers: Array<MapData, PeerBytes>,
     by_arrival: HashMap<MapData, ArrivalKey, u32>,
@@ -109,6 +109,7 @@ impl Store {
         Ok(Store {
             state: map(programs, "state")?,
             setups: map(programs, "setups")?,
+            exceptions: map(programs, "exceptions")?,
             by_mac: map(programs, "by_mac")?,
             by_arrival: map(programs, "by_arrival")?,
             drops: map(programs, "drops")?,
@@ -144,7 +145,7 @@ impl Store {
             self.change_peers(&BTreeMap::new())?;
             self.change_sources(&BTreeMap::new())?;
         }
-        self.change_setup(&wanted.setup)?;
+        self.change_setup(wanted)?;
         let peers = self.change_peers(&wanted.peers)?;
         let sources = self.change_sources(&wanted.sources)?;
         Ok(peers + sources)
@@ -154,19 +155,25 @@ impl Store {
         self.grace.wait().map_err(|error| Refusal::kernel("wait for programs", &error))
     }
 
-    fn change_setup(&mut self, wanted: &SetupBytes) -> Result<(), Refusal> {
-        if self.in_force.setup == *wanted {
+    fn change_setup(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
+        let now = &self.in_force;
+        if now.setup == wanted.setup && now.exceptions == wanted.exceptions {
             return Ok(());
         }
         let next = 1 - self.setup;
         self.wait()?; // nobody reads the one from before the last change
         let failed = |error| Refusal::map("setups", &error);
-        self.setups.set(next, wanted, 0).map_err(failed)?;
-        let mut state = self.state.get(&0, 0).map_err(failed)?;
-        state[..4].copy_from_slice(&next.to_ne_bytes());
-        self.state.set(0, state, 0).map_err(failed)?;
+        let first = next * MAX_EXCEPTIONS as u32;
+        for (place, bytes) in (first..).zip(&wanted.exceptions) {
+            self.exceptions.set(place, bytes, 0).map_err(failed)?;
+        }
+        let mut setup = wanted.setup;
+        setup[FIRST_AT..].copy_from_slice(&first.to_ne_bytes());
+        self.setups.set(next, setup, 0).map_err(failed)?;
+        self.state.set(0, next, 0).map_err(failed)?;
         self.setup = next;
-        self.in_force.setup = *wanted;
+        self.in_force.setup = wanted.setup;
+        self.in_force.exceptions.clone_from(&wanted.exceptions);
         Ok(())
     }
 
@@ -235,17 +242,6 @@ impl Store {
         Ok(left_out)
     }
 
-    /// Lets the programs take frames again, if another `ri2n-fast` shut them.
-    pub fn open(&mut self) -> Result<(), Refusal> {
-        let failed = |error| Refusal::map("state", &error);
-        let mut state = self.state.get(&0, 0).map_err(failed)?;
-        if state[SHUT] == [0; 4] {
-            return Ok(());
-        }
-        state[SHUT].fill(0);
-        self.state.set(0, state, 0).map_err(failed)
-    }
-
     /// What was counted since the load.
     pub fn counts(&self) -> Result<Counts, Refusal> {
         let cpus = aya::util::nr_cpus()
@@ -277,15 +273,4 @@ impl Store {
         }
         Ok(counts)
     }
-}
-
-/// Makes the programs with this state map take nothing new, and waits until they have seen it.
-pub fn shut(map: MapData) -> Result<(), Refusal> {
-    let failed = |error| Refusal::map("state", &error);
-    let mut state: Array<_, StateBytes> = Array::try_from(Map::Array(map)).map_err(failed)?;
-    let mut bytes = state.get(&0, 0).map_err(failed)?;
-    bytes[SHUT].copy_from_slice(&1u32.to_ne_bytes());
-    state.set(0, bytes, 0).map_err(failed)?;
-    let grace = Grace::new().map_err(|error| Refusal::kernel("a map in a map", &error))?;
-    grace.wait().map_err(|error| Refusal::kernel("wait for programs", &error))
 }
