@@ -2,14 +2,16 @@
 //! What is read in the rows of bridges. `bridges/` has what real ones said
 //! (`tests/sandbox/planned_bridges.py` makes them).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
 use ri2n_fast::commands::replay;
 use ri2n_fast::plan::{Arrival, Left, Mac, Peer, Plan};
-use ri2n_fast::rows::model::{number, Action, Bridge, Choice, Field, Test, LOCAL, VLAN_PRESENT};
+use ri2n_fast::rows::model::{
+    number, Action, Bridge, Choice, Field, Group, Test, LOCAL, VLAN_PRESENT,
+};
 use ri2n_fast::rows::plan;
 
 use crate::concrete::{Effect, Frame, Way};
@@ -99,22 +101,57 @@ fn slots_leave_a_dead_port_and_come_back() {
 #[test]
 fn a_dead_slot_goes_to_the_next_live_one() {
     let mut bridge = bridge("plain");
-    let peer = |plan: Plan| plan.peers.into_values().find(|it| it.paths.len() == 2).unwrap();
-    let before = peer(plan(&bridge).plan);
+    let number = two_ways(&bridge);
+    let peer = |bridge: &Bridge| {
+        let peers = plan(bridge).plan.peers.into_values();
+        peers.into_iter().find(|it| it.paths.len() == 2).unwrap()
+    };
+    // The last bucket's next one is the first, not the one before.
+    let buckets = &mut bridge.groups.get_mut(&number).unwrap().buckets;
+    let first = buckets[0].actions.clone();
+    let other = buckets.iter().find(|it| it.actions != first).unwrap().actions.clone();
+    buckets[62].actions = other;
+    let before = peer(&bridge);
     // One bucket alone dies, since it watches what is not there.
-    let group = bridge.groups.values_mut().find(|group| {
-        let ways: std::collections::BTreeSet<_> =
-            group.buckets.iter().map(|it| format!("{:?}", it.actions)).collect();
-        group.choice == Choice::Hash && ways.len() == 2
-    });
-    let last = group.unwrap().buckets.last_mut().unwrap();
-    last.watch_port = Some(77);
-    let after = peer(plan(&bridge).plan);
+    bridge.groups.get_mut(&number).unwrap().buckets[63].watch_port = Some(77);
+    let after = peer(&bridge);
     let way = |peer: &Peer, slot: usize| peer.paths[usize::from(peer.slots[slot])].clone();
     for slot in 0..63 {
         assert_eq!(way(&after, slot), way(&before, slot));
     }
     assert_eq!(way(&after, 63), way(&before, 0));
+    assert_ne!(way(&after, 63), way(&before, 62));
+}
+
+#[test]
+fn only_64_equal_buckets_are_a_slot_table() {
+    let whole = bridge("plain");
+    let number = two_ways(&whole);
+    let with = |change: fn(&mut Group)| {
+        let mut changed = whole.clone();
+        change(changed.groups.get_mut(&number).unwrap());
+        words(&plan(&changed).plan)
+    };
+    let left = "1 1 / 4 / 2 / Unsupported";
+    assert_eq!(with(|group| group.buckets[5].weight += 1), left);
+    assert_eq!(with(|group| group.buckets.iter_mut().for_each(|it| it.weight = 0)), left);
+    assert_eq!(with(|group| drop(group.buckets.pop())), left);
+    assert_eq!(with(|group| group.choice = Choice::Other), left);
+    assert_eq!(with(|group| group.buckets[5].actions.clear()), left);
+}
+
+/// A group whose slots have two ways.
+fn two_ways(bridge: &Bridge) -> u32 {
+    let used = |number: &u32| {
+        let group = [Action::Group(*number)];
+        bridge.rows.iter().any(|(key, row)| key.table == 10 && row.actions == group)
+    };
+    let is_it = |(number, group): &(&u32, &Group)| {
+        let ways: BTreeSet<_> =
+            group.buckets.iter().map(|it| format!("{:?}", it.actions)).collect();
+        group.choice == Choice::Hash && ways.len() == 2 && used(number)
+    };
+    *bridge.groups.iter().find(is_it).unwrap().0
 }
 
 #[test]
@@ -150,6 +187,9 @@ fn a_row_of_somebody_else_leaves_its_frames_to_the_bridge() {
     assert_eq!(arp, carried);
     let copy = with(Field::InPort, LOCAL.into(), vec![Action::Output(1), Action::Resubmit(10)]);
     assert_eq!(copy, " / 4 / 0 / Unsupported Unsupported Unsupported");
+    // Nothing goes out by the port by which it came in.
+    let back = with(Field::InPort, LOCAL.into(), vec![Action::Output(LOCAL), Action::Resubmit(10)]);
+    assert_eq!(back, carried);
     let unknown = with(Field::InPort, LOCAL.into(), vec![Action::Unknown]);
     assert_eq!(unknown, " / 4 / 0 / Unsupported Unsupported Unsupported");
 }
@@ -257,9 +297,8 @@ fn disturb(dice: &mut Dice, bridge: &mut Bridge) {
                 1 => group.choice = Choice::Other,
                 2 => drop(group.buckets.pop()),
                 _ => {
-                    if let Some(bucket) = group.buckets.first_mut() {
-                        bucket.watch_port = Some(9);
-                    }
+                    let dead = dice.below(group.buckets.len().max(1));
+                    group.buckets.iter_mut().skip(dead).for_each(|it| it.watch_port = Some(9));
                 }
             }
         }
