@@ -59,7 +59,7 @@ SEEN_BY_PROGRAMS = (
     *("test_support_bundle", "test_pairs", "test_explain*", "test_guards", "test_policies"),
     *("test_job_control", "test_job_moves", "test_job_failures", "test_host_certificates"),
     *("test_host_commands", "test_rollout", "test_fat_tree", "test_vlan_assign_cli"),
-    "test_contract_operations",
+    *("test_contract_operations", "test_fast_words"),
 )
 """The files, without ".py", about what programs see: REST, pages, commands, watches and metrics."""
 
