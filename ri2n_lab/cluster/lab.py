@@ -37,7 +37,7 @@ __all__ = ["Lab"]
 PROGRAMS = ("ip", "tc", "ethtool", "nft", "bash", "sysctl")
 SEGMENT_HERE = "tso off gso off gro off"
 SOFTWARE = ("ri2n", "ovs", "none", "autonomous")
-SWITCHES = ("ovs", "linux-bridge")
+SWITCHES = ("ovs", "linux-bridge", "cable")
 
 
 class Lab(LabBase):
@@ -73,7 +73,8 @@ class Lab(LabBase):
           `helper_options` are further options for every helper.
         * `userspace_tso`: Open vSwitch's setting of that name, for netdev.
         * `switches`: what switches are. "ovs": bridges of Open vSwitch. "linux-bridge": bridges of
-          the kernel, only for topologies with cables between switches.
+          the kernel, only for topologies with cables between switches. "cable": there is none, a
+          cable joins the two NICs that are on it; only where no switch has more.
 
         Raises NotAvailable without root, Open vSwitch or another program, and when the name is
         taken; BadInput for a bad name, value or combination of values, and for too many hosts.
@@ -97,7 +98,9 @@ class Lab(LabBase):
         plan.check_size(topology)
         if switches not in SWITCHES:
             raise BadInput(f"switches {switches!r}: must be one of {', '.join(SWITCHES)}")
-        if switches != "ovs" and not plan.cable_ends(topology):
+        if switches == "cable":
+            plan.check_direct(topology)
+        elif switches != "ovs" and not plan.cable_ends(topology):
             raise BadInput(
                 f"switches {switches!r}: topology {topology.name} has no cables between switches"
             )
@@ -166,10 +169,10 @@ class Lab(LabBase):
                 tell("namespaces and links")
                 make_namespaces(self)
                 tell("Open vSwitch")
-                start_ovs(self, self._state.switches, userspace_tso=self._state.userspace_tso)
+                start_ovs(self, userspace_tso=self._state.userspace_tso)
                 tell("hosts")
                 self._host_up()
-                widen_sockets(self, self._state.switches)
+                widen_sockets(self)
                 if self.has_helpers:
                     tell("helpers")
                     in_parallel(self.helpers.start, self.helpers.hosts)
@@ -291,7 +294,7 @@ class Lab(LabBase):
         """Kill a host's ovs-vswitchd, then start it and host-up again, as their units do."""
         ovs.kill_switch(self.run_dir / host, self.namespace(host))
         self.host_script(host, "host-up", *self.host_up_arguments(host))
-        widen_sockets(self, self._state.switches)
+        widen_sockets(self)
 
     def add_helpers(self) -> None:
         """Give the hosts of a lab that runs ri2n-reorder, and start it where it does not run.
@@ -306,7 +309,7 @@ class Lab(LabBase):
             except BaseException:
                 self._set_helpers(False)
                 raise
-            widen_sockets(self, self._state.switches)
+            widen_sockets(self)
         idle = [host for host in self.helpers.hosts if self.helpers.pid(host) is None]
         in_parallel(self.helpers.start, idle)
 
@@ -402,7 +405,7 @@ class Lab(LabBase):
                 raise NotAvailable(f"lab {self.name!r} is not up")
             before = [Fault(**entry) for entry in self._state.faults]
             after = change(before)
-            if self._state.switches != "ovs" and any(fault.kind not in ON_HOSTS for fault in after):
+            if self.switches != "ovs" and any(fault.kind not in ON_HOSTS for fault in after):
                 raise BadInput(
                     f"only switches of Open vSwitch can have faults, those of lab {self.name} "
                     "cannot"
