@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What is right and what is wrong with a host on which host-up has run. host-status shows only what
-# is wrong, host-doctor shows everything; both use the same words. Needs common.sh, helper.sh and
-# nics.sh. Nothing is changed here.
+# is wrong, host-doctor shows everything; both use the same words. Needs common.sh, helper.sh,
+# fast.sh and nics.sh. Nothing is changed here.
 #
 # `bad` means that somebody is without traffic, or that nobody can tell. `warning` means that all
 # have what they need, with less to spare. The controller's `ri2n status` uses both words in the
@@ -102,6 +102,8 @@ examine() {
     look_at_limit
     TAP_LINES=() HELPER_RUNS=no
     if helper_is_set_up; then look_at_helper; else finding ok helper "not asked for"; fi
+    FAST_STATE='' FAST_PEERS=''
+    if fast_is_set_up; then look_at_fast; else finding ok "fast path" "not asked for"; fi
     PENDING=no
     if [[ -e $STATE/pending ]]; then
         PENDING=yes
@@ -447,4 +449,43 @@ look_at_helper() {
         fi
     fi
     fine helper "running"
+}
+
+# Without ri2n-fast the programs that it attached stay in force, and hear of no link that dies.
+look_at_fast() {
+    local device why number left='' attached said
+    local restart="systemctl restart ri2n-fast, and see journalctl -u ri2n-fast"
+    FAST_STATE=silent
+    ask_fast
+    if [[ -z $FAST_SAYS ]]; then
+        if [[ ! -x $FAST_PROGRAM ]]; then
+            finding warning "fast path" "the fast path is not installed" \
+                "$FAST_PROGRAM is not there: install it, or give host-up no --fast"
+        else
+            finding bad "fast path" "nobody tells the fast path what changes" "$restart"
+        fi
+        return 0
+    fi
+    FAST_STATE=$(fast_word programs)
+    mapfile -t attached < <(fast_devices true)
+    if [[ $FAST_STATE == refused ]]; then
+        said=$("$FAST_PROGRAM" probe 2>&1 || true)
+        finding warning "fast path" "the kernel refuses the programs of the fast path" \
+            "${said##*$'\n'}"
+        return 0
+    fi
+    [[ $FAST_STATE == in_force ]] ||
+        finding warning "fast path" "the programs of the fast path are not in force" "$restart"
+    for device in $(fast_devices false); do
+        finding warning "fast path" "$device has no program of the fast path" "$restart"
+    done
+    [[ $(fast_word filter) != missing ]] || finding warning "fast path" \
+        "Open vSwitch's sockets have no filter: it gets a copy of each frame beside it" "$restart"
+    for why in "${FAST_LEFT[@]}"; do
+        number=$(fast_number "$why")
+        ((${number:-0} == 0)) || left+=", $number ${why//_/ }"
+    done
+    number=$(fast_number carried)
+    FAST_PEERS="peers: ${number:-0} carried$left"
+    fine "fast path" "on $(join ', ' ${attached[@]+"${attached[@]}"}); $FAST_PEERS"
 }

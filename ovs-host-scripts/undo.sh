@@ -26,6 +26,7 @@ restore_nic() {
     if [[ -s $saved/disable_ipv6 && -e /proc/sys/net/ipv6/conf/$nic/disable_ipv6 ]]; then
         must write_sysctl "net/ipv6/conf/$nic/disable_ipv6" "$(<"$saved/disable_ipv6")"
     fi
+    release_fast_nic "$nic"
     default_queue "$nic"
     local feature
     while read -r feature; do
@@ -78,6 +79,7 @@ announce() { # announce NIC
 undo() {
     local saved nic
     LEFT=no
+    release_fast must # while the bridge can take over
     end_jobs
     if database_runs; then
         forget_bridge

@@ -106,6 +106,10 @@ def up(
     helpers: Annotated[
         bool, typer.Option("--helpers", help="Run ri2n-reorder on the hosts: striped packets.")
     ] = False,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Run ri2n-fast on the hosts: flows pass beside Open vSwitch."),
+    ] = False,
     hours: Annotated[
         float, typer.Option(help="With a guest: the guest is ended after so many hours.")
     ] = 12.0,
@@ -117,7 +121,8 @@ def up(
     for warning in parsed.warnings():
         note(f"warning: {warning}")
     if kernel != "host":
-        _up_in_guest(parsed, name, strategy, controller, kernel, datapath, helpers, hours, as_json)
+        options = [*(["--helpers"] if helpers else []), *(["--fast"] if fast else [])]
+        _up_in_guest(parsed, name, strategy, controller, kernel, datapath, options, hours, as_json)
     from ri2n_lab.bench.ready import start_and_wait
     from ri2n_lab.cluster import Lab
 
@@ -125,7 +130,7 @@ def up(
     if name is not None and find_guest(name) is not None:
         raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
     terminate_as_interrupt()
-    lab = Lab.create(parsed, name, datapath=datapath, helpers=helpers)
+    lab = Lab.create(parsed, name, datapath=datapath, helpers=helpers, fast=fast)
     lab.up(lambda text: note(f"{time.monotonic() - started_s:5.1f} s  {text}"))
     try:
         if controller:
@@ -295,6 +300,7 @@ def _described(lab: Lab) -> dict[str, Any]:
         "kernel": "host",
         "hosts": {host: lab.address(host) for host in lab.hosts},
         "helpers": lab.helpers.hosts,
+        "fast": lab.fast_paths.hosts,
         "socket": str(lab.controller_socket),
         "controller": listens(lab.controller_socket),
         "faults": [vars(entry) for entry in lab.faults()],
@@ -320,6 +326,7 @@ def _described_guest(guest: GuestLab) -> dict[str, Any]:
         "kernel": guest.kernel,
         "hosts": {host: topology.address(host) for host in topology.hosts},
         "helpers": topology.helper_hosts() if inside and inside["helpers"] else [],
+        "fast": topology.managed_hosts() if inside and inside.get("fast") else [],
         "socket": None,
         "controller": bool(inside and inside["controller"]),
         "faults": inside["faults"] if inside else [],
@@ -334,7 +341,7 @@ def _up_in_guest(
     controller: bool,
     kernel: str,
     datapath: str,
-    helpers: bool,
+    options: list[str],
     hours: float,
     as_json: bool,
 ) -> NoReturn:
@@ -363,7 +370,7 @@ def _up_in_guest(
             argv += ["--datapath", "system" if datapath == "auto" else datapath]
             argv += ["--controller" if controller else "--no-controller"]
             argv += ["--json"] if as_json else []
-            argv += ["--helpers"] if helpers else []
+            argv += options
             output: list[bytes] = []
             keep = output.append if as_json else None
             code = run_inside(connection, argv, kernel, stdin=False, stdout=keep).code

@@ -24,6 +24,7 @@ import yaml
 from ri2n_lab.cluster import ovs, owners, plan, state
 from ri2n_lab.cluster.build import ETC_NETNS, make_namespaces, start_ovs, widen_sockets
 from ri2n_lab.cluster.control import await_ready
+from ri2n_lab.cluster.fast_paths import find_fast_program
 from ri2n_lab.cluster.faults import ON_HOSTS, Fault, apply_faults, check_fault, same_place
 from ri2n_lab.cluster.helpers import find_program
 from ri2n_lab.cluster.lab_base import LabBase
@@ -59,6 +60,7 @@ class Lab(LabBase):
         software: str = "ri2n",
         helpers: bool = False,
         helper_options: Sequence[str] = (),
+        fast: bool = False,
         userspace_tso: bool = False,
         switches: str = "ovs",
     ) -> Lab:
@@ -71,6 +73,7 @@ class Lab(LabBase):
           "autonomous" on the helper's TAP.
         * `helpers`: whether ri2n-reorder runs on the hosts, besides Open vSwitch.
           `helper_options` are further options for every helper.
+        * `fast`: whether ri2n-fast runs on the hosts, besides Open vSwitch.
         * `userspace_tso`: Open vSwitch's setting of that name, for netdev.
         * `switches`: what switches are. "ovs": bridges of Open vSwitch. "linux-bridge": bridges of
           the kernel, only for topologies with cables between switches. "cable": there is none, a
@@ -108,6 +111,10 @@ class Lab(LabBase):
             raise BadInput(f"software {software!r}: has no helpers")
         if helpers:
             find_program()
+        if fast and software != "ri2n":
+            raise BadInput(f"software {software!r}: has no fast path")
+        if fast:
+            find_fast_program()
         name = state.check_name(name or state.fresh_name(topology.name))
         if (state.run_dir(name) / "state.json").exists():
             raise NotAvailable(f"lab {name!r} exists already: `ri2n lab down {name}` removes it")
@@ -124,6 +131,7 @@ class Lab(LabBase):
                 faults=[],
                 helpers=helpers,
                 helper_options=list(helper_options),
+                fast=fast,
                 userspace_tso=userspace_tso,
                 switches=switches,
                 stays=False,
@@ -176,6 +184,9 @@ class Lab(LabBase):
                 if self.has_helpers:
                     tell("helpers")
                     in_parallel(self.helpers.start, self.helpers.hosts)
+                if self.has_fast:
+                    tell("fast paths")
+                    in_parallel(self.fast_paths.start, self.fast_paths.hosts)
                 self._write_cluster_file()
                 self._set(phase="up")
             except BaseException:
@@ -361,7 +372,7 @@ class Lab(LabBase):
         in_parallel(
             lambda host: self.host_script(host, "host-up", *self.host_up_arguments(host)), hosts
         )
-        if self.datapath == "system":
+        if self.datapath == "system" or self.has_fast:
             # A shaper counts frames, so the bridge must cut super-packets into frames before it.
             in_parallel(
                 lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()]),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_lab.cluster import ovs, owners, plan, state
+from ri2n_lab.cluster.fast_paths import FastPaths, find_fast_program
 from ri2n_lab.cluster.helpers import Helpers, address_mtu, host_up_options
 from ri2n_lab.cluster.inside import device_counters
 from ri2n_lab.cluster.run import in_namespace, run
@@ -88,6 +89,16 @@ class LabBase:
     def helpers(self) -> Helpers:
         """The helpers of the lab, to start, stop, kill and ask them."""
         return Helpers(self, self._state.helper_options)
+
+    @property
+    def has_fast(self) -> bool:
+        """Whether ri2n-fast belongs on its managed hosts."""
+        return self._state.fast
+
+    @property
+    def fast_paths(self) -> FastPaths:
+        """The fast paths of the lab, to start, stop, kill and ask them."""
+        return FastPaths(self)
 
     @property
     def hosts(self) -> list[str]:
@@ -174,7 +185,10 @@ class LabBase:
 
     def environment(self, host: str) -> dict[str, str]:
         """The environment of commands on a host."""
-        return ovs.environment(self.run_dir / host)
+        environment = ovs.environment(self.run_dir / host)
+        if self.has_fast:
+            environment["RI2N_FAST"] = str(find_fast_program())  # for the host scripts
+        return environment
 
     def ofctl(self, host: str, *args: str, input: str | None = None) -> str:
         """Run `ovs-ofctl -O OpenFlow15 ARGS` for the host's own OVS, and return what it prints.
@@ -217,7 +231,8 @@ class LabBase:
         if self.has_helpers and not helper:
             # What this host sends must also fit the hosts that have a helper.
             helper = ["--mtu", str(address_mtu())]
-        return [*nics, "--name", host, "--controller", target, "--datapath", self.datapath, *helper]
+        more = [*helper, *(["--fast"] if self.has_fast else [])]
+        return [*nics, "--name", host, "--controller", target, "--datapath", self.datapath, *more]
 
     # ---- how it is done
 

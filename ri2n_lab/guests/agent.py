@@ -160,6 +160,7 @@ def _labs() -> list[dict[str, Any]]:
                 "faults": lab.faults,
             },
             "helpers": lab.helpers,
+            "fast": lab.fast,
             "controller": (run_dir(lab.name) / "controller.sock").exists(),
         }
         for lab in all_states()

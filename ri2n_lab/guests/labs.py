@@ -58,7 +58,7 @@ class GuestLab:
     created_s: float  # Unix time
     limit_s: float
     topology: dict[str, Any]
-    # The labs inside, each with name, phase, datapath, faults, helpers and controller.
+    # The labs inside, each with name, phase, datapath, faults, helpers, fast and controller.
     inside: list[dict[str, Any]] = field(default_factory=list)
 
     @property

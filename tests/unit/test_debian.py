@@ -26,6 +26,8 @@ FORBIDDEN = re.compile(
     r"|slurm.*|.*(pytest|hypothesis).*|iperf3|tcpdump"
 )
 """Compilers, MPI and what only labs and tests need."""
+PROGRAMS = ("ri2n-fast", "ri2n-reorder")
+"""Those of Rust."""
 
 
 def stanzas() -> dict[str, dict[str, str]]:
@@ -46,8 +48,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = folder / "made"
     (made / "man/man8").mkdir(parents=True)
     (made / "ovs-host-scripts").symlink_to(SCRIPTS)
-    shutil.copy(ROOT / "reorder/ri2n-reorder.8", made / "man/man8")
-    (made / "ri2n-reorder").write_bytes(b"\x7fELF")
+    for program in PROGRAMS:
+        shutil.copy(ROOT / program.removeprefix("ri2n-") / f"{program}.8", made / "man/man8")
+        (made / program).write_bytes(b"\x7fELF")
     subprocess.run([DEBIAN / "install-host", made, folder / "root"], cwd=ROOT, check=True)
     return folder / "root"
 
@@ -103,13 +106,13 @@ def test_commands_are_on_the_path_of_root(host: Path) -> None:
         r"ln -sf /usr/local/lib/ri2n/\{([a-z,-]+)\}", (ROOT / "docs/host.md").read_text()
     )
     names = {link.name for link in (host / "usr/sbin").iterdir()}
-    assert documented and names == {*documented[0].split(","), "ri2n-reorder"}
+    assert documented and names == {*documented[0].split(","), *PROGRAMS}
 
 
 def test_no_place_of_an_installation_by_hand_is_left(host: Path, controller: Path) -> None:
     for root in (host, controller):
         for path in root.rglob("*"):
-            if path.is_file() and not path.is_symlink() and path.name != "ri2n-reorder":
+            if path.is_file() and not path.is_symlink() and path.name not in PROGRAMS:
                 text = path.read_text()
                 assert "/usr/local/lib" not in text and "/opt/ri2n_sdn" not in text, path
 

@@ -15,6 +15,7 @@ MAX_EXPOSED = {
     "ri2n-controller.service": 17,
     "ri2n-web.service": 15,
     "ri2n-reorder.service": 30,
+    "ri2n-fast.service": 30,
     "ri2n-host.service": 50,
     "ri2n-host-watch.service": 50,
     "ri2n-host-metrics.service": 17,
