@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.fast import FLOW_FAST, await_fast, lacks_fast
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_loads import End
 from ri2n_lab.bench.helper_memory import memory_rows
@@ -141,6 +142,8 @@ def _why_not(place: Place) -> str | None:
     what, datapath = place
     if datapath == "system" and not has_kernel_datapath():
         return "this kernel has no datapath of Open vSwitch"
+    if what == FLOW_FAST:
+        return lacks_fast()
     peer = Autonomous("max_min") if what == "packet" else _peer(what)
     return None if peer is None else peer.lacks()
 
@@ -149,25 +152,28 @@ def _why_not(place: Place) -> str | None:
 def _end(place: Place, settings: HelperSettings, report: Report) -> Iterator[End]:
     """A lab in which the contender is ready to carry traffic."""
     what, datapath = place
-    peer, tso = _peer(what), datapath == "netdev-tso"
+    peer, tso, fast = _peer(what), datapath == "netdev-tso", what == FLOW_FAST
     count = 1 if what == PLAIN else settings.links
+    statuses: Json = {}
     with Lab.create(
         topology_of(",".join([str(LINK_MBPS)] * count)),
         datapath="system" if datapath == "system" else "netdev",
         software=peer.software if peer else "none" if what == PLAIN else "ri2n",
         helpers=what == "packet",
+        fast=fast,
         userspace_tso=tso,
         switches="cable",
     ) as lab:
-        unshape(lab, userspace_tso=tso)
+        unshape(lab, userspace_tso=tso, fast=fast)
         if peer is not None:
             peer.set_up(lab)
             await_whole(peer, lab, [CLIENT], SERVER)
         elif lab.software == "ri2n":
             start_and_wait(lab, "max_min")
             await_striped(lab, [CLIENT], SERVER)
+            statuses = await_fast(lab, [CLIENT], SERVER)
         elif not pings(lab, CLIENT, lab.address(SERVER), count=3):
             raise NotAvailable(f"{_label(place)}: {SERVER} does not answer {CLIENT}")
-        report.describe_lab(lab, _label(place))
+        report.describe_lab(lab, _label(place), **({"fast": statuses} if statuses else {}))
         address = peer.target(lab, CLIENT, SERVER) if peer else lab.address(SERVER)
         yield End(lab, address, peer.prefix if peer else (), peer is None or peer.udp)

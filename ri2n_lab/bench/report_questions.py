@@ -18,6 +18,7 @@ from ri2n_lab.bench import (
     report_striped,
     report_vbft,
 )
+from ri2n_lab.bench.fast import FLOW_FAST
 from ri2n_lab.bench.figure import Figure
 from ri2n_lab.bench.parallel_plan import size_text
 from ri2n_lab.bench.report_cells import code, prose, table
@@ -76,8 +77,10 @@ def _fig4(mode: str, pattern: str) -> Callable[[Measurement], Sequence[Any]]:
 
 def _failover(mode: str) -> Callable[[Measurement], Sequence[Any]]:
     def rows(measurement: Measurement) -> Sequence[Any]:
-        packet = any(row.mode == "packet" for row in measurement.failover)
-        return measurement.failover if packet == (mode == "packet") else []
+        modes = {row.mode for row in measurement.failover}
+        # Peers have a mode, too: that of the run, or none.
+        own = next((each for each in ("packet", FLOW_FAST) if each in modes), "flow")
+        return measurement.failover if own == mode else []
 
     return rows
 
@@ -142,6 +145,13 @@ QUESTIONS = (
         report_fig4.matrix,
     ),
     Question(
+        "Is that so by the fast path, too?",
+        "As before, with the fast path beside the bridges. The cells are as in the first table.",
+        _fig4(FLOW_FAST, "bulk"),
+        _of_topology,
+        report_fig4.matrix,
+    ),
+    Question(
         "And when one client has little to send?",
         "As before, but B only pings once a second (table 8 of the paper).",
         _fig4("flow", "ping-B"),
@@ -198,6 +208,13 @@ QUESTIONS = (
         "How long is the outage when something dies, by flows?",
         f"The fault hits a NIC or a switch that the stream uses, by flows. {OUTAGES}",
         _failover("flow"),
+        lambda row: (row.fault, row.strategy),
+        report_failover.matrix,
+    ),
+    Question(
+        "And by flows on the fast path?",
+        "The same with the fast path beside the bridges. The cells are as in the table before.",
+        _failover(FLOW_FAST),
         lambda row: (row.fault, row.strategy),
         report_failover.matrix,
     ),

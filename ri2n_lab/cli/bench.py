@@ -72,13 +72,13 @@ def _first() -> None:
 
 
 DROPS: dict[str, Literal["oldest", "newest"]] = {"oldest": "oldest", "newest": "newest"}
-MODES = ["flow", "packet"]
+MODES = ["flow", "flow_fast", "packet"]
 
 Mode = Annotated[
     str,
     typer.Option(
-        help="How traffic is spread. flow: whole flows, by hash; packet: each packet by itself, by "
-        "the helper."
+        help="How traffic is spread. flow: whole flows, by hash; flow_fast: the same, by the fast "
+        "path; packet: each packet by itself, by the helper."
     ),
 ]
 

@@ -16,6 +16,7 @@ import pytest
 
 from ri2n_lab.bench import helper_ends, helper_plan
 from ri2n_lab.bench.cpus import TICK_S, busy_s
+from ri2n_lab.bench.fast import lacking
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_loads import percentiles
 from ri2n_lab.bench.helper_plan import HelperSettings, Load, beside, blank_row, loads, speed_rows
@@ -156,6 +157,16 @@ def test_percentiles() -> None:
     }
     with pytest.raises(NotAvailable):
         percentiles([])
+
+
+def test_the_fast_path_carries_when_programs_filter_and_peers_say_so() -> None:
+    good: Json = {"programs": "in_force", "filter": "in_force", "peers": {"carried": 2}}
+    assert lacking(good, 2) is None
+    assert lacking({**good, "filter": "not_needed"}, 2) is None
+    assert lacking(good, 3) == "2 of 3 peers"
+    assert lacking({**good, "filter": "missing"}, 1) == "filter missing"
+    assert lacking({**good, "programs": "refused"}, 1) == "programs refused"
+    assert lacking({}, 1) == "programs None"
 
 
 # ---- whose CPU seconds
