@@ -101,15 +101,13 @@ def _measure(end: End, place: Place, repeat: int, settings: HelperSettings, repo
                 _add(report, missing_row(row, why_not, names(FIGURES)), None)
             continue
         try:
-            found = end.measure(load, settings.seconds)
+            figures, raw = end.measure(load, settings.seconds)
         except NotAvailable as error:
             row["failed"] = str(error)
             _add(report, row, None)
             continue
-        if found is not None:
-            figures, raw = found
-            row |= figures
-            _add(report, row, {**row, **raw})
+        row |= figures
+        _add(report, row, {**row, **raw})
 
 
 def _add(report: Report, row: Json, raw: Json | None) -> None:

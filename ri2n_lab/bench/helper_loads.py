@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from ri2n_lab.bench.awake import cpus_awake
@@ -59,16 +59,13 @@ class End:
         """Why a load cannot be measured, in one sentence; None: it can."""
         if load.kind == "packets" and not self._udp:
             return "it carries nothing but TCP"
+        if load.awake:
+            with cpus_awake() as awake:
+                return None if awake else "this machine's CPUs cannot be kept awake"
         return None
 
-    def measure(self, load: Load, seconds: int) -> tuple[Json, Json] | None:
-        """(the figures, what they were computed from); None where CPUs cannot be kept awake."""
-        if not load.awake:
-            return self._measure(load, seconds)
-        with cpus_awake() as awake:
-            return self._measure(load, seconds) if awake else None
-
-    def _measure(self, load: Load, seconds: int) -> tuple[Json, Json]:
+    def measure(self, load: Load, seconds: int) -> tuple[Json, Json]:
+        """(the figures, what they were computed from) of a load that can be measured."""
         if load.kind == "streams":
             return self._streams(load.streams, load.both_ways, seconds)
         run = {
@@ -77,7 +74,8 @@ class End:
             "connections": self._connections,
             "packets": self._packets,
         }[load.kind]
-        return run(seconds)
+        with cpus_awake() if load.awake else nullcontext():
+            return run(seconds)
 
     # ---- streams
 

@@ -321,10 +321,10 @@ QUESTIONS = (
     ),
     Question(
         "What do helper and fast path cost?",
-        "Two hosts over links without a rate, in real time, measured by turns: each cell is the "
-        "ratio to one plain veth in the same round, of goodput, of a round trip's median, or of "
-        "what passes in a second. For round trips, less is better. CPU: the ratio of the CPU time "
-        "for each Gbit, connection or packet.",
+        "Two hosts over links without a rate, in real time, measured by turns. The first line has "
+        "one plain veth's goodput, median of round trips, or what passes in a second; the others "
+        "have their ratios to it, each in the same round. For round trips, less is better. CPU: "
+        "the ratio of the CPU time for each Gbit, connection or packet.",
         lambda measurement: measurement.helper,
         lambda row: (row.part, row.what, row.datapath, row.load),
         report_striped.helper_matrix,

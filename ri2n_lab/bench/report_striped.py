@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ri2n_lab.bench.figure import spread
-from ri2n_lab.bench.helper_plan import MEMORY, PARTS
+from ri2n_lab.bench.helper_plan import MEMORY, PARTS, PLAIN
 from ri2n_lab.bench.report_cells import cell, prose, table
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import Line, Notes, figure_table, name_text
@@ -137,12 +137,15 @@ def _helper_table(rows: Sequence[HelperRow], *, in_memory: bool) -> Iterator[str
 
 
 def helper_matrix(rows: Sequence[HelperRow]) -> Iterator[str]:
-    """Contenders by load: their ratios to a plain veth, and those of the CPU time for it."""
+    """Contenders by load: a plain veth's figures, and the others' ratios to them."""
     rows = [row for row in rows if row.part != MEMORY]
     columns = list(dict.fromkeys(row.load or "" for row in rows))
     notes = Notes()
-    lines = []
+    plain = [[row for row in rows if row.what == PLAIN and row.load == load] for load in columns]
+    lines = [[cell(PLAIN), "", *map(_own_figure, plain)]] if any(plain) else []
     for what, datapath in dict.fromkeys((row.what, row.datapath) for row in rows):
+        if what == PLAIN:
+            continue
         own = [row for row in rows if (row.what, row.datapath) == (what, datapath)]
         cells = [cell(what), cell(datapath or "")]
         for load in columns:
@@ -157,6 +160,15 @@ def helper_matrix(rows: Sequence[HelperRow]) -> Iterator[str]:
         lines.append(cells)
     yield from table(("", "datapath", *map(cell, columns)), lines)
     yield from notes.lines()
+
+
+def _own_figure(rows: Sequence[HelperRow]) -> str:
+    """The figure that ratios are of, with its unit."""
+    for figure in figures_of("helper"):
+        value = _middle(rows, figure.name)
+        if figure.name in ("goodput_bps", "per_s", "median_us") and value is not None:
+            return f"{value * figure.scale:{figure.show}} {figure.unit or figure.heading}"
+    return "-"
 
 
 def _middle(rows: Sequence[HelperRow], *figures: str) -> float | None:
