@@ -18,6 +18,7 @@ from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_loads import End
 from ri2n_lab.bench.helper_memory import memory_rows
 from ri2n_lab.bench.helper_plan import (
+    CALM_CPUS,
     CONTENDERS,
     FIGURES,
     LAB_S,
@@ -25,6 +26,7 @@ from ri2n_lab.bench.helper_plan import (
     MEMORY_S,
     PLAIN,
     HelperSettings,
+    Load,
     Place,
     beside,
     blank_row,
@@ -101,13 +103,29 @@ def _measure(end: End, place: Place, repeat: int, settings: HelperSettings, repo
                 _add(report, missing_row(row, why_not, names(FIGURES)), None)
             continue
         try:
-            figures, raw = end.measure(load, settings.seconds)
+            figures, raw = _calmest(end, load, settings)
         except NotAvailable as error:
             row["failed"] = str(error)
             _add(report, row, None)
             continue
         row |= figures
         _add(report, row, {**row, **raw})
+
+
+def _calmest(end: End, load: Load, settings: HelperSettings) -> tuple[Json, Json]:
+    """The try beside which foreign programs used least, and what it was computed from.
+
+    The choice looks at nothing else, so it favours no contender. The first calm one is the last.
+    """
+    best: tuple[Json, Json] | None = None
+    for _ in range(settings.tries):
+        found = end.measure(load, settings.seconds)
+        if best is None or found[0]["foreign_cpus"] < best[0]["foreign_cpus"]:
+            best = found
+        if best[0]["foreign_cpus"] <= CALM_CPUS:
+            break
+    assert best is not None
+    return best
 
 
 def _add(report: Report, row: Json, raw: Json | None) -> None:

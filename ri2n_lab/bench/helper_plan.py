@@ -12,6 +12,7 @@ from ri2n_lab.bench.figure import Figure, names
 from ri2n_lab.bench.rows import summarize
 
 __all__ = [
+    "CALM_CPUS",
     "CONTENDERS",
     "DATAPATHS",
     "FIGURES",
@@ -61,6 +62,9 @@ ON_DATAPATHS = {
     "packet": ("netdev", "netdev-tso", "system"),
 }
 
+CALM_CPUS = 0.2
+"""Up to so many CPUs, what foreign programs use is not in the way of a load."""
+
 LAB_S = 12.0
 MEMORY_S = 10.0
 WARMUP_S = 1
@@ -86,7 +90,7 @@ FIGURES = (
     Figure("p99_us", "99th percentile", "us", when_measured=True),
     Figure("times_veth", "times a veth's", show=".2f", when_measured=True),
     Figure("over_veth_us", "over a veth", "us", show=".1f", when_measured=True),
-    Figure("foreign_cpus", kind=None),
+    Figure("foreign_cpus", "CPUs of others", show=".2f", when_measured=True),
 )
 COMPARED = {
     "of_veth": ("goodput_bps", "per_s"),
@@ -141,7 +145,8 @@ class Load:
 class HelperSettings:
     """What to run: `links` links between the two hosts, `seconds` of each load.
 
-    `streams` are numbers of TCP streams; each is measured one way and both ways.
+    `streams` are numbers of TCP streams; each is measured one way and both ways. `tries`: a load is
+    measured again, up to so many times, while programs outside of the lab use more than CALM_CPUS.
     """
 
     what: tuple[str, ...] = tuple(CONTENDERS)
@@ -150,6 +155,7 @@ class HelperSettings:
     repeat: int = 3
     streams: tuple[int, ...] = (1, 8)
     datapaths: tuple[str, ...] = tuple(DATAPATHS)
+    tries: int = 1
 
     @property
     def places(self) -> list[Place]:

@@ -178,6 +178,14 @@ def helper(
     repeat: Annotated[
         int, typer.Option(min=1, help="Rounds over all labs; the tables show medians.")
     ] = 3,
+    tries: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Measure a load up to so many times while other programs use CPUs; the calmest "
+            "counts.",
+        ),
+    ] = 1,
     json_file: JsonFile = None,
 ) -> None:
     """Measure what helper and fast path cost on this machine, beside a plain veth.
@@ -196,6 +204,7 @@ def helper(
         repeat,
         stream_counts(streams),
         tuple(name for name in DATAPATHS if name in chosen),
+        tries,
     )
     measure(
         "helper",

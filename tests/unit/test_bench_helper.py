@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ri2n_lab.bench import helper_ends, helper_plan
+from ri2n_lab.bench import helper, helper_ends, helper_plan
 from ri2n_lab.bench.cpus import TICK_S, busy_s
 from ri2n_lab.bench.fast import lacking
 from ri2n_lab.bench.figure import names
@@ -167,6 +167,29 @@ def test_the_fast_path_carries_when_programs_filter_and_peers_say_so() -> None:
     assert lacking({**good, "filter": "missing"}, 1) == "filter missing"
     assert lacking({**good, "programs": "refused"}, 1) == "programs refused"
     assert lacking({}, 1) == "programs None"
+
+
+class Restless:
+    """An end that measures beside so many foreign CPUs, one after the other."""
+
+    def __init__(self, foreign_cpus: list[float]) -> None:
+        self.left = list(foreign_cpus)
+
+    def measure(self, load: Load, seconds: int) -> tuple[Json, Json]:
+        used = self.left.pop(0)
+        return {"foreign_cpus": used}, {"used": used}
+
+
+def test_the_calmest_try_counts_and_a_calm_one_is_the_last() -> None:
+    def chosen(tries: int, *foreign_cpus: float) -> tuple[float, int]:
+        end = Restless(list(foreign_cpus))
+        row, raw = helper._calmest(end, Load("ping"), HelperSettings(tries=tries))  # type: ignore[arg-type]
+        assert raw["used"] == row["foreign_cpus"]
+        return row["foreign_cpus"], len(end.left)
+
+    assert chosen(1, 1.9, 0.1) == (1.9, 1)
+    assert chosen(3, 1.9, 0.5, 0.7) == (0.5, 0)
+    assert chosen(3, 1.9, 0.1, 0.0) == (0.1, 1)
 
 
 # ---- whose CPU seconds
