@@ -43,9 +43,8 @@ ask_for_fast() {
     [[ $CONTENT == "$line" ]] || run write_file "$STATE/fast" "$line"
 }
 
-# Take the fast path out of force, with whoever watches over it. With `must` as COMMAND, a failure
-# does not end the script.
-release_fast() { # release_fast COMMAND
+# Take the fast path out of force, with whoever watches over it.
+release_fast() {
     local saved nics=()
     [[ -e $STATE/fast || -e $STATE/fast.ending ]] || return 0
     [[ ! -e $STATE/fast ]] || run mv "$STATE/fast" "$STATE/fast.ending"
@@ -54,8 +53,11 @@ release_fast() { # release_fast COMMAND
     done
     if [[ -x $FAST_PROGRAM ]]; then
         # Open vSwitch may not run, or have lost the bridge. So the NICs are named.
-        "$1" "$FAST_PROGRAM" unload --bridge "$BRIDGE" "${nics[@]}" --state "$(fast_dir)" \
-            ${OVS_RUNDIR:+--rundir "$OVS_RUNDIR"}
+        run "$FAST_PROGRAM" unload --bridge "$BRIDGE" "${nics[@]}" --state "$(fast_dir)" \
+            ${OVS_RUNDIR:+--rundir "$OVS_RUNDIR"} || {
+            warn "the fast path could not be taken out of force"
+            return 1
+        }
     fi
     run rm -f "$STATE/fast.ending"
 }

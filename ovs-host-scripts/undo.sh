@@ -79,7 +79,7 @@ announce() { # announce NIC
 undo() {
     local saved nic
     LEFT=no
-    release_fast must # while the bridge can take over
+    release_fast || LEFT=yes # while the bridge can take over
     end_jobs
     if database_runs; then
         forget_bridge

@@ -4,4 +4,14 @@
 //! bridge and which way, as a `plan::Plan`; `programs` puts that plan into the maps of eBPF
 //! programs at the bridge's local port and at the NICs. What no plan names goes through the bridge.
 
+pub mod commands;
+pub mod database;
+pub mod notify;
+pub mod openflow;
+pub mod options;
 pub mod plan;
+pub mod programs;
+pub mod report;
+pub mod rows;
+pub mod show;
+pub mod watch;

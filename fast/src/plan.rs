@@ -14,6 +14,9 @@ pub const MAX_PATHS: usize = 32;
 /// So many peers are known. What is sent to others goes through the bridge.
 pub const MAX_PEERS: usize = 1024;
 
+/// So many exceptions are known. With more, everything is left to the bridge.
+pub const MAX_EXCEPTIONS: usize = 64;
+
 /// The way of a frame: the 32 bits of the bridge's `reg1`, by which counters are reported.
 ///
 /// 10 bits of the sender's port, 10 of the receiver's port, 12 of the VLAN ID (0: no tag).
@@ -34,17 +37,27 @@ pub struct Plan {
     pub left: BTreeMap<Mac, Left>,
 }
 
+impl Plan {
+    /// Leaves every peer's frames to the bridge.
+    pub fn leave_all(&mut self, why: Left) {
+        let peers = std::mem::take(&mut self.peers);
+        self.left.extend(peers.into_keys().map(|peer| (peer, why)));
+        self.arrivals.clear();
+        self.exceptions.clear();
+    }
+}
+
 /// A peer and the paths to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The paths, in the order in which slots count them. At most `MAX_PATHS`.
+    /// The paths, by rising ids, as slots count them. At most `MAX_PATHS`.
     pub paths: Vec<Path>,
     /// For each slot the index of its path in `paths`.
     pub slots: [u8; SLOTS],
 }
 
 /// What the output table does with frames to a peer on one path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path {
     /// `reg1` of the bridge's rows.
     pub id: PathId,
@@ -98,6 +111,7 @@ pub enum Left {
     Undecided,
     /// The rows name a way that the programs cannot go.
     Unsupported,
-    /// The peer has more than `MAX_PATHS` paths, or is more than the `MAX_PEERS`th.
+    /// The peer has more than `MAX_PATHS` paths, or is more than the `MAX_PEERS`th, or the rows
+    /// have more than `MAX_EXCEPTIONS` exceptions.
     TooMany,
 }

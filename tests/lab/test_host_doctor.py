@@ -63,9 +63,10 @@ def test_a_host_in_order(host: Host) -> None:
         "floods",
         "flow limit",
         "helper",
+        "fast path",
     ]
     assert checks["bridge"] == f"br-ri2n, {host.lab.datapath} datapath"
-    assert checks["helper"] == "not asked for"
+    assert checks["helper"] == checks["fast path"] == "not asked for"
 
 
 @dataclass(frozen=True)

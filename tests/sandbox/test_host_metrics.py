@@ -52,9 +52,17 @@ class Host:
         argv += ["--db", f"unix:{self.ovs.folder}/db.sock", "--helper-socket", self.socket]
         argv += ["--state-dir", self.folder / "state"]
         environment = {**os.environ, "RI2N_SYS_NET": str(self.folder / "sys")}
+        environment["RI2N_FAST"] = str(self.folder / "ri2n-fast")
         return subprocess.run(
             [*map(str, argv), *words], capture_output=True, text=True, check=check, env=environment
         )
+
+    def fast(self, program: str) -> None:
+        """The host was asked for the fast path, and this is the program."""
+        (self.folder / "state" / "br-x" / "fast").touch()
+        path = self.folder / "ri2n-fast"
+        path.write_text(f"#!/bin/sh\n{program}\n")
+        path.chmod(0o755)
 
     def written(self) -> dict[tuple[str, ...], float]:
         """What the file says, by name and labels."""
@@ -128,6 +136,27 @@ def test_all_of_a_host_is_written(host: Host) -> None:
     }
     assert host.file.stat().st_mode & 0o777 == 0o644, "node_exporter is another user"
     assert [path.name for path in host.file.parent.iterdir()] == ["ri2n.prom"]
+
+
+def test_what_the_fast_path_does_is_written(host: Host) -> None:
+    peers = {"carried": 12, "striped": 1, "undecided": 0, "unsupported": 0, "too_many": 2}
+    says = {"programs": "in_force", "plan_age_ms": 61_007, "peers": peers, "pid": 5}
+    host.fast(f"[ \"$1\" = status ] && echo '{json.dumps(says)}'")
+    host.run()
+    found = {key: value for key, value in host.written().items() if "fast" in key[0]}
+    assert found == {
+        ("ri2n_node_fast_up",): 1,
+        ("ri2n_node_fast_in_force",): 1,
+        **{("ri2n_node_fast_peers", state): count for state, count in peers.items()},
+        ("ri2n_node_fast_plan_age_seconds",): 61.007,
+    }
+    host.fast("exit 1")
+    host.run()
+    found = {key: value for key, value in host.written().items() if "fast" in key[0]}
+    assert found == {("ri2n_node_fast_up",): 0}
+    host.fast("""echo '{"programs": "in_force", "plan_age_ms": -1, "peers": {"carried": "x"}}'""")
+    host.run()
+    assert host.written()[("ri2n_node_fast_peers", "carried")] == 0
 
 
 def test_a_helper_that_is_not_there_or_writes_nonsense_costs_only_its_own_part(host: Host) -> None:

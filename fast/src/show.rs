@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A plan as JSON, for people and for scripts.
+
+use serde_json::{json, Map, Value};
+
+use crate::plan::{Exception, Left, Mac, Path, Plan};
+
+/// A MAC address as people write it.
+pub fn mac(mac: &Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The code of a reason.
+pub fn left(left: Left) -> &'static str {
+    match left {
+        Left::Striped => "striped",
+        Left::Undecided => "undecided",
+        Left::Unsupported => "unsupported",
+        Left::TooMany => "too_many",
+    }
+}
+
+/// What a watch says of itself, in lines.
+pub fn status(status: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let programs = match text(&status["programs"]).as_str() {
+        "in_force" => "in force".to_owned(),
+        "no_device" => "a device is missing".to_owned(),
+        "refused" => format!("refused: {}", text(&status["refused"]["text"])),
+        other => other.to_owned(),
+    };
+    let filter = match text(&status["filter"]).as_str() {
+        "not_needed" => "not needed",
+        "in_force" => "in force",
+        _ => "not in force: Open vSwitch copies the frames, which costs time",
+    };
+    let mut lines = vec![
+        format!("bridge {}: programs {programs}", text(&status["bridge"])),
+        format!("filter of Open vSwitch's packet sockets: {filter}"),
+    ];
+    for (way, verb) in [("sent", "sent"), ("arrived", "received")] {
+        let sum = &status[way];
+        lines.push(format!("{verb} {} packets, {} bytes", sum["packets"], sum["bytes"]));
+    }
+    for (peer, state) in status["states"].as_object().into_iter().flatten() {
+        lines.push(format!("{peer} {}", text(state)));
+    }
+    lines
+}
+
+/// The whole plan.
+pub fn plan(plan: &Plan) -> Value {
+    let peers = plan.peers.iter().map(|(peer, known)| {
+        let paths: Vec<Value> = known.paths.iter().map(path).collect();
+        (mac(peer), json!({"paths": paths, "slots": known.slots.to_vec()}))
+    });
+    let arrivals: Vec<Value> = plan
+        .arrivals
+        .iter()
+        .map(|(arrival, source)| {
+            json!({
+                "port": arrival.port,
+                "source": mac(&arrival.source),
+                "destination": mac(&arrival.destination),
+                "vlan": arrival.vlan,
+                "peer": mac(&source.peer),
+            })
+        })
+        .collect();
+    let left = plan.left.iter().map(|(peer, why)| (mac(peer), Value::from(left(*why))));
+    json!({
+        "own": plan.own.as_ref().map(mac),
+        "peers": peers.collect::<Map<_, _>>(),
+        "arrivals": arrivals,
+        "exceptions": plan.exceptions.iter().map(exception).collect::<Vec<_>>(),
+        "left": left.collect::<Map<_, _>>(),
+    })
+}
+
+fn path(path: &Path) -> Value {
+    json!({
+        "id": path.id,
+        "port": path.port,
+        "source": mac(&path.source),
+        "destination": mac(&path.destination),
+        "vlan": path.vlan,
+    })
+}
+
+fn exception(one: &Exception) -> Value {
+    json!({
+        "protocol": one.protocol,
+        "source_port": one.source_port,
+        "destination_port": one.destination_port,
+    })
+}

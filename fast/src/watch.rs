@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loop: follows the bridge, keeps the programs at what its rows say, and reports.
+
+mod carrier;
+pub mod sources;
+mod status;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use crate::database::Facts;
+use crate::notify::Manager;
+use crate::openflow::connection::Sender;
+use crate::openflow::message;
+use crate::openflow::mirror::{Changes, Mirror, REPORT};
+use crate::options::Place;
+use crate::plan::{Left, Plan};
+use crate::programs::{Count, Counts};
+use crate::report::{self, Carried, Head, Row, State};
+use crate::rows::{self, Planned};
+use carrier::{Carrier, Devices};
+use sources::{Event, Request};
+
+/// Changes that come within this time make one plan.
+const COALESCE: Duration = Duration::from_millis(3);
+/// The loop uses at most one part in so many of a CPU for plans.
+const PLAN_SHARE: u32 = 5;
+const COUNTS_EVERY: Duration = Duration::from_millis(250);
+/// A report with all rows, also those that have not changed.
+const ALL_COUNTS_EVERY: Duration = Duration::from_secs(10);
+const TEND_EVERY: Duration = Duration::from_secs(1);
+/// A bridge that says nothing for so long, though it is asked every second, gets no reports: they
+/// would pile up.
+const SILENT: Duration = Duration::from_secs(3);
+/// So many news are taken in before the clock is looked at.
+const AT_ONCE: usize = 256;
+
+/// What a watch is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The bridge.
+    pub place: Place,
+    /// The NICs; all when there are none.
+    pub nics: Vec<String>,
+    /// The folder of the status socket.
+    pub state: PathBuf,
+}
+
+/// Watches until somebody asks to end.
+pub fn run(settings: Settings) -> Result<(), String> {
+    let listener = sources::listen(&settings.state)?;
+    let (to, events) = sync_channel(AT_ONCE);
+    sources::take_questions(listener, to.clone());
+    let rundir = &settings.place.rundir;
+    sources::follow_database(rundir.join("db.sock"), settings.place.bridge.clone(), to.clone());
+    sources::follow_bridge(settings.place.socket(), to);
+    let mut watch = Watch::new(settings, Instant::now());
+    watch.turn(&events);
+    // The next watch would replace it, too.
+    let _ = fs::remove_file(sources::socket_in(&watch.settings.state));
+    Ok(())
+}
+
+/// The connection to the bridge.
+#[derive(Debug)]
+struct Link {
+    sender: Sender,
+    mirror: Mirror,
+    heard: Instant,
+}
+
+/// When things are due.
+#[derive(Debug)]
+struct Due {
+    plan: Option<Instant>,
+    counts: Instant,
+    all_counts: Instant,
+    state: Instant,
+    tend: Instant,
+}
+
+#[derive(Debug)]
+struct Watch {
+    settings: Settings,
+    manager: Manager,
+    link: Option<Link>,
+    /// What the database last said; None: nothing so far.
+    facts: Option<Facts>,
+    planned: Planned,
+    /// What has changed since the plan was made; None: there is no plan yet.
+    changes: Option<Changes>,
+    carrier: Carrier,
+    due: Due,
+    /// No plan is made before this.
+    rested: Instant,
+    /// Since when the plan may be out of date; None: there is none.
+    right_at: Option<Instant>,
+    told_counts: BTreeMap<Row, Carried>,
+    told_epoch: u64,
+    told_state: Option<(State, BTreeMap<crate::plan::Mac, Option<Left>>)>,
+    said: BTreeMap<&'static str, String>,
+    ending: Option<UnixStream>,
+}
+
+impl Watch {
+    fn new(settings: Settings, now: Instant) -> Watch {
+        Watch {
+            settings,
+            manager: Manager::from_environment(),
+            link: None,
+            facts: None,
+            planned: Planned::default(),
+            changes: None,
+            carrier: Carrier::default(),
+            due: Due { plan: None, counts: now, all_counts: now, state: now, tend: now },
+            rested: now,
+            right_at: None,
+            told_counts: BTreeMap::new(),
+            told_epoch: 0,
+            told_state: None,
+            said: BTreeMap::new(),
+            ending: None,
+        }
+    }
+
+    fn turn(&mut self, events: &Receiver<Event>) {
+        while self.ending.is_none() {
+            let now = Instant::now();
+            self.manager.alive(now);
+            if self.due.plan.is_some_and(|due| due <= now) {
+                self.plan(now);
+            }
+            if self.due.tend <= now {
+                self.tend(now);
+            }
+            if self.due.counts <= now {
+                self.report_counts(now);
+            }
+            if self.due.state <= now || self.state_changed() {
+                self.report_state(now);
+            }
+            self.wait(events);
+        }
+    }
+
+    /// Waits for news, at most until something is due.
+    fn wait(&mut self, events: &Receiver<Event>) {
+        let due = &self.due;
+        let first = [due.counts, due.state, due.tend].into_iter().chain(due.plan).min();
+        let time = first.map_or(COUNTS_EVERY, |at| at.saturating_duration_since(Instant::now()));
+        match events.recv_timeout(time) {
+            Ok(event) => self.take(event),
+            Err(RecvTimeoutError::Timeout) => return,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the threads never end"),
+        }
+        for _ in 0..AT_ONCE {
+            match events.try_recv() {
+                Ok(event) => self.take(event),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        self.flush();
+        self.notice_changes(Instant::now());
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Connected(sender) => {
+                self.link = Some(Link { sender, mirror: Mirror::new(), heard: Instant::now() });
+                self.changes = None;
+            }
+            Event::Message(bytes) => {
+                let Some(link) = &mut self.link else { return };
+                link.heard = Instant::now();
+                if let Err(why) = link.mirror.take_in(&bytes) {
+                    link.sender.close();
+                    self.link = None;
+                    self.say("bridge", format!("{why}; asking again"));
+                }
+            }
+            Event::Closed(why) => {
+                self.link = None;
+                let name = &self.settings.place.bridge;
+                self.say("bridge", format!("waiting for the bridge {name}: {why}"));
+                // There is nothing to do for a host whose bridge is not there yet.
+                self.manager.ready();
+            }
+            Event::Database(Ok(facts)) => {
+                let new = facts.unwrap_or_default();
+                if self.facts != Some(new) {
+                    self.facts = Some(new);
+                    self.changes = None;
+                }
+                self.said.remove("database");
+            }
+            Event::Database(Err(why)) => {
+                self.say("database", format!("waiting for Open vSwitch's database: {why}"));
+            }
+            Event::Asked(Request::Status, mut stream) => {
+                let line = self.status().to_string();
+                // Whoever asked may be gone.
+                let _ = writeln!(stream, "{line}");
+            }
+            Event::Asked(Request::End, stream) => self.ending = Some(stream),
+        }
+    }
+
+    /// Sends what the mirror wants to say.
+    fn flush(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let messages = link.mirror.take_messages();
+        if link.sender.send(&messages).is_err() {
+            link.sender.close();
+            self.link = None;
+        }
+    }
+
+    /// Sees to it that a plan is made when one is needed.
+    fn notice_changes(&mut self, now: Instant) {
+        let Some(link) = &mut self.link else { return };
+        if !link.mirror.is_whole() || self.facts.is_none() {
+            return;
+        }
+        let new = link.mirror.take_changes();
+        if new.ports {
+            self.due.tend = now;
+        }
+        let needed = match &mut self.changes {
+            None => true,
+            Some(known) => {
+                known.groups |= new.groups;
+                known.ports |= new.ports;
+                known.tables.extend(new.tables);
+                known.groups || known.ports || !known.tables.is_disjoint(&self.planned.tables)
+            }
+        };
+        if needed && self.due.plan.is_none() {
+            self.due.plan = Some((now + COALESCE).max(self.rested));
+        } else if !needed {
+            self.right_at = Some(link.heard);
+        }
+    }
+
+    fn plan(&mut self, start: Instant) {
+        self.due.plan = None;
+        let Some(link) = &mut self.link else { return };
+        let (true, Some(facts)) = (link.mirror.is_whole(), self.facts) else { return };
+        link.mirror.take_changes();
+        self.changes = Some(Changes::default());
+        self.planned = rows::plan(link.mirror.bridge());
+        if facts.observed {
+            self.planned.plan.leave_all(Left::Undecided);
+        }
+        let ports = &link.mirror.bridge().ports;
+        self.right_at = Some(link.heard);
+        match Devices::of(ports, &self.settings.nics) {
+            Some(devices) => {
+                let was_new = self.carrier.devices() != Some(&devices);
+                self.carrier.carry(&devices, &self.planned.plan, start);
+                if was_new {
+                    self.due.tend = start;
+                }
+            }
+            None => self.say("devices", "the bridge has no NIC yet".into()),
+        }
+        self.tell_refusal();
+        self.manager.ready();
+        let end = Instant::now();
+        self.rested = end + (end - start) * (PLAN_SHARE - 1);
+    }
+
+    /// What is looked after every second: new devices and sockets, and whether the bridge lives.
+    fn tend(&mut self, now: Instant) {
+        self.due.tend = now + TEND_EVERY;
+        let netdev = self.facts.is_some_and(|facts| facts.netdev);
+        self.carrier.tend(netdev.then(|| self.vswitchd_pid()).flatten());
+        self.tell_refusal();
+        if let Some(link) = &mut self.link {
+            if now.duration_since(link.heard) < SILENT {
+                link.mirror.ask_for_echo();
+            }
+        }
+        // What was refused, or what a device was missing for, is tried again.
+        if self.carrier.devices().is_none() && self.changes.is_some() {
+            self.changes = None;
+        }
+        self.flush();
+        self.notice_changes(now);
+    }
+
+    fn vswitchd_pid(&self) -> Option<u32> {
+        let file = self.settings.place.rundir.join("ovs-vswitchd.pid");
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+
+    fn tell_refusal(&mut self) {
+        match &self.carrier.refused {
+            Some(why) => {
+                let line = format!("the programs are not in force: {}", why.text);
+                self.say("programs", line);
+            }
+            None if self.carrier.devices().is_some() => {
+                self.say("programs", "the programs are in force".into());
+            }
+            None => {}
+        }
+    }
+
+    fn head(&self) -> Option<Head> {
+        let own = self.planned.plan.own?;
+        Some(Head { own, epoch: self.carrier.epoch, time_ns: now_ns() })
+    }
+
+    fn report_counts(&mut self, now: Instant) {
+        self.due.counts = now + COUNTS_EVERY;
+        if !self.is_listening(now) || self.carrier.devices().is_none() {
+            return;
+        }
+        let (Some(head), Some(counts)) = (self.head(), self.carrier.counts()) else { return };
+        let rows = by_row(counts);
+        let all = self.due.all_counts <= now || self.told_epoch != self.carrier.epoch;
+        let news: Vec<(Row, Carried)> = rows
+            .iter()
+            .filter(|(row, carried)| all || self.told_counts.get(row) != Some(carried))
+            .map(|(row, carried)| (*row, *carried))
+            .collect();
+        if all {
+            self.due.all_counts = now + ALL_COUNTS_EVERY;
+            self.told_epoch = self.carrier.epoch;
+        }
+        self.told_counts = rows;
+        if !news.is_empty() {
+            self.send(report::counts(&head, &news));
+        }
+    }
+
+    fn state(&self) -> State {
+        let netdev = self.facts.is_some_and(|facts| facts.netdev);
+        let dropped = self.carrier.counts().map_or(0, |counts| counts.dropped.values().sum());
+        State {
+            programs: self.carrier.force(),
+            filter: self.carrier.filter(netdev),
+            errno: 0,
+            dropped,
+        }
+    }
+
+    fn state_changed(&self) -> bool {
+        let Some((told, peers)) = &self.told_state else { return false };
+        told.programs != self.carrier.force() || *peers != states(&self.planned.plan)
+    }
+
+    fn report_state(&mut self, now: Instant) {
+        self.due.state = now + TEND_EVERY;
+        let state = self.state();
+        self.told_state = Some((state, states(&self.planned.plan)));
+        if let (true, Some(head)) = (self.is_listening(now), self.head()) {
+            self.send(report::state(&head, &state, &self.planned.plan));
+        }
+    }
+
+    fn is_listening(&self, now: Instant) -> bool {
+        let alive = |link: &Link| link.mirror.is_whole() && now.duration_since(link.heard) < SILENT;
+        self.link.as_ref().is_some_and(alive)
+    }
+
+    fn send(&mut self, frames: Vec<Vec<u8>>) {
+        let Some(link) = &mut self.link else { return };
+        let messages: Vec<Vec<u8>> =
+            frames.iter().map(|frame| message::to_controllers(REPORT, frame)).collect();
+        if link.sender.send(&messages).is_err() {
+            link.sender.close();
+            self.link = None;
+        }
+    }
+
+    /// Says a line, unless it is what was last said about this.
+    fn say(&mut self, about: &'static str, line: String) {
+        if self.said.get(about) != Some(&line) {
+            eprintln!("ri2n-fast: {line}");
+            self.said.insert(about, line);
+        }
+    }
+}
+
+fn by_row(counts: Counts) -> BTreeMap<Row, Carried> {
+    let carried = |count: Count| Carried { packets: count.packets, bytes: count.bytes };
+    report::by_row(
+        counts.sent.into_iter().map(|(row, count)| (row, carried(count))),
+        counts.arrived.into_iter().map(|(row, count)| (row, carried(count))),
+    )
+}
+
+fn states(plan: &Plan) -> BTreeMap<crate::plan::Mac, Option<Left>> {
+    let carried = plan.peers.keys().map(|peer| (*peer, None));
+    carried.chain(plan.left.iter().map(|(peer, why)| (*peer, Some(*why)))).collect()
+}
+
+/// CLOCK_MONOTONIC.
+pub fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

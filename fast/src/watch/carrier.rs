@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The programs, as the loop handles them: which devices they are for, and whether they are in
+//! force.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use crate::plan::Plan;
+use crate::programs::{Counts, Device, Programs, Refusal};
+use crate::report::{Filter, Force};
+use crate::rows::model::{Port, LOCAL};
+use crate::rows::NICS_END;
+
+/// After a refusal the programs are loaded again so much later.
+const LOAD_AGAIN: Duration = Duration::from_secs(10);
+
+/// The devices that the programs are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// The bridge's own device.
+    pub local: String,
+    /// The NICs.
+    pub nics: Vec<Device>,
+}
+
+impl Devices {
+    /// A bridge's devices, if it has any; of the NICs only `chosen` ones, or all.
+    pub fn of(ports: &BTreeMap<u32, Port>, chosen: &[String]) -> Option<Devices> {
+        let local = ports.get(&LOCAL)?.name.clone();
+        let wanted = |name: &String| chosen.is_empty() || chosen.contains(name);
+        let nics = ports.iter().filter(|(number, port)| **number < NICS_END && wanted(&port.name));
+        let nics: Vec<Device> =
+            nics.map(|(number, port)| Device { port: *number, name: port.name.clone() }).collect();
+        (!nics.is_empty()).then_some(Devices { local, nics })
+    }
+}
+
+#[derive(Debug)]
+struct Loaded {
+    programs: Programs,
+    devices: Devices,
+}
+
+/// The programs and what became of them.
+#[derive(Debug, Default)]
+pub struct Carrier {
+    loaded: Option<Loaded>,
+    /// Why they are not in force.
+    pub refused: Option<Refusal>,
+    /// A random number of the last load, with which all counters began at 0.
+    pub epoch: u64,
+    /// So many of Open vSwitch's sockets leave the programs' frames alone.
+    pub filtered: usize,
+    load_again: Option<Instant>,
+}
+
+impl Carrier {
+    /// The devices that have the programs.
+    pub fn devices(&self) -> Option<&Devices> {
+        self.loaded.as_ref().map(|loaded| &loaded.devices)
+    }
+
+    /// Whether the programs are in force.
+    pub fn force(&self) -> Force {
+        match (&self.refused, &self.loaded) {
+            (Some(why), _) if why.code != "device" => Force::Refused,
+            (Some(_), _) | (None, None) => Force::NoDevice,
+            (None, Some(_)) => Force::InForce,
+        }
+    }
+
+    /// Whether Open vSwitch leaves the programs' frames alone.
+    pub fn filter(&self, netdev: bool) -> Filter {
+        match (netdev, self.filtered) {
+            (false, _) => Filter::NotNeeded,
+            (true, 0) => Filter::Missing,
+            (true, _) => Filter::InForce,
+        }
+    }
+
+    /// Loads the programs for these devices, unless they are loaded for them, and gives them the
+    /// plan. The programs take the places of those that were there, with the plan in them already.
+    pub fn carry(&mut self, devices: &Devices, plan: &Plan, now: Instant) {
+        let is_new = self.devices() != Some(devices);
+        if is_new && self.load_again.is_some_and(|again| now < again) {
+            return;
+        }
+        let done = if is_new { self.load(devices, plan) } else { self.apply(plan) };
+        self.load_again = if is_new && done.is_err() { Some(now + LOAD_AGAIN) } else { None };
+        self.refused = done.err();
+    }
+
+    fn load(&mut self, devices: &Devices, plan: &Plan) -> Result<(), Refusal> {
+        let mut programs = Programs::load(&devices.local, &devices.nics)?;
+        programs.apply(plan)?;
+        programs.attach()?;
+        let old = self.loaded.replace(Loaded { programs, devices: devices.clone() });
+        self.epoch = random();
+        let mut gone = old.map_or_else(Vec::new, |old| old.devices.nics);
+        gone.retain(|nic| !devices.nics.contains(nic));
+        if gone.is_empty() {
+            return Ok(());
+        }
+        Programs::unload("", &gone)
+    }
+
+    fn apply(&mut self, plan: &Plan) -> Result<(), Refusal> {
+        self.loaded.as_mut().map_or(Ok(()), |loaded| loaded.programs.apply(plan))
+    }
+
+    /// Attaches to devices that were made anew, and gives Open vSwitch's new sockets the filter.
+    pub fn tend(&mut self, vswitchd_pid: Option<u32>) {
+        let Some(loaded) = &mut self.loaded else { return };
+        let mut tend = || {
+            loaded.programs.attach()?;
+            match vswitchd_pid {
+                Some(pid) => loaded.programs.filter_sockets(pid),
+                None => Ok(0),
+            }
+        };
+        match tend() {
+            Ok(filtered) => {
+                self.filtered = filtered;
+                self.refused = None;
+            }
+            Err(why) => {
+                self.filtered = 0;
+                self.refused = Some(why);
+            }
+        }
+    }
+
+    /// What was carried since the load.
+    pub fn counts(&self) -> Option<Counts> {
+        self.loaded.as_ref()?.programs.counts().ok()
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Every kernel has this device. Without it two loads could not be told apart, and counters
+    // would seem to fall.
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map(|()| u64::from_be_bytes(bytes)).expect("/dev/urandom")
+}

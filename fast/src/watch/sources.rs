@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where news come from: the bridge, the database, and those who ask. A thread for each, which
+//! only waits and hands on; all decisions are the loop's.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Duration;
+
+use crate::database::{self, Facts};
+use crate::openflow::connection::{self, Sender};
+
+/// A bridge or a database that is not there is looked for so often.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Whoever asks must say within this time what.
+const ASKS_WITHIN: Duration = Duration::from_secs(1);
+/// A request has at most so many bytes.
+const LONGEST: u64 = 64;
+
+/// News for the loop.
+#[derive(Debug)]
+pub enum Event {
+    /// There is a new connection to the bridge.
+    Connected(Sender),
+    /// The bridge said something.
+    Message(Vec<u8>),
+    /// The connection is over, or there is none; why.
+    Closed(String),
+    /// What the database says of the bridge; Ok(None): it has no such bridge.
+    Database(Result<Option<Facts>, String>),
+    /// Somebody asks.
+    Asked(Request, UnixStream),
+}
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// How things are.
+    Status,
+    /// To end; the connection is closed when that is done.
+    End,
+}
+
+impl Request {
+    /// The line that asks for it.
+    pub fn line(self) -> &'static str {
+        match self {
+            Request::Status => "status",
+            Request::End => "end",
+        }
+    }
+}
+
+/// Follows the bridge for ever. Between two connections there is always a `Closed`.
+pub fn follow_bridge(socket: PathBuf, to: SyncSender<Event>) {
+    thread::spawn(move || loop {
+        let over = connection::connect(&socket).and_then(|(sender, mut receiver)| {
+            let mut handed_on = to.send(Event::Connected(sender));
+            while handed_on.is_ok() {
+                handed_on = to.send(Event::Message(receiver.next()?));
+            }
+            Ok(())
+        });
+        let why = over.err().map_or_else(String::new, |error| error.to_string());
+        if to.send(Event::Closed(why)).is_err() {
+            return;
+        }
+        thread::sleep(AGAIN);
+    });
+}
+
+/// Follows the database for ever.
+pub fn follow_database(socket: PathBuf, bridge: String, to: SyncSender<Event>) {
+    thread::spawn(move || loop {
+        // A loop that ended takes nothing; the process ends with it.
+        let told = |facts| drop(to.send(Event::Database(Ok(facts))));
+        let over = database::follow(&socket, &bridge, told);
+        let why = over.err().map_or_else(String::new, |error| error.to_string());
+        if to.send(Event::Database(Err(why))).is_err() {
+            return;
+        }
+        thread::sleep(AGAIN);
+    });
+}
+
+/// Takes questions for ever.
+pub fn take_questions(listener: UnixListener, to: SyncSender<Event>) {
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Whoever asks nothing, or something else, gets no answer.
+            let Ok(Some(request)) = question(&stream) else { continue };
+            if to.send(Event::Asked(request, stream)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn question(stream: &UnixStream) -> io::Result<Option<Request>> {
+    stream.set_read_timeout(Some(ASKS_WITHIN))?;
+    stream.set_write_timeout(Some(ASKS_WITHIN))?;
+    let mut line = String::new();
+    BufReader::new(io::Read::take(stream, LONGEST)).read_line(&mut line)?;
+    Ok([Request::Status, Request::End].into_iter().find(|it| it.line() == line.trim_end()))
+}
+
+/// The path of the status socket in a state folder.
+pub fn socket_in(state: &Path) -> PathBuf {
+    state.join("status")
+}
+
+/// Listens at the status socket. One that a dead watch left is replaced.
+pub fn listen(state: &Path) -> Result<UnixListener, String> {
+    let path = socket_in(state);
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all(state).map_err(|error| format!("{}: {error}", state.display()))?;
+    match UnixListener::bind(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(&path).is_ok() {
+                return Err(format!("{}: another ri2n-fast is running", path.display()));
+            }
+            fs::remove_file(&path).map_err(failed)?;
+            UnixListener::bind(&path).map_err(failed)
+        }
+        other => other.map_err(failed),
+    }
+}
