@@ -91,9 +91,11 @@ fast_number() { # fast_number KEY: print a number of FAST_SAYS; nothing where it
 
 # fast_devices true|false: print the devices that have, or lack, the programs.
 fast_devices() {
-    local rest=$FAST_SAYS pattern="\"name\": ?\"([^\"]{1,15})\", ?\"attached\": ?$1}"
-    while [[ $rest =~ $pattern ]]; do
-        printf '%s\n' "${BASH_REMATCH[1]}"
-        rest=${rest#*"${BASH_REMATCH[0]}"}
+    local rest=$FAST_SAYS object='\{[^{}]*"attached": ?(true|false)[^{}]*\}' have text
+    while [[ $rest =~ $object ]]; do
+        text=${BASH_REMATCH[0]} have=${BASH_REMATCH[1]}
+        rest=${rest#*"$text"}
+        [[ $have != "$1" || ! $text =~ \"name\":\ ?\"([^\"]{1,15})\" ]] ||
+            printf '%s\n' "${BASH_REMATCH[1]}"
     done
 }

@@ -14,4 +14,5 @@ pub mod programs;
 pub mod report;
 pub mod rows;
 pub mod show;
+pub mod sys;
 pub mod watch;

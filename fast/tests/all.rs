@@ -1,1 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 //! All tests.
+
+mod attach;
+mod namespace;
+mod reports;

@@ -424,6 +424,7 @@ class Cluster:
         for number in member.ports:
             self.wiring.remove_nic((member.name, number))
         self.measured.reports.pop(member.name, None)
+        self.measured.fast.pop(member.name, None)
         self.measured.tallies.forget(member.name)
         self.note(code, {"host": member.name}, **args)
         self.topology_changed()

@@ -427,6 +427,8 @@ class ConnectionApp(App):
             for number in set(former.ports if former else {}) - set(candidate.ports):
                 cluster.wiring.remove_nic((candidate.name, number))
             cluster.helpers_to_greet.add(candidate.name)
+            if candidate.name in cluster.measured.fast:
+                cluster.measured.fast[candidate.name].connected_anew()
             if self.charge is not None:
                 self.charge.came(candidate)
             known = {"address": channel.address, "ovs": candidate.ovs, "nics": len(candidate.ports)}

@@ -15,6 +15,7 @@ from ri2n_sdn.apps.charge import Charge
 from ri2n_sdn.apps.cluster import App, Member
 from ri2n_sdn.apps.counts import Dropped
 from ri2n_sdn.apps.declared_rows import is_jobs_changed
+from ri2n_sdn.apps.fast_path import take_fast_report
 from ri2n_sdn.apps.jobs import jobs_changed
 from ri2n_sdn.apps.openflow import MAIN_DISPATCHER, handler, ofp_event
 from ri2n_sdn.apps.placement import take_syn_ack
@@ -22,6 +23,7 @@ from ri2n_sdn.apps.probes import ProbeKind
 from ri2n_sdn.apps.recall import recall
 from ri2n_sdn.apps.striping import take_report
 from ri2n_sdn.discovery.wiring import Probe
+from ri2n_sdn.pipeline.fast_reports import is_fast_report
 from ri2n_sdn.pipeline.layout import LOCAL, WIRE_PORT
 
 __all__ = ["DiscoveryApp"]
@@ -46,7 +48,11 @@ class DiscoveryApp(App):
 
     @handler(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def packet_in(self, ev: Any) -> None:
-        """Take in a probe, a helper's report or a server's SYN-ACK from a host that was let in."""
+        """Take in a probe, a report or a server's SYN-ACK from a host that was let in.
+
+        Only who writes to the bridge's own OpenFlow sockets can make a frame that comes by the port
+        CONTROLLER: other controllers do, and the host's fast path.
+        """
         now_s, message, cluster = time.monotonic(), ev.msg, self.cluster
         channel: Channel | None = message.datapath.ri2n_channel
         cluster.counters.add("packet_ins")
@@ -59,10 +65,14 @@ class DiscoveryApp(App):
             cluster.counters.add("dropped_packet_in_of_stranger")
             return
         frame = bytes(message.data)
-        if in_port == codec.CONTROLLER:
+        reported = in_port == codec.CONTROLLER and is_fast_report(frame)
+        if in_port == codec.CONTROLLER and not reported:
             self._hello(frame, member)
             return
         if cluster.passive is not None:
+            return
+        if reported:
+            take_fast_report(cluster, member, frame, now_s)
             return
         if in_port == WIRE_PORT:
             take_report(cluster, member, frame, now_s)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ri2n_sdn.apps.tallies import Tallies
 from ri2n_sdn.fabric.model import PairKey, PathKey
+from ri2n_sdn.pipeline.fast_path import FastPath
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.weights.losses import LossWatch
 
@@ -107,7 +108,7 @@ class Measured:
     the last round took. `sampled_s` is the Unix time of the last round that read counters; None
     before the first. `fair_bps` are max-min fair rates, as in Sample. `sent_bytes` is what each
     pair has sent since the controller began, and `reports` what each host's helper has reported
-    last, by host. `tallies` is what only monitoring reads.
+    last, by host; `fast` what each host's fast path has. `tallies` is what only monitoring reads.
     """
 
     hbspan_s: float = 0.25
@@ -117,6 +118,7 @@ class Measured:
     fair_bps: dict[PairKey, float] = field(default_factory=dict)
     sent_bytes: Counter[PairKey] = field(default_factory=Counter)
     reports: dict[str, Reported] = field(default_factory=dict)
+    fast: dict[str, FastPath] = field(default_factory=dict)
     losses: LossWatch = field(default_factory=LossWatch)
     tallies: Tallies = field(default_factory=Tallies)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Collection, Iterator
 from datetime import datetime, timezone
@@ -13,6 +14,7 @@ from ri2n_sdn.contract.problems import LOSSY_PLACES, MAX_SHOWN, Problem, at_most
 from ri2n_sdn.contract.said import worst_first
 from ri2n_sdn.contract.wording import Subject, fill
 from ri2n_sdn.fabric.model import Fabric, Host, Nic
+from ri2n_sdn.pipeline.fast_path import FastPath
 
 __all__ = ["problems_of"]
 
@@ -85,6 +87,8 @@ def _of_member(cluster: Cluster, member: Member) -> Iterator[Problem]:
         yield Problem("host_mute", host, {"silent_s": round(mute_s, 1)})
     elif cluster.config.stripes(member.name) and member.taps:
         yield from _of_helper(member)
+    if member.channel is not None and member.name in cluster.measured.fast:
+        yield from _of_fast_path(member, cluster.measured.fast[member.name], now_s)
     if member.emptied > 2 and now_s - member.emptied_s < EMPTIED_CALM_S:
         yield Problem("host_emptied", host)
     if member.repairs > 1:
@@ -101,6 +105,20 @@ def _of_helper(member: Member) -> Iterator[Problem]:
     elif member.silence.silent:
         quiet_s = time.monotonic() - member.silence.last_s
         yield Problem("helper_silent", host, {"silent_s": round(quiet_s)})
+
+
+def _of_fast_path(member: Member, path: FastPath, now_s: float) -> Iterator[Problem]:
+    """Problems of a host's fast path. Where it is not in force, frames pass the bridge."""
+    host = {"host": member.name}
+    if path.state == "silent":
+        yield Problem("fast_silent", host, {"silent_s": round(now_s - path.heard_s)})
+    elif path.state == "refused":
+        why = errno.errorcode.get(path.errno, str(path.errno)) if path.errno else "unknown why"
+        yield Problem("fast_refused", host, {"errno": path.errno, "why": why})
+    elif path.state == "no_device":
+        yield Problem("fast_no_device", host)
+    elif path.state == "in_force" and path.filter == "missing":
+        yield Problem("fast_filter", host)
 
 
 def _certificates(cluster: Cluster) -> Iterator[Problem]:

@@ -2,7 +2,8 @@
 """The telemetry app: reads counters every HBSPAN and sends the slot tables that follow from them.
 
 The counters are S_ijk, R_ijk (the bytes that each pair sent and received by each path) and those of
-the NICs. The strategy decides on the slot tables.
+the NICs. Where a host has a fast path, S_ijk and R_ijk are what its rows count and what its fast
+path reports, together. The strategy decides on the slot tables.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from typing import Any, TypeVar
 
 from ri2n_sdn.apps import codec
 from ri2n_sdn.apps.cluster import EMPTIED_CALM_S, App, Member
+from ri2n_sdn.apps.fast_path import judge_fast_paths
 from ri2n_sdn.apps.measured import PathRates
 from ri2n_sdn.apps.patience import LONG_MUTE_S, MUTE_S, await_most
 from ri2n_sdn.apps.slot_groups import send_slots, slots_in_force
 from ri2n_sdn.apps.solver import Solver
 from ri2n_sdn.fabric.model import Fabric, PairKey, PathKey
 from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.fast_reports import FastRow, row_of
 from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
-from ri2n_sdn.weights.counters import PairCounters, PathCounters, RowCounts
+from ri2n_sdn.weights.counters import ZERO, Count, PairCounters, PathCounters, RowCounts
 from ri2n_sdn.weights.loop import Decision, PairDecision
 from ri2n_sdn.weights.windows import HostRates, Reading, Row, Window
 
@@ -77,13 +81,24 @@ class _Poll:
 class _Counts:
     """What the hosts' rows have counted. A host that does not answer keeps its last values.
 
-    `sent` and `received` are of the pairs' rows. `slots` are the table of an active pair, and the
-    bytes that were counted in each slot of it.
+    `sent` and `received` are of the pairs' rows, `sent_beside` and `received_beside` what passed
+    beside the bridges that these rows would have counted. `slots` are the table of an active pair,
+    and the bytes that were counted in each slot of it.
     """
 
     sent: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
     received: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
+    sent_beside: dict[_Row, Count] = field(default_factory=dict)
+    received_beside: dict[_Row, Count] = field(default_factory=dict)
     slots: dict[PairKey, tuple[tuple[PathKey, ...], tuple[int, ...]]] = field(default_factory=dict)
+
+    def all_sent(self, row: _Row) -> Count:
+        """What the row's sender has sent, by its bridge and beside it."""
+        return self.sent.get(row, _UNREAD).count.plus(self.sent_beside.get(row, ZERO))
+
+    def all_received(self, row: _Row) -> Count:
+        """What the row's receiver has got, by its bridge and beside it."""
+        return self.received.get(row, _UNREAD).count.plus(self.received_beside.get(row, ZERO))
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,10 @@ class TelemetryApp(App):
         self._counts = _Counts()
         self._solver = Solver()
         self._windows: dict[str, Window] = {}
+        # The rows of each host's plan as reports of its fast path name them, and that plan.
+        self._fast_rows: dict[str, tuple[Wanted, dict[FastRow, tuple[str, str, PathKey]]]] = {}
+        # Hosts whose fast path is silent: nobody knows what they carry.
+        self._silent: frozenset[str] = frozenset()
         self._last_bytes: dict[_Row, int] = {}
         self._counting = False
         self._counts_since_s = 0.0
@@ -183,6 +202,10 @@ class TelemetryApp(App):
         await_most([(poll.member.name, poll.futures) for poll in polls], _ANSWER_S)
         with cluster.lock:
             slot_bytes: dict[PairKey, tuple[int, ...]] = {}
+            before, self._silent = self._silent, judge_fast_paths(cluster)
+            for name in before - self._silent:
+                # A window must not show the traffic of the silence as if it were of now.
+                self._windows.pop(name, None)
             for poll in polls:
                 with cluster.contain_fault("counters_not_read", poll.member):
                     slot_bytes.update(self._take(poll))
@@ -215,7 +238,8 @@ class TelemetryApp(App):
         self._choose_vlans(now_s)
         pairs = self._pairs(slot_bytes)
         capacities_bps = cluster.fabric().capacities_bps()
-        cluster.measured.losses.step(now_s, pairs, counted, capacities_bps)
+        certain = set(counted) - self._silent
+        cluster.measured.losses.step(now_s, pairs, certain, capacities_bps)
         decision = cluster.loop.step(now_s, pairs, capacities_bps)
         cluster.measured.hbspan_s = decision.hbspan_s
         choices = {pair: choice for pair, choice in decision.pairs.items() if choice.slots}
@@ -256,6 +280,7 @@ class TelemetryApp(App):
         now_s = time.monotonic()
         tables = [_entries(member.name, future, codec.read_flow_counters) for future in poll.flows]
         poll.counted = None not in tables
+        self._take_beside(member)
         sent: dict[Row, RowCounts] = {}
         received: dict[Row, RowCounts] = {}
         for table in tables:
@@ -288,16 +313,44 @@ class TelemetryApp(App):
         rows = [*sent.values(), *received.values()]
         if rows and not any(counts.counts for counts in rows):
             return
+        host, counts = member.name, self._counts
+        all_sent = ((row, counts.all_sent((host, *row)).bytes) for row in sent)
+        all_received = (
+            (row, counts.all_received((row[0], host, row[1])).bytes) for row in received
+        )
         reading = Reading(
             {
                 number: (port.tx_bytes, port.rx_bytes)
                 for number, port in member.ports.items()
                 if port.counted_s
             },
-            {row: counts.count.bytes for row, counts in sent.items() if counts.count.bytes},
-            {row: counts.count.bytes for row, counts in received.items() if counts.count.bytes},
+            {row: octets for row, octets in all_sent if octets},
+            {row: octets for row, octets in all_received if octets},
         )
         self._windows.setdefault(member.name, Window()).take(time.monotonic(), reading)
+
+    def _take_beside(self, member: Member) -> None:
+        """Keep what passed beside a host's bridge, by the rows that would have counted it."""
+        path, wanted = self.cluster.measured.fast.get(member.name), member.wanted
+        if path is None or wanted is None:
+            return
+        known, rows = self._fast_rows.get(member.name, (None, {}))
+        if known is not wanted:
+            rows = {
+                row: flow.counts
+                for flow in wanted.flows.values()
+                if flow.counts is not None and (row := row_of(flow)) is not None
+            }
+            self._fast_rows[member.name] = wanted, rows
+        for row, count in path.counts.drain().items():
+            direction, peer, key = rows.get(row, (None, "", (0, 0, 0)))
+            if direction == SENT:
+                before, counted = self._counts.sent_beside, (member.name, peer, key)
+            elif direction == RECEIVED:
+                before, counted = self._counts.received_beside, (peer, member.name, key)
+            else:
+                continue
+            before[counted] = before.get(counted, ZERO).plus(count)
 
     def _emptied(self, member: Member) -> None:
         """Have a host's rows made again, after its bridge was found empty.
@@ -339,7 +392,8 @@ class TelemetryApp(App):
         """The bytes in each slot of the host's active pairs since the last round.
 
         A change of a group sets its counters to 0, so they count from 0 when the slot table has
-        changed since the last round.
+        changed since the last round. Nobody counts by slot what passes beside the bridge, so the
+        bytes of a pair that may pass there are unknown.
         """
         groups = {
             group.group_id: group
@@ -357,9 +411,16 @@ class TelemetryApp(App):
             table, before = self._counts.slots.get(pair, ((), ()))
             if table != slots or any(new < old for new, old in zip(now, before, strict=True)):
                 before = (0,) * len(now)
-            result[pair] = tuple(new - old for new, old in zip(now, before, strict=True))
             self._counts.slots[pair] = slots, now
+            if not self._passes_beside(pair):
+                result[pair] = tuple(new - old for new, old in zip(now, before, strict=True))
         return result
+
+    def _passes_beside(self, pair: PairKey) -> bool:
+        """Whether a pair's frames may pass beside the bridge of its sender."""
+        path = self.cluster.measured.fast.get(pair[0])
+        peer = self.cluster.members.get(pair[1])
+        return path is not None and peer is not None and path.may_carry(peer.mac)
 
     def _choose_vlans(self, now_s: float) -> None:
         cluster = self.cluster
@@ -391,9 +452,12 @@ class TelemetryApp(App):
             pair for pair in cluster.measured.sent_bytes if not fabric.hosts.keys() >= set(pair)
         ]:
             del cluster.measured.sent_bytes[pair]
-        for counts in (self._counts.sent, self._counts.received):
+        beside = (self._counts.sent_beside, self._counts.received_beside)
+        for counts in (self._counts.sent, self._counts.received, *beside):
             for key in [key for key in counts if key not in used]:
                 del counts[key]
+        for name in self._fast_rows.keys() - cluster.members.keys():
+            del self._fast_rows[name]
         for pair in self._counts.slots.keys() - cluster.pair_slots.keys():
             del self._counts.slots[pair]
         return pairs
@@ -418,9 +482,13 @@ class TelemetryApp(App):
                     and path.key in common
                     and (cluster.fat_tree is None or cluster.fat_tree.allows(path))
                 )
-                counted.append(
-                    PathCounters(path.key, alive, path.links, sent.count, received.count)
-                )
+                counts = (self._counts.all_sent(row), self._counts.all_received(row))
+                counted.append(PathCounters(path.key, alive, path.links, *counts))
+            # What a silent fast path carries is unknown, and not nothing.
+            known = (
+                known[0] and sender not in self._silent,
+                known[1] and receiver not in self._silent,
+            )
             slots, pair = slots_in_force(cluster, sender, receiver), (sender, receiver)
             yield PairCounters(*pair, tuple(counted), slots, slot_bytes.get(pair), known)
 
@@ -455,7 +523,9 @@ class TelemetryApp(App):
         rates: dict[PairKey, dict[PathKey, PathRates]] = {}
         for pair in pairs:
             choice = decision.pairs.get(pair.key)
-            sender, receiver = known.get(pair.sender), known.get(pair.receiver)
+            sender, receiver = (
+                known.get(name) if name not in self._silent else None for name in pair.key
+            )
             rates_of_pair = rates.setdefault(pair.key, {})
             for path in pair.paths:
                 key = (pair.sender, pair.receiver, path.path)

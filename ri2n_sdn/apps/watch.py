@@ -13,6 +13,7 @@ from ri2n_sdn.apps.measured import Sample
 from ri2n_sdn.contract.documents import (
     CableEntry,
     FairEntry,
+    Fast,
     HostEntry,
     NetworkEntry,
     SwitchEntry,
@@ -39,7 +40,7 @@ class HostFacts(NamedTuple):
 
     `reports`: its helper has reported lately. `certificate_ends_s`: the Unix time at which the
     certificate ends with which it connected last; None where none is asked for. `addresses` are the
-    IP addresses of its traffic.
+    IP addresses of its traffic. `fast` is its fast path; None where none reports.
     """
 
     address: str | None
@@ -48,6 +49,7 @@ class HostFacts(NamedTuple):
     reports: bool
     certificate_ends_s: float | None = None
     addresses: tuple[str, ...] = ()
+    fast: Fast | None = None
 
 
 def host_documents(fabric: Fabric, facts: Mapping[str, HostFacts]) -> dict[str, HostEntry]:
@@ -70,6 +72,7 @@ def _host(host: Host, facts: HostFacts) -> HostEntry:
         "helper": {"running": host.helper_up, "reports": facts.reports}
         if host.helper and host.may_stripe
         else None,
+        "fast": facts.fast,
         "nics": {
             nic.name: {
                 "port": nic.port,

@@ -40,10 +40,11 @@ from ri2n_sdn.apps.watch import (
     switch_documents,
 )
 from ri2n_sdn.contract.counters import HANDLER, with_former
-from ri2n_sdn.contract.documents import Controller, Documents, Kept, StoreState
+from ri2n_sdn.contract.documents import Controller, Documents, Fast, Kept, StoreState
 from ri2n_sdn.contract.queue import BoundedQueue
 from ri2n_sdn.contract.refusals import refusal
 from ri2n_sdn.contract.state import MAX_EVENTS, State, difference
+from ri2n_sdn.pipeline.fast_path import FastPath
 from ri2n_sdn.pipeline.helper_frames import ReportEntry
 from ri2n_sdn.vlan.routing import DeadParts
 
@@ -162,6 +163,7 @@ class Collector:
                     reports.get(name, Reported()).age_s(now_s) is not None,
                     member.certificate_ends_s,
                     member.addresses,
+                    _fast_path(cluster.measured.fast.get(name)) if member.channel else None,
                 )
                 for name, member in cluster.members.items()
             }
@@ -277,6 +279,18 @@ class Collector:
         documents = make()
         self._kept[part] = (now_s, basis, documents)
         return documents
+
+
+def _fast_path(path: FastPath | None) -> Fast | None:
+    """What a host's fast path is, as a document; None where none reports."""
+    if path is None or path.state is None:
+        return None
+    return {
+        "state": path.state,
+        "filter": path.filter,
+        "peers": path.sums(),
+        "dropped": path.dropped,
+    }
 
 
 def _whole(*counts: float) -> list[float]:

@@ -11,6 +11,9 @@ from ri2n_sdn.contract.refusals import refusal
 
 __all__ = [
     "DATAPATHS",
+    "FAST_FILTERS",
+    "FAST_PEERS",
+    "FAST_STATES",
     "HASH_BUILDS",
     "KINDS",
     "PATH_TABLES",
@@ -18,6 +21,10 @@ __all__ = [
     "SOURCES",
     "STRATEGIES",
     "Datapath",
+    "FastFilter",
+    "FastPeer",
+    "FastState",
+    "FastWay",
     "HashBuild",
     "Kind",
     "PathTables",
@@ -48,6 +55,29 @@ HASH_BUILDS: tuple[HashBuild, ...] = get_args(HashBuild)
 Datapath = Literal["netdev", "system"]
 DATAPATHS: tuple[Datapath, ...] = get_args(Datapath)
 """The userspace datapath of Open vSwitch, and the kernel's."""
+
+FastState = Literal["off", "in_force", "refused", "no_device", "silent"]
+FAST_STATES: tuple[FastState, ...] = get_args(FastState)
+"""What became of the programs of a host's fast path.
+
+`off`: they were removed. `refused`: the kernel does not take them. `no_device`: the bridge or a NIC
+is missing. `silent`: they were in force, and nothing is reported of them any more.
+"""
+
+FastFilter = Literal["not_needed", "in_force", "missing"]
+FAST_FILTERS: tuple[FastFilter, ...] = get_args(FastFilter)
+"""Whether Open vSwitch's packet sockets leave alone what the programs take.
+
+A kernel datapath has no such sockets, so it needs no filter. Where one is missing, Open vSwitch
+copies every frame that the programs take.
+"""
+
+FastPeer = Literal["carried", "striped", "undecided", "unsupported", "too_many"]
+FAST_PEERS: tuple[FastPeer, ...] = get_args(FastPeer)
+"""How frames to a peer go: beside the bridge (`carried`), or why they stay in the bridge."""
+
+FastWay = Literal["bridge", "beside"]
+"""By which way a flow leaves its host: through Open vSwitch, or beside it by the fast path."""
 
 STRATEGIES = ("round_robin", "ri2n_plus", "ri2n_plus_plus", "max_min")
 """How weights are computed: the modules of ri2n_sdn.weights, which take long to import."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, Predicate
 from typing_extensions import NotRequired, TypedDict
 
-from ri2n_sdn.contract.choices import Kind, Role, Source
+from ri2n_sdn.contract.choices import FastFilter, FastState, Kind, Role, Source
 from ri2n_sdn.contract.limits import MAX_TIME_S
 from ri2n_sdn.contract.said import Severity
 
@@ -27,6 +27,7 @@ __all__ = [
     "EndedJob",
     "Event",
     "FairEntry",
+    "Fast",
     "FaultOf",
     "Helper",
     "Histogram",
@@ -126,6 +127,19 @@ class Helper(TypedDict):
     """whether it has reported lately"""
 
 
+class Fast(TypedDict):
+    """What a host's fast path is, which lets frames pass beside the bridge."""
+
+    state: FastState
+    """`in_force`, `off`, `refused` by the kernel, `no_device`, or `silent`: no report comes"""
+    filter: FastFilter
+    """whether Open vSwitch leaves such frames alone; where it is `missing`, it copies each"""
+    peers: dict[Name, Whole]
+    """how many peers are `carried` beside the bridge, or left to it for which reason"""
+    dropped: Whole
+    """frames that its programs have dropped since they were loaded"""
+
+
 class _HostFacts(TypedDict):
     dpid: Text
     """its bridge's datapath id, 16 hexadecimal digits"""
@@ -141,6 +155,8 @@ class _HostFacts(TypedDict):
     """`system` (the kernel's) or `netdev`"""
     helper: Helper | None
     """null where there is none, or it is not used"""
+    fast: NotRequired[Fast | None]
+    """null where none reports"""
     certificate_ends_s: NotRequired[Time | None]
     """when the certificate of its connection ends, in Unix seconds"""
 
@@ -148,7 +164,7 @@ class _HostFacts(TypedDict):
 class HostEntry(_HostFacts):
     """A host, with its NICs by name.
 
-    Of an earlier controller it has no `addresses` and no `certificate_ends_s`.
+    Of an earlier controller it has no `addresses`, `certificate_ends_s` or `fast`.
     """
 
     nics: dict[Name, NicEntry]

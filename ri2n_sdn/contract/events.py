@@ -15,8 +15,10 @@ __all__ = ["EVENTS", "Event"]
 
 _CHECK_CABLE = "check its cable and its switch port"
 _CORRECT = "the text says why. Correct that, and try again"
+_FAST = "run host-doctor there; meanwhile, all frames pass the bridge"
 _HELPER = "run systemctl restart ri2n-reorder on that host"
 _OTHERS = "find out who else changes the rows of that host"
+_RESTART_FAST = "run systemctl restart ri2n-fast on that host"
 _TWO_CONTROLLERS = "stop one of the controllers, or give both one store"
 
 _JOB = "job {job} of {user}"
@@ -101,6 +103,12 @@ EVENTS: Mapping[str, Kind] = {
         " of this one's",
         "set the clocks of the controllers' machines right",
     ),
+    # Fast paths
+    "fast_in_force": _info("{host}: its frames may pass beside the bridge"),
+    "fast_off": _info("{host}: its fast path is off, so all frames pass the bridge"),
+    "fast_refused": _warning("{host}: its kernel refuses the programs of the fast path", _FAST),
+    "fast_no_device": _warning("{host}: its fast path misses the bridge or a NIC", _FAST),
+    "fast_silent": _bad("{host}: its fast path has stopped reporting", _RESTART_FAST),
     # Jobs
     "job_ordered": _info(f"{_JOB} is ordered on {{hosts}}"),
     "job_begun": _info(f"{_JOB} has begun on {{hosts}}: {{policy}}"),

@@ -198,6 +198,25 @@ PROBLEMS: Mapping[str, Kind] = {
         "{host}'s helper has reported nothing for {silent_s:.0f} s: its traffic goes by flows",
         "if it hangs, run systemctl restart ri2n-reorder there",
     ),
+    # Fast paths. Where one does not work, frames pass the bridge.
+    "fast_silent": _bad(
+        "{host}'s fast path has reported nothing for {silent_s:.0f} s: its programs may go on"
+        " as they were, and nobody knows what they carry",
+        "run systemctl restart ri2n-fast there",
+    ),
+    "fast_refused": _warning(
+        "{host}: its kernel refuses the programs of the fast path ({why}), so its frames pass the"
+        " bridge",
+        "run ri2n-fast probe there: it says why",
+    ),
+    "fast_no_device": _warning(
+        "{host}: its fast path misses the bridge or a NIC, so its frames pass the bridge",
+        "run host-doctor there",
+    ),
+    "fast_filter": _warning(
+        "{host}: Open vSwitch copies every frame that passes beside it, which costs CPU time",
+        "run systemctl restart ri2n-fast there; host-doctor says more",
+    ),
     # Jobs
     "job_refused": _warning("refused: {why}", _JOBS),
     "job_refused_at_host": _warning("{host}: job {job}: {why}", _JOBS),

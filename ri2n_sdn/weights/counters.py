@@ -18,6 +18,14 @@ class Count(NamedTuple):
     packets: int
     bytes: int
 
+    def plus(self, other: Count) -> Count:
+        """Both together."""
+        return Count(self.packets + other.packets, self.bytes + other.bytes)
+
+    def minus(self, other: Count) -> Count:
+        """What was counted since another reading."""
+        return Count(self.packets - other.packets, self.bytes - other.bytes)
+
 
 ZERO = Count(0, 0)
 
@@ -54,10 +62,7 @@ class RowCounts:
         if level is not None:
             if read.packets < level.packets or read.bytes < level.bytes:
                 level = ZERO
-            self.count = Count(
-                self.count.packets + read.packets - level.packets,
-                self.count.bytes + read.bytes - level.bytes,
-            )
+            self.count = self.count.plus(read.minus(level))
         if now_s - self._since_s >= _STALE_S:
             self._level = read
 

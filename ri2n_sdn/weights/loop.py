@@ -35,6 +35,8 @@ __all__ = [
 # Time constant of the bytes per slot. The rates of TCP flows that share a link differ for a second
 # or two.
 SLOT_MEMORY_S = 2.0
+# Bytes per slot are forgotten when none were read for this time.
+SLOT_FORGET_S = 5.0
 # Pause between two moves of busy slots while the shares stay the same. It doubles with each move,
 # up to MAX_BUSY_COOLDOWN_S.
 BUSY_COOLDOWN_S = 1.0
@@ -378,8 +380,13 @@ class WeightLoop:
         )
 
     def _read_slots(self, now_s: float, pair: PairCounters, state: _SlotState) -> None:
-        """Take in the bytes per slot, unless they may belong to the table before the last one."""
+        """Take in the bytes per slot, unless they may belong to the table before the last one.
+
+        Where they are not read for long, as beside a bridge, the ones before say nothing any more.
+        """
         if pair.slot_bytes is None or len(pair.slot_bytes) != self.settings.slots:
+            if now_s - state.read_s > SLOT_FORGET_S:
+                state.traffic = None
             return
         slot_bytes = np.maximum(np.array(pair.slot_bytes, dtype=np.float64), 0.0)
         elapsed_s = now_s - state.read_s

@@ -23,7 +23,11 @@ STATUS = {
     "pid": 7,
     "bridge": "br-ri2n",
     "programs": "in_force",
-    "devices": [{"name": name, "attached": True} for name in ("br-ri2n", "eth0", "eth1")],
+    "devices": [
+        {"name": "br-ri2n", "attached": True},
+        {"attached": True, "name": "eth0"},
+        {"attached": True, "name": "eth1"},
+    ],
     "filter": "in_force",
     "plan_age_ms": 2500,
     "peers": {"carried": 3, "striped": 1, "undecided": 0, "unsupported": 2, "too_many": 0},

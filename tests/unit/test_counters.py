@@ -13,6 +13,7 @@ from ri2n_sdn.apps.config import ClusterConfig
 from ri2n_sdn.apps.openflow import handler_drops
 from ri2n_sdn.apps.watching import counters_of
 from ri2n_sdn.contract.counters import COUNTERS, FORMER, HANDLER, LOOP, WEB, with_former
+from ri2n_sdn.pipeline.fast_reports import Fault
 from tests.unit.fake_hosts import cluster_of
 
 REPOSITORY = Path(__file__).parents[2]
@@ -40,7 +41,8 @@ def is_counter(call: ast.Call, called: str) -> bool:
 
 def raised() -> set[str]:
     """The names that the controller's code gives to counters."""
-    names, passed_on = {why.counter for why in Close} | {"nic_deaths"}, []
+    names = {why.counter for why in Close} | {fault.value for fault in Fault} | {"nic_deaths"}
+    passed_on = []
     for path, call, called in calls("apps"):
         if is_counter(call, called):
             argument = call.args[RAISING[called]]
@@ -58,6 +60,7 @@ def raised() -> set[str]:
         "cluster.py: f'{LOOP}{name}'",
         "discovery.py: str(error)",
         "discovery.py: str(error)",
+        "fast_path.py: error.fault.value",
     ]
     return names
 

@@ -1,47 +1,434 @@
-//! Stub until the real ones come.
-#![allow(missing_docs, clippy::all)]
-use crate::plan::*;
-use std::collections::BTreeMap;
+// SPDX-License-Identifier: Apache-2.0
+//! The eBPF programs at the bridge's local port and at the NICs: loading, maps, attaching.
+
+mod filters;
+pub mod layout;
+mod store;
+mod tc;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::io;
+
+use aya::maps::{MapData, MapError, MapInfo};
+use aya::programs::{ProgramError, ProgramFd};
+use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
+
+use self::layout::{wanted, Link, Links};
+use self::store::Store;
+use self::tc::{Filter, Side, Tc};
+use crate::plan::{Arrival, Mac, PathId, Plan};
+
+static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
+
+/// A NIC of the bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
+    /// The bridge's number of it.
     pub port: u32,
+    /// Its name.
     pub name: String,
 }
+
+/// Why the programs cannot do what is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// For programs: "verifier", "permission", "kernel" or "device".
     pub code: &'static str,
+    /// For people.
     pub text: String,
 }
+
+impl Refusal {
+    fn device(text: impl Into<String>) -> Self {
+        Refusal { code: "device", text: text.into() }
+    }
+
+    fn kernel(what: impl Display, error: &io::Error) -> Self {
+        let code = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => "permission",
+            Some(libc::ENODEV) => "device",
+            _ => "kernel",
+        };
+        Refusal { code, text: format!("{what}: {}", reason(error)) }
+    }
+
+    fn map(name: &str, error: &MapError) -> Self {
+        match error {
+            MapError::CreateError { io_error, .. } => {
+                Refusal::kernel(format!("map {name}"), io_error)
+            }
+            MapError::SyscallError(error) => {
+                Refusal::kernel(format!("map {name}"), &error.io_error)
+            }
+            other => Refusal { code: "kernel", text: format!("map {name}: {other}") },
+        }
+    }
+}
+
+/// The kernel's words alone, without Rust's "(os error 1)".
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Frames and their bytes on the wire, without checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
+    /// Frames.
     pub packets: u64,
+    /// Bytes.
     pub bytes: u64,
 }
-#[derive(Clone, Debug, Default)]
+
+/// What was carried beside the bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// By peer and path.
     pub sent: BTreeMap<(Mac, PathId), Count>,
+    /// By what the frames look like.
     pub arrived: BTreeMap<Arrival, Count>,
+    /// Frames that the programs dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
 }
-#[derive(Debug)]
-pub struct Programs;
+
+/// Loaded programs and their maps.
+pub struct Programs {
+    loaded: Ebpf,
+    store: Store,
+    tc: Tc,
+    local: String,
+    nics: Vec<Device>,
+    links: Links,
+    plan: Plan,
+    left_out: usize,
+    filtered: BTreeSet<String>,
+    notes: Vec<String>,
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Programs").field("links", &self.links).finish_non_exhaustive()
+    }
+}
+
 impl Programs {
-    pub fn load(_local: &str, _nics: &[Device]) -> Result<Programs, Refusal> {
-        Ok(Programs)
+    /// Loads programs with new, empty maps. Nothing is attached.
+    pub fn load(local: &str, nics: &[Device]) -> Result<Self, Refusal> {
+        let mut loaded = EbpfLoader::new()
+            .btf(None)
+            .load(OBJECT)
+            .map_err(|error| Refusal { code: "kernel", text: chain(&error) })?;
+        for (name, program) in loaded.programs_mut() {
+            use aya::programs::Program;
+            match program {
+                Program::SchedClassifier(program) => program.load(),
+                Program::SocketFilter(program) => program.load(),
+                _ => unreachable!("the object has no other programs"),
+            }
+            .map_err(|error| refused(name, &error))?;
+        }
+        let (plan, links) = (Plan::default(), Links::default());
+        let empty = wanted(&plan, &links, &mut NoCounters);
+        let mut programs = Programs {
+            store: Store::new(&mut loaded, empty)?,
+            loaded,
+            tc: Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?,
+            local: local.to_owned(),
+            nics: nics.to_vec(),
+            links,
+            plan,
+            left_out: 0,
+            filtered: BTreeSet::new(),
+            notes: Vec::new(),
+        };
+        programs.links = programs.look()?;
+        Ok(programs)
     }
-    pub fn apply(&mut self, _plan: &Plan) -> Result<(), Refusal> {
-        Ok(())
+
+    /// The NICs from now on. `apply` and `attach` look at them.
+    pub fn set_nics(&mut self, nics: &[Device]) {
+        self.nics = nics.to_vec();
     }
+
+    /// Puts a plan into the maps. An equal one changes nothing. No frame goes wrong meanwhile.
+    pub fn apply(&mut self, plan: &Plan) -> Result<(), Refusal> {
+        self.links = self.look()?;
+        self.plan = plan.clone();
+        self.put()
+    }
+
+    /// So many peers and arrivals of the last plan found no room, or are none that can be.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Attaches the programs, in the place of an earlier ri2n-fast's; again for devices that were
+    /// made anew, and where somebody removed them. What stands already stays.
     pub fn attach(&mut self) -> Result<(), Refusal> {
+        self.notes.clear();
+        let links = self.look()?;
+        if links != self.links {
+            self.links = links;
+            self.put()?;
+        }
+        if self.links.local == 0 {
+            return Err(Refusal::device(format!("there is no device {}", self.local)));
+        }
+        let mut ends = Vec::new();
+        for nic in self.nics.clone() {
+            match self.links.nics.get(&nic.port) {
+                Some(link) => ends.push((nic.name, link.ifindex, Side::Ingress)),
+                None => self.notes.push(format!("there is no device {}", nic.name)),
+            }
+        }
+        ends.push((self.local.clone(), self.links.local, Side::Egress));
+        // Programs of an earlier one ask other maps than ours do. So the bridge takes all frames
+        // until all of ours stand.
+        let mut shut = BTreeSet::new();
+        for (name, ifindex, side) in &ends {
+            let earlier = self.own_filter(name, *ifindex, *side)?.and_then(|filter| filter.program);
+            if let Some(id) = earlier.filter(|id| self.number(*side).is_ok_and(|own| own != *id)) {
+                if shut.insert(id) {
+                    shut_program(id)?;
+                }
+            }
+        }
+        for (name, ifindex, side) in ends {
+            self.attach_one(&name, ifindex, side)?;
+        }
         Ok(())
     }
-    pub fn filter_sockets(&mut self, _pid: u32) -> Result<usize, Refusal> {
-        Ok(0)
+
+    /// What the last `attach` did and found, for people, a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
+
+    /// Gives Open vSwitch's packet sockets on the NICs a filter that refuses what the programs
+    /// take. Until then, and for sockets that are new, the bridge takes what comes in. Returns how
+    /// many sockets have the filter.
+    pub fn filter_sockets(&mut self, vswitchd_pid: u32) -> Result<usize, Refusal> {
+        let failed = |error| Refusal::kernel("Open vSwitch's packet sockets", &error);
+        let ifindexes = self.links.nics.values().map(|link| link.ifindex).collect();
+        let sockets = filters::packet_sockets(vswitchd_pid, &ifindexes, &self.filtered);
+        let mut names = BTreeSet::new();
+        for (name, socket) in sockets.map_err(failed)? {
+            if let Some(socket) = socket {
+                filters::set(&socket, self.program("own")).map_err(failed)?;
+            }
+            names.insert(name);
+        }
+        self.filtered = names;
+        Ok(self.filtered.len())
+    }
+
+    /// Whether frames come in beside the bridge only where `filter_sockets` set filters.
+    pub fn needs_filters(&self) -> bool {
+        self.links.must_ask
+    }
+
+    /// What was carried since the load, and frames dropped.
     pub fn counts(&self) -> Result<Counts, Refusal> {
-        Ok(Counts::default())
+        self.store.counts()
     }
-    pub fn unload(_local: &str, _nics: &[Device]) -> Result<(), Refusal> {
+
+    /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices.
+    pub fn unload(local: &str, nics: &[Device]) -> Result<(), Refusal> {
+        let mut tc = Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?;
+        let mut ends = vec![(local, Side::Egress)];
+        ends.extend(nics.iter().map(|nic| (nic.name.as_str(), Side::Ingress)));
+        let (mut filters, mut shut) = (Vec::new(), BTreeSet::new());
+        let mut ifindexes = BTreeSet::new();
+        for (name, side) in ends {
+            let failed = |error| Refusal::kernel(name, &error);
+            let Some(device) = tc.device(name).map_err(failed)? else { continue };
+            if side == Side::Ingress {
+                ifindexes.insert(device.ifindex);
+            }
+            for filter in tc.filters(device.ifindex, side).map_err(failed)? {
+                if filter.is_ours() {
+                    filters.push((name, device.ifindex, side, filter));
+                }
+            }
+        }
+        // From here on the bridge has all frames, whatever goes first.
+        for (.., filter) in &filters {
+            if let Some(id) = filter.program.filter(|id| shut.insert(*id)) {
+                shut_program(id)?;
+            }
+        }
+        filters::restore(&ifindexes)
+            .map_err(|error| Refusal::kernel("Open vSwitch's packet sockets", &error))?;
+        for (name, ifindex, side, filter) in filters {
+            let failed = |error| Refusal::kernel(name, &error);
+            tc.remove_filter(ifindex, side).map_err(failed)?;
+            if filter.with_qdisc()
+                && tc.filters(ifindex, Side::Ingress).map_err(failed)?.is_empty()
+                && tc.filters(ifindex, Side::Egress).map_err(failed)?.is_empty()
+            {
+                tc.remove_qdisc(ifindex).map_err(failed)?;
+            }
+        }
         Ok(())
     }
+
+    /// The loaded program with that name: "tx", "rx" or "own".
+    pub fn program(&self, name: &str) -> &ProgramFd {
+        let program = self.loaded.program(name).expect("the object has this program");
+        program.fd().expect("it is loaded")
+    }
+
+    fn look(&mut self) -> Result<Links, Refusal> {
+        let mut links = Links::default();
+        let failed = |error| Refusal::kernel("look at devices", &error);
+        if let Some(device) = self.tc.device(&self.local).map_err(failed)? {
+            links.local = device.ifindex;
+            // On the netdev datapath the local port is a TAP of ovs-vswitchd, which reads NICs by
+            // packet sockets.
+            links.must_ask = device.kind == "tun";
+        }
+        for nic in &self.nics {
+            if let Some(device) = self.tc.device(&nic.name).map_err(failed)? {
+                let link = Link { ifindex: device.ifindex, mtu: device.mtu };
+                links.nics.insert(nic.port, link);
+            }
+        }
+        Ok(links)
+    }
+
+    fn put(&mut self) -> Result<(), Refusal> {
+        let wanted = wanted(&self.plan, &self.links, self.store.counters());
+        self.left_out = wanted.left_out + self.store.change(&wanted)?;
+        Ok(())
+    }
+
+    fn number(&self, side: Side) -> Result<u32, Refusal> {
+        let failed = |error: ProgramError| Refusal { code: "kernel", text: chain(&error) };
+        Ok(self.loaded.program(name(side)).expect("it is there").info().map_err(failed)?.id())
+    }
+
+    /// What stands at our place; a refusal if it is somebody else's.
+    fn own_filter(
+        &mut self,
+        device: &str,
+        ifindex: u32,
+        side: Side,
+    ) -> Result<Option<Filter>, Refusal> {
+        let filters =
+            self.tc.filters(ifindex, side).map_err(|error| Refusal::kernel(device, &error))?;
+        let found = filters.into_iter().find(|filter| filter.priority == tc::PRIORITY);
+        match found {
+            Some(filter) if !filter.is_ours() => Err(Refusal::device(format!(
+                "{device}: somebody else's {} filter has our priority {}",
+                filter.kind,
+                tc::PRIORITY
+            ))),
+            found => Ok(found),
+        }
+    }
+
+    fn attach_one(&mut self, device: &str, ifindex: u32, side: Side) -> Result<(), Refusal> {
+        let failed = |error| Refusal::kernel(device, &error);
+        let mut with_qdisc = false;
+        match self.tc.qdisc(ifindex).map_err(failed)? {
+            None => match self.tc.add_qdisc(ifindex) {
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+                made => {
+                    made.map_err(failed)?;
+                    with_qdisc = true;
+                }
+            },
+            Some(kind) if kind != "clsact" && side == Side::Egress => {
+                return Err(Refusal::device(format!(
+                    "{device}: somebody else's qdisc {kind} is in the place of clsact"
+                )));
+            }
+            Some(_) => {}
+        }
+        let filters = self.tc.filters(ifindex, side).map_err(failed)?;
+        for filter in filters.iter().filter(|filter| filter.priority < tc::PRIORITY) {
+            self.notes.push(format!(
+                "{device}: a {} filter of somebody else's, priority {}, comes before ours",
+                filter.kind, filter.priority
+            ));
+        }
+        let earlier = filters.into_iter().find(Filter::is_ours);
+        if earlier.as_ref().and_then(|filter| filter.program) == Some(self.number(side)?) {
+            return Ok(());
+        }
+        with_qdisc |= earlier.as_ref().is_some_and(Filter::with_qdisc);
+        let program = self.loaded.program(name(side)).expect("it is there").fd();
+        let program = program.expect("it is loaded");
+        self.tc.set_filter(ifindex, side, program, with_qdisc).map_err(failed)?;
+        let verb = if earlier.is_some() { "replaced" } else { "attached" };
+        self.notes.push(format!("{device}: {} is {verb}", name(side)));
+        Ok(())
+    }
+}
+
+fn name(side: Side) -> &'static str {
+    match side {
+        Side::Ingress => "rx",
+        Side::Egress => "tx",
+    }
+}
+
+struct NoCounters;
+
+impl layout::Counters for NoCounters {
+    fn sent(&mut self, _: Mac, _: PathId) -> Option<u32> {
+        None
+    }
+
+    fn arrived(&mut self, _: &Arrival) -> Option<u32> {
+        None
+    }
+}
+
+/// Makes the programs that share maps with this one take nothing new. One that is gone takes
+/// nothing anyway.
+fn shut_program(id: u32) -> Result<(), Refusal> {
+    let failed = |error: ProgramError| Refusal { code: "kernel", text: chain(&error) };
+    for program in aya::programs::loaded_programs() {
+        let program = program.map_err(failed)?;
+        if program.id() != id {
+            continue;
+        }
+        for map in program.map_ids().map_err(failed)?.unwrap_or_default() {
+            let unreadable = |error| Refusal::map("state", &error);
+            if MapInfo::from_id(map).map_err(unreadable)?.name_as_str() == Some("state") {
+                store::shut(MapData::from_id(map).map_err(unreadable)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refused(name: &str, error: &ProgramError) -> Refusal {
+    match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            let permission = matches!(io_error.raw_os_error(), Some(libc::EPERM));
+            // The last line says what is wrong, but for the statistics behind it.
+            let log = verifier_log.to_string();
+            let line =
+                log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+            Refusal {
+                code: if permission { "permission" } else { "verifier" },
+                text: format!("program {name}: {}: {}", reason(io_error), line.unwrap_or_default()),
+            }
+        }
+        other => Refusal { code: "kernel", text: format!("program {name}: {}", chain(other)) },
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

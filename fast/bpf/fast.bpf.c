@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Carries frames of known peers past Open vSwitch.
+ *
+ * `tx` stands at the egress of the bridge's local port, `rx` at the ingress of each NIC, and `own`
+ * in front of Open vSwitch's packet sockets on the NICs. What no map names, or what looks in any
+ * way odd, is left to the bridge, which treats everything right. Nothing is written into a frame
+ * before it is sure that it is taken.
+ */
+#include <linux/if_packet.h>
+#include <linux/pkt_cls.h>
+
+#include "flow.h"
+#include "maps.h"
+
+#define TAG_BYTES 4
+#define TYPE_TAG 0x8100
+
+INLINE struct state *the_state(void) {
+    __u32 zero = 0;
+    return lookup(&state, &zero);
+}
+
+INLINE struct setup *the_setup(struct state *now) {
+    __u32 place = now->setup & 1;
+    return lookup(&setups, &place);
+}
+
+INLINE int is_exception(struct setup *setup, struct flow *flow) {
+    if (flow->protocol != TCP && flow->protocol != UDP)
+        return 0;
+    __u64 tuple = (__u64)flow->protocol << 32 | flow->ports;
+#pragma clang loop unroll(disable)
+    for (__u32 i = 0; i < MAX_EXCEPTIONS; i++) {
+        if (i >= setup->exceptions)
+            break;
+        if ((tuple & setup->exception[i].mask) == setup->exception[i].value)
+            return 1;
+    }
+    return 0;
+}
+
+/* Counts a frame, or each one for which it stands, with so many bytes before the payload. */
+INLINE void add(struct count *count, __u32 packets, __u32 bytes, __u32 headers) {
+    count->packets += packets;
+    count->bytes += bytes + (__u64)(packets - 1) * headers;
+}
+
+INLINE void drop(__u32 reason) {
+    __u64 *count = lookup(&drops, &reason);
+    if (count)
+        ++*count;
+}
+
+SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
+    struct ethernet ethernet;
+    struct mac destination = {};
+    struct flow flow;
+
+    if (skb->vlan_present || load_bytes(skb, 0, &ethernet, sizeof ethernet))
+        return TC_ACT_OK;
+    __builtin_memcpy(destination.mac, ethernet.macs, 6);
+    __u32 *place = lookup(&by_mac, &destination);
+    if (!place)
+        return TC_ACT_OK;
+    struct peer *peer = lookup(&peers, place);
+    struct state *now = the_state();
+    if (!peer || !now || now->shut || !same_mac(peer->mac, destination.mac))
+        return TC_ACT_OK;
+    struct setup *setup = the_setup(now);
+    if (!setup || !same_mac(setup->own, ethernet.macs + 6))
+        return TC_ACT_OK;
+    if (!read_flow(skb, ethernet.type, &flow) || is_exception(setup, &flow))
+        return TC_ACT_OK;
+
+    struct path *path = &peer->paths[peer->slots[flow.hash >> 58] & (MAX_PATHS - 1)];
+    struct count *count = lookup(&counts, &path->counter);
+    if (!path->ifindex || !count)
+        return TC_ACT_OK;
+    /* The bridge drops what is too long for the NIC, and says so in its counters. */
+    __u32 size = skb->gso_size, longest = size ? flow.headers + size : skb->len;
+    if (longest > (__u32)path->mtu + ETHERNET)
+        return TC_ACT_OK;
+
+    __u32 packets = segments(skb, &flow), bytes = skb->len;
+    if (path->vlan && vlan_push(skb, NET16(TYPE_TAG), path->vlan))
+        return TC_ACT_OK;
+    if (store_bytes(skb, 0, path->macs, sizeof path->macs, 0)) {
+        if (path->vlan)
+            vlan_pop(skb);
+        return TC_ACT_OK;
+    }
+    add(count, packets, bytes, flow.headers);
+    return redirect(path->ifindex, 0);
+}
+
+/* The entry for a frame that came in by a NIC; 0: it is the bridge's. */
+INLINE struct source *find(struct __sk_buff *skb, struct flow *flow) {
+    struct ethernet ethernet;
+    struct arrival arrival = {.ifindex = skb->ifindex};
+
+    if (load_bytes(skb, 0, &ethernet, sizeof ethernet))
+        return 0;
+    if (skb->vlan_present) {
+        __u32 vlan = skb->vlan_tci & 0xfff;
+        if (skb->vlan_proto != NET16(TYPE_TAG) || !vlan)
+            return 0;
+        arrival.tag = TAGGED | vlan;
+    }
+    __builtin_memcpy(arrival.macs, ethernet.macs, sizeof arrival.macs);
+    __u32 *place = lookup(&by_arrival, &arrival);
+    if (!place)
+        return 0;
+    struct source *source = lookup(&sources, place);
+    if (!source || source->arrival.ifindex != arrival.ifindex ||
+        source->arrival.tag != arrival.tag ||
+        !same_mac(source->arrival.macs, arrival.macs) ||
+        !same_mac(source->arrival.macs + 6, arrival.macs + 6))
+        return 0;
+    return read_flow(skb, ethernet.type, flow) ? source : 0;
+}
+
+/*
+ * On the netdev datapath Open vSwitch has a packet socket on each NIC, which gets every frame before
+ * `rx` does. Exactly one of the two may keep it. So `own` counts what it refuses, and `rx` takes
+ * only what is counted. The same frame meets both on the same CPU, one right after the other. So
+ * whether `own` is there or not, as after a restart of ovs-vswitchd, no frame comes twice, and none
+ * is lost.
+ */
+SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
+    struct flow flow;
+    struct state *now = the_state();
+    struct setup *setup = now ? the_setup(now) : 0;
+    struct source *source = setup ? find(skb, &flow) : 0;
+    struct count *count = source ? lookup(&counts, &source->counter) : 0;
+
+    if (!count)
+        return TC_ACT_OK;
+    if (setup->must_ask) {
+        if (!count->asked)
+            return TC_ACT_OK;
+        count->asked = 0;
+    } else if (now->shut || is_exception(setup, &flow))
+        return TC_ACT_OK;
+
+    __u32 tag = skb->vlan_present ? TAG_BYTES : 0;
+    __u32 packets = segments(skb, &flow), bytes = skb->len + tag;
+    __u8 macs[12];
+    __builtin_memcpy(macs, setup->own, 6);
+    __builtin_memcpy(macs + 6, source->peer, 6);
+    if ((tag && vlan_pop(skb)) || store_bytes(skb, 0, macs, sizeof macs, 0)) {
+        drop(DROP_MEMORY);
+        return TC_ACT_SHOT;
+    }
+    add(count, packets, bytes, flow.headers + tag);
+    return redirect(setup->local, BPF_F_INGRESS);
+}
+
+/* So many frames in a row may be refused without that `rx` sees one. Then it is not there, and
+   frames pass again. */
+#define MOST_ASKED 8
+#define ALL_BYTES 0xffff
+
+/* In the place of the filter that Open vSwitch gave its socket: that one refuses what the host
+   itself sends, and nothing else. */
+SECTION("socket/own") int own(struct __sk_buff *skb) {
+    struct flow flow;
+
+    if (skb->pkt_type == PACKET_OUTGOING)
+        return 0;
+    struct state *now = the_state();
+    struct setup *setup = now && !now->shut ? the_setup(now) : 0;
+    struct source *source = setup && setup->must_ask ? find(skb, &flow) : 0;
+    struct count *count = source && source->open ? lookup(&counts, &source->counter) : 0;
+    if (!count || count->asked >= MOST_ASKED || is_exception(setup, &flow))
+        return ALL_BYTES;
+    count->asked++;
+    return 0;
+}
+
+char permission[] SECTION("license") = "Apache-2.0";

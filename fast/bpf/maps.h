@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The maps: how a plan is said to the programs. src/programs/layout.rs writes the same bytes.
+ *
+ * A plan changes under traffic, and the kernel replaces no value larger than some bytes at once.
+ * So whole entries lie in arrays (`peers`, `sources`, `setups`), are written while nothing points
+ * to them, and are pointed to by a number. A place in an array is written again only when no
+ * program can still read it. Elements of a hash map are used again by the kernel at any time, so
+ * what was found by a number is compared with what was looked for.
+ */
+#ifndef MAPS_H
+#define MAPS_H
+
+#include "bpf.h"
+
+#define SLOTS 64
+#define MAX_PATHS 32
+#define MAX_EXCEPTIONS 64
+
+/* A path. ifindex 0: there is none. */
+struct path {
+    __u32 ifindex;
+    __u32 counter; /* place in `counts` */
+    __u8 macs[12]; /* destination and source on the wire */
+    __u16 vlan;    /* 0: no tag */
+    __u16 mtu;     /* of the NIC: what is longer goes through the bridge */
+};
+
+struct peer {
+    __u8 mac[6];
+    __u16 zero;
+    __u8 slots[SLOTS]; /* places in `paths` */
+    struct path paths[MAX_PATHS];
+};
+
+/* What a frame from a peer's NIC looks like. */
+struct arrival {
+    __u32 ifindex;
+    __u16 tag; /* TAGGED and the VLAN ID, or 0 */
+    __u8 macs[12];
+    __u16 zero;
+};
+#define TAGGED 0x1000
+
+struct source {
+    struct arrival arrival;
+    __u8 peer[6];
+    __u8 open; /* 0: `own` lets such frames pass, since the entry is about to go */
+    __u8 zero;
+    __u32 counter; /* place in `counts` */
+};
+
+/* A flow is an exception if its protocol << 32 | source port << 16 | destination port, under the
+   mask, is the value. */
+struct exception {
+    __u64 mask;
+    __u64 value;
+};
+
+/* What all frames have in common. */
+struct setup {
+    __u8 own[6];
+    __u16 exceptions;
+    __u32 local;    /* ifindex of the bridge's local port */
+    __u32 must_ask; /* 1: `rx` takes only what `own` refused, see there */
+    struct exception exception[MAX_EXCEPTIONS];
+};
+
+struct state {
+    __u32 setup; /* which one of `setups` holds */
+    __u32 shut;  /* 1: nothing new is taken; what `own` refused already still is */
+};
+
+struct count {
+    __u64 packets;
+    __u64 bytes;
+    __u64 asked; /* so many frames did `own` refuse that `rx` has not seen yet */
+};
+
+/* Reasons for which frames are dropped, places in `drops`. */
+enum { DROP_MEMORY, DROP_REASONS };
+
+MAP(state, ARRAY, __u32, struct state, 1);
+MAP(setups, ARRAY, __u32, struct setup, 2);
+MAP(by_mac, HASH, struct mac, __u32, 2048);
+MAP(peers, ARRAY, __u32, struct peer, 1280);
+MAP(by_arrival, HASH, struct arrival, __u32, 16384);
+MAP(sources, ARRAY, __u32, struct source, 16384);
+MAP(counts, PERCPU_ARRAY, __u32, struct count, 32768);
+MAP(drops, PERCPU_ARRAY, __u32, __u64, DROP_REASONS);
+
+#endif

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A plan as the bytes of the programs' maps (`bpf/maps.h` names the same fields).
+
+use std::collections::BTreeMap;
+
+use crate::plan::{Arrival, Exception, Mac, PathId, Peer, Plan, MAX_PATHS, SLOTS};
+
+const PATH_BYTES: usize = 24;
+const SLOTS_AT: usize = 8;
+const PATHS_AT: usize = SLOTS_AT + SLOTS;
+const MAX_EXCEPTIONS: usize = 64;
+const EXCEPTIONS_AT: usize = 16;
+const TAGGED: u16 = 0x1000;
+const MAX_VLAN: u16 = 4094;
+
+/// `struct mac`.
+pub type MacKey = [u8; 8];
+/// `struct peer`.
+pub type PeerBytes = [u8; PATHS_AT + MAX_PATHS * PATH_BYTES];
+/// `struct arrival`.
+pub type ArrivalKey = [u8; 20];
+/// `struct source`.
+pub type SourceBytes = [u8; 32];
+/// `struct setup`.
+pub type SetupBytes = [u8; EXCEPTIONS_AT + MAX_EXCEPTIONS * 16];
+/// `struct state`.
+pub type StateBytes = [u8; 8];
+
+/// Where `struct source` says whether `own` refuses such frames.
+pub const OPEN_AT: usize = 26;
+
+/// What is known of a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number.
+    pub ifindex: u32,
+    /// Bytes of the longest packet.
+    pub mtu: u32,
+}
+
+/// The bridge's devices as they are now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// The number of the bridge's local port; 0: there is none.
+    pub local: u32,
+    /// Whether a process has packet sockets on the NICs, so that `rx` may take only what `own`
+    /// refuses.
+    pub must_ask: bool,
+    /// The NICs that exist, by the bridge's port numbers.
+    pub nics: BTreeMap<u32, Link>,
+}
+
+/// Where each path's and each arrival's frames are counted.
+pub trait Counters {
+    /// The place for what is sent to a peer by a path; None: there is no more room.
+    fn sent(&mut self, peer: Mac, path: PathId) -> Option<u32>;
+    /// The place for what arrives.
+    fn arrived(&mut self, arrival: &Arrival) -> Option<u32>;
+}
+
+/// What the maps are to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What all frames have in common.
+    pub setup: SetupBytes,
+    /// The peers to which frames are sent.
+    pub peers: BTreeMap<MacKey, PeerBytes>,
+    /// The frames that are taken.
+    pub sources: BTreeMap<ArrivalKey, SourceBytes>,
+    /// So many peers and arrivals of the plan are not among them: there is no room, or the plan
+    /// says something that no frame can be.
+    pub left_out: usize,
+}
+
+/// What the maps are to hold for a plan with these devices.
+pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wanted {
+    let mut wanted = Wanted {
+        setup: [0; EXCEPTIONS_AT + MAX_EXCEPTIONS * 16],
+        peers: BTreeMap::new(),
+        sources: BTreeMap::new(),
+        left_out: 0,
+    };
+    // With more exceptions than there is room for, nothing passes beside the bridge.
+    let usable = plan.exceptions.len() <= MAX_EXCEPTIONS && links.local != 0;
+    let Some(own) = plan.own.filter(|_| usable) else {
+        wanted.left_out = plan.peers.len() + plan.arrivals.len();
+        return wanted;
+    };
+    wanted.setup = setup(own, links, &plan.exceptions);
+    for (mac, peer) in &plan.peers {
+        let encoded = (*mac != own && !is_group(mac)).then(|| encode(*mac, peer, links, counters));
+        match encoded.flatten() {
+            Some(bytes) => _ = wanted.peers.insert(mac_key(mac), bytes),
+            None => wanted.left_out += 1,
+        }
+    }
+    for (arrival, source) in &plan.arrivals {
+        let entry = arrival_key(arrival, links).and_then(|key| {
+            Some((key, source_bytes(key, source.peer, counters.arrived(arrival)?)))
+        });
+        match entry {
+            Some((key, bytes)) => _ = wanted.sources.insert(key, bytes),
+            None => wanted.left_out += 1,
+        }
+    }
+    wanted
+}
+
+fn is_group(mac: &Mac) -> bool {
+    mac[0] & 1 == 1
+}
+
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    bytes[at..at + N].copy_from_slice(&value);
+}
+
+fn mac_key(mac: &Mac) -> MacKey {
+    let mut key = [0; 8];
+    put(&mut key, 0, *mac);
+    key
+}
+
+fn setup(own: Mac, links: &Links, exceptions: &[Exception]) -> SetupBytes {
+    let mut bytes = [0; EXCEPTIONS_AT + MAX_EXCEPTIONS * 16];
+    put(&mut bytes, 0, own);
+    put(&mut bytes, 6, (exceptions.len() as u16).to_ne_bytes());
+    put(&mut bytes, 8, links.local.to_ne_bytes());
+    put(&mut bytes, 12, u32::from(links.must_ask).to_ne_bytes());
+    for (at, exception) in (EXCEPTIONS_AT..).step_by(16).zip(exceptions) {
+        let (mask, value) = mask_and_value(exception);
+        put(&mut bytes, at, mask.to_ne_bytes());
+        put(&mut bytes, at + 8, value.to_ne_bytes());
+    }
+    bytes
+}
+
+fn mask_and_value(exception: &Exception) -> (u64, u64) {
+    let part = |port: Option<u16>, shift: u32| match port {
+        Some(port) => (0xffff << shift, u64::from(port) << shift),
+        None => (0, 0),
+    };
+    let source = part(exception.source_port, 16);
+    let destination = part(exception.destination_port, 0);
+    let protocol = u64::from(exception.protocol) << 32;
+    (0xff << 32 | source.0 | destination.0, protocol | source.1 | destination.1)
+}
+
+/// None if there is no room to count it, or the peer's entry is no valid one.
+fn encode(mac: Mac, peer: &Peer, links: &Links, counters: &mut impl Counters) -> Option<PeerBytes> {
+    let valid = peer.paths.len() <= MAX_PATHS
+        && peer.slots.iter().all(|slot| usize::from(*slot) < peer.paths.len())
+        && peer.paths.iter().all(|path| path.vlan.is_none_or(is_vlan));
+    if !valid {
+        return None;
+    }
+    let mut bytes = [0; PATHS_AT + MAX_PATHS * PATH_BYTES];
+    put(&mut bytes, 0, mac);
+    put(&mut bytes, SLOTS_AT, peer.slots);
+    for (at, path) in (PATHS_AT..).step_by(PATH_BYTES).zip(&peer.paths) {
+        // Without its device a path is empty: its frames go through the bridge.
+        let Some(link) = links.nics.get(&path.port) else { continue };
+        put(&mut bytes, at, link.ifindex.to_ne_bytes());
+        put(&mut bytes, at + 4, counters.sent(mac, path.id)?.to_ne_bytes());
+        put(&mut bytes, at + 8, path.destination);
+        put(&mut bytes, at + 14, path.source);
+        put(&mut bytes, at + 20, path.vlan.unwrap_or(0).to_ne_bytes());
+        put(&mut bytes, at + 22, u16::try_from(link.mtu).unwrap_or(u16::MAX).to_ne_bytes());
+    }
+    Some(bytes)
+}
+
+fn is_vlan(vlan: u16) -> bool {
+    (1..=MAX_VLAN).contains(&vlan)
+}
+
+fn arrival_key(arrival: &Arrival, links: &Links) -> Option<ArrivalKey> {
+    let link = links.nics.get(&arrival.port)?;
+    let tag = match arrival.vlan {
+        None => 0,
+        Some(vlan) if is_vlan(vlan) => TAGGED | vlan,
+        Some(_) => return None,
+    };
+    let mut key = [0; 20];
+    put(&mut key, 0, link.ifindex.to_ne_bytes());
+    put(&mut key, 4, tag.to_ne_bytes());
+    put(&mut key, 6, arrival.destination);
+    put(&mut key, 12, arrival.source);
+    Some(key)
+}
+
+fn source_bytes(key: ArrivalKey, peer: Mac, counter: u32) -> SourceBytes {
+    let mut bytes = [0; 32];
+    put(&mut bytes, 0, key);
+    put(&mut bytes, 20, peer);
+    bytes[OPEN_AT] = 1;
+    put(&mut bytes, 28, counter.to_ne_bytes());
+    bytes
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The maps of loaded programs, and how what they hold is changed while programs read them.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
+use aya::Ebpf;
+
+use super::layout::{
+    ArrivalKey, Counters, MacKey, PeerBytes, SetupBytes, SourceBytes, StateBytes, Wanted, OPEN_AT,
+};
+use super::{Count, Counts, Refusal};
+use crate::plan::{Arrival, Mac, PathId};
+use crate::sys::bpf::{read_per_cpu, Grace};
+
+/// The places of an array. A place is free again when no program can still read what was there.
+#[derive(Debug)]
+struct Places {
+    free: Vec<u32>,
+    left: Vec<u32>,
+}
+
+impl Places {
+    fn new(count: u32) -> Self {
+        Places { free: (0..count).rev().collect(), left: Vec::new() }
+    }
+
+    fn take(&mut self, grace: &Grace) -> Result<Option<u32>, Refusal> {
+        if self.free.is_empty() && !self.left.is_empty() {
+            grace.wait().map_err(|error| Refusal::kernel("wait for programs", &error))?;
+            self.free.append(&mut self.left);
+        }
+        Ok(self.free.pop())
+    }
+}
+
+/// Where frames are counted. A place belongs to one path or arrival for good, so that counters only
+/// grow.
+#[derive(Debug, Default)]
+struct Ledger {
+    room: u32,
+    used: u32,
+    sent: BTreeMap<(Mac, PathId), u32>,
+    arrived: BTreeMap<Arrival, u32>,
+}
+
+fn place<K: Ord>(map: &mut BTreeMap<K, u32>, key: K, used: &mut u32, room: u32) -> Option<u32> {
+    if let Some(place) = map.get(&key) {
+        return Some(*place);
+    }
+    (*used < room).then(|| {
+        map.insert(key, *used);
+        *used += 1;
+        *used - 1
+    })
+}
+
+impl Counters for Ledger {
+    fn sent(&mut self, peer: Mac, path: PathId) -> Option<u32> {
+        place(&mut self.sent, (peer, path), &mut self.used, self.room)
+    }
+
+    fn arrived(&mut self, arrival: &Arrival) -> Option<u32> {
+        place(&mut self.arrived, arrival.clone(), &mut self.used, self.room)
+    }
+}
+
+const COUNT_BYTES: usize = 24;
+/// The reasons in the order of `bpf/maps.h`.
+const DROPS: [&str; 1] = ["memory"];
+
+/// The maps, and what is in them.
+pub struct Store {
+    state: Array<MapData, StateBytes>,
+    setups: Array<MapData, SetupBytes>,
+    by_mac: HashMap<MapData, MacKey, u32>,
+    peers: Array<MapData, PeerBytes>,
+    by_arrival: HashMap<MapData, ArrivalKey, u32>,
+    sources: Array<MapData, SourceBytes>,
+    counts: MapData,
+    drops: PerCpuArray<MapData, u64>,
+    grace: Grace,
+    ledger: Ledger,
+    setup: u32,
+    in_force: Wanted,
+    peer_places: Places,
+    source_places: Places,
+    peer_place: BTreeMap<MacKey, u32>,
+    source_place: BTreeMap<ArrivalKey, u32>,
+}
+
+fn map<T: TryFrom<Map, Error = MapError>>(programs: &mut Ebpf, name: &str) -> Result<T, Refusal> {
+    let map = programs.take_map(name).expect("the object has this map");
+    T::try_from(map).map_err(|error| Refusal::map(name, &error))
+}
+
+impl Store {
+    /// Takes the maps, which are empty.
+    pub fn new(programs: &mut Ebpf, empty: Wanted) -> Result<Self, Refusal> {
+        let peers: Array<_, _> = map(programs, "peers")?;
+        let sources: Array<_, _> = map(programs, "sources")?;
+        let Some(Map::PerCpuArray(counts)) = programs.take_map("counts") else {
+            unreachable!("the object has this map")
+        };
+        let room = counts.info().map_err(|error| Refusal::map("counts", &error))?.max_entries();
+        Ok(Store {
+            state: map(programs, "state")?,
+            setups: map(programs, "setups")?,
+            by_mac: map(programs, "by_mac")?,
+            by_arrival: map(programs, "by_arrival")?,
+            drops: map(programs, "drops")?,
+            grace: Grace::new().map_err(|error| Refusal::kernel("a map in a map", &error))?,
+            ledger: Ledger { room, ..Ledger::default() },
+            setup: 0,
+            in_force: empty,
+            peer_places: Places::new(peers.len()),
+            source_places: Places::new(sources.len()),
+            peer_place: BTreeMap::new(),
+            source_place: BTreeMap::new(),
+            peers,
+            sources,
+            counts,
+        })
+    }
+
+    /// Where frames are counted.
+    pub fn counters(&mut self) -> &mut impl Counters {
+        &mut self.ledger
+    }
+
+    /// Changes the maps so that they hold what is wanted. Returns how much of it found no room.
+    ///
+    /// The order is such that no frame goes wrong meanwhile: what is pointed to is whole, and what
+    /// `own` refuses is still taken by `rx`.
+    pub fn change(&mut self, wanted: &Wanted) -> Result<usize, Refusal> {
+        // What the host is called and where its port is go together with all entries.
+        const HEAD: std::ops::Range<usize> = 0..6;
+        const DEVICE: std::ops::Range<usize> = 8..16;
+        let (old, new) = (&self.in_force.setup, &wanted.setup);
+        if old[HEAD] != new[HEAD] || old[DEVICE] != new[DEVICE] {
+            self.change_peers(&BTreeMap::new())?;
+            self.change_sources(&BTreeMap::new())?;
+        }
+        self.change_setup(&wanted.setup)?;
+        let peers = self.change_peers(&wanted.peers)?;
+        let sources = self.change_sources(&wanted.sources)?;
+        Ok(peers + sources)
+    }
+
+    fn wait(&self) -> Result<(), Refusal> {
+        self.grace.wait().map_err(|error| Refusal::kernel("wait for programs", &error))
+    }
+
+    fn change_setup(&mut self, wanted: &SetupBytes) -> Result<(), Refusal> {
+        if self.in_force.setup == *wanted {
+            return Ok(());
+        }
+        let next = 1 - self.setup;
+        self.wait()?; // nobody reads the one from before the last change
+        let failed = |error| Refusal::map("setups", &error);
+        self.setups.set(next, wanted, 0).map_err(failed)?;
+        let mut state = self.state.get(&0, 0).map_err(failed)?;
+        state[..4].copy_from_slice(&next.to_ne_bytes());
+        self.state.set(0, state, 0).map_err(failed)?;
+        self.setup = next;
+        self.in_force.setup = *wanted;
+        Ok(())
+    }
+
+    fn change_peers(&mut self, wanted: &BTreeMap<MacKey, PeerBytes>) -> Result<usize, Refusal> {
+        let failed = |error| Refusal::map("peers", &error);
+        let gone: Vec<MacKey> =
+            self.peer_place.keys().filter(|key| !wanted.contains_key(*key)).copied().collect();
+        for key in gone {
+            self.by_mac.remove(&key).map_err(failed)?;
+            self.in_force.peers.remove(&key);
+            self.peer_places.left.extend(self.peer_place.remove(&key));
+        }
+        let mut left_out = 0;
+        for (key, bytes) in wanted {
+            if self.in_force.peers.get(key) == Some(bytes) {
+                continue;
+            }
+            let Some(place) = self.peer_places.take(&self.grace)? else {
+                left_out += 1;
+                continue;
+            };
+            self.peers.set(place, bytes, 0).map_err(failed)?;
+            self.by_mac.insert(key, place, 0).map_err(failed)?;
+            self.peer_places.left.extend(self.peer_place.insert(*key, place));
+            self.in_force.peers.insert(*key, *bytes);
+        }
+        Ok(left_out)
+    }
+
+    fn change_sources(
+        &mut self,
+        wanted: &BTreeMap<ArrivalKey, SourceBytes>,
+    ) -> Result<usize, Refusal> {
+        let failed = |error| Refusal::map("sources", &error);
+        let gone: Vec<ArrivalKey> =
+            self.source_place.keys().filter(|key| !wanted.contains_key(*key)).copied().collect();
+        for key in &gone {
+            // One byte changes: a program sees the old entry or the new one.
+            let mut closed = self.in_force.sources[key];
+            closed[OPEN_AT] = 0;
+            self.sources.set(self.source_place[key], closed, 0).map_err(failed)?;
+            self.in_force.sources.insert(*key, closed);
+        }
+        if !gone.is_empty() {
+            self.wait()?;
+        }
+        for key in gone {
+            self.by_arrival.remove(&key).map_err(failed)?;
+            self.in_force.sources.remove(&key);
+            self.source_places.left.extend(self.source_place.remove(&key));
+        }
+        let mut left_out = 0;
+        for (key, bytes) in wanted {
+            if self.in_force.sources.get(key) == Some(bytes) {
+                continue;
+            }
+            let Some(place) = self.source_places.take(&self.grace)? else {
+                left_out += 1;
+                continue;
+            };
+            self.sources.set(place, bytes, 0).map_err(failed)?;
+            self.by_arrival.insert(key, place, 0).map_err(failed)?;
+            self.source_places.left.extend(self.source_place.insert(*key, place));
+            self.in_force.sources.insert(*key, *bytes);
+        }
+        Ok(left_out)
+    }
+
+    /// What was counted since the load.
+    pub fn counts(&self) -> Result<Counts, Refusal> {
+        let cpus = aya::util::nr_cpus()
+            .map_err(|(_, error)| Refusal::kernel("the number of CPUs", &error))?;
+        let map = self.counts.fd().as_fd();
+        let values = read_per_cpu(map, self.ledger.used, cpus, COUNT_BYTES)
+            .map_err(|error| Refusal::kernel("read counts", &error))?;
+        let count = |place: &u32| {
+            let size = cpus * COUNT_BYTES;
+            let start = *place as usize * size;
+            let mut count = Count::default();
+            for cpu in values[start..start + size].chunks_exact(COUNT_BYTES) {
+                let number = |at| u64::from_ne_bytes(cpu[at..at + 8].try_into().unwrap());
+                count.packets += number(0);
+                count.bytes += number(8);
+            }
+            count
+        };
+        let mut counts = Counts::default();
+        for (key, place) in &self.ledger.sent {
+            counts.sent.insert(*key, count(place));
+        }
+        for (key, place) in &self.ledger.arrived {
+            counts.arrived.insert(key.clone(), count(place));
+        }
+        for (place, reason) in (0..).zip(DROPS) {
+            let parts = self.drops.get(&place, 0).map_err(|error| Refusal::map("drops", &error))?;
+            counts.dropped.insert(reason, parts.iter().sum());
+        }
+        Ok(counts)
+    }
+}
+
+/// Makes the programs with this state map take nothing new, and waits until they have seen it.
+pub fn shut(map: MapData) -> Result<(), Refusal> {
+    let failed = |error| Refusal::map("state", &error);
+    let mut state: Array<_, StateBytes> = Array::try_from(Map::Array(map)).map_err(failed)?;
+    let mut bytes = state.get(&0, 0).map_err(failed)?;
+    bytes[4..].copy_from_slice(&1u32.to_ne_bytes());
+    state.set(0, bytes, 0).map_err(failed)?;
+    let grace = Grace::new().map_err(|error| Refusal::kernel("a map in a map", &error))?;
+    grace.wait().map_err(|error| Refusal::kernel("wait for programs", &error))
+}

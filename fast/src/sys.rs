@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Everything that needs the kernel and is in no library: the only place with `unsafe`.
+//!
+//! Nothing here knows what a plan is. Every descriptor is closed on exec.
+
+#![allow(unsafe_code)]
+
+pub mod bpf;
+pub mod netlink;
+pub mod process;
+
+use std::io;
+
+/// The result of a system call, or the error that it left behind.
+fn checked<T: TryInto<i64> + Copy>(result: T) -> io::Result<T> {
+    if result.try_into().is_ok_and(|number| number < 0) {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

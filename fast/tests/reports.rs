@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reports as the controller reads them: `reports.json` is what its own tests read, too.
+
+use ri2n_fast::plan::{Arrival, Left, Mac, Peer, Plan, SLOTS};
+use ri2n_fast::report::{self, Carried, Filter, Force, Head, Row, State};
+use serde_json::Value;
+
+fn mac(text: &Value) -> Mac {
+    let bytes = text.as_str().unwrap().split(':').map(|it| u8::from_str_radix(it, 16).unwrap());
+    bytes.collect::<Vec<_>>().try_into().unwrap()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap()
+}
+
+fn head(report: &Value) -> Head {
+    Head {
+        own: mac(&report["own"]),
+        epoch: number(&report["epoch"]),
+        time_ns: number(&report["time_ns"]),
+    }
+}
+
+fn counts(report: &Value) -> Vec<Vec<u8>> {
+    let row = |it: &Value| {
+        let (of, number_) = (mac(&it["mac"]), number(&it["number"]) as u32);
+        let row = match number(&it["table"]) {
+            30 => Row::Path { peer: of, id: number_ },
+            _ => Row::Source { port: number_, source: of, vlan: number(&it["vlan"]) as u16 },
+        };
+        (row, Carried { packets: number(&it["packets"]), bytes: number(&it["bytes"]) })
+    };
+    let rows: Vec<_> = report["rows"].as_array().unwrap().iter().map(row).collect();
+    report::counts(&head(report), &rows)
+}
+
+fn state(report: &Value) -> Vec<Vec<u8>> {
+    let mut plan = Plan::default();
+    for it in report["peers"].as_array().unwrap() {
+        let left = match number(&it["state"]) {
+            0 => {
+                plan.peers.insert(mac(&it["mac"]), Peer { paths: vec![], slots: [0; SLOTS] });
+                continue;
+            }
+            1 => Left::Striped,
+            2 => Left::Undecided,
+            3 => Left::Unsupported,
+            _ => Left::TooMany,
+        };
+        plan.left.insert(mac(&it["mac"]), left);
+    }
+    let programs = [Force::Off, Force::InForce, Force::Refused, Force::NoDevice];
+    let filter = [Filter::NotNeeded, Filter::InForce, Filter::Missing];
+    let state = State {
+        programs: programs[number(&report["programs"]) as usize],
+        filter: filter[number(&report["filter"]) as usize],
+        errno: number(&report["errno"]) as u16,
+        dropped: number(&report["dropped"]),
+    };
+    report::state(&head(report), &state, &plan)
+}
+
+#[test]
+fn reports_are_as_the_examples_say() {
+    let examples: Value = serde_json::from_str(include_str!("reports.json")).unwrap();
+    let examples = examples.as_array().unwrap();
+    for example in examples {
+        let report = &example["report"];
+        let frames = if report["kind"] == "counts" { counts(report) } else { state(report) };
+        let hex = |frame: &Vec<u8>| frame.iter().map(|it| format!("{it:02x}")).collect::<String>();
+        let frames: Vec<Value> = frames.iter().map(|frame| hex(frame).into()).collect();
+        assert_eq!(Value::from(frames), example["frames"], "{}", example["name"]);
+    }
+    assert!(examples.len() > 8);
+}
+
+#[test]
+fn more_drops_than_fit_are_the_most_that_fit() {
+    let head = Head { own: [6, 0, 0, 0, 3, 1], epoch: 1, time_ns: 2 };
+    let state =
+        |dropped| State { programs: Force::InForce, filter: Filter::InForce, errno: 0, dropped };
+    let frames = |dropped| report::state(&head, &state(dropped), &Plan::default());
+    assert_eq!(frames(u64::MAX), frames(u32::MAX.into()));
+}
+
+#[test]
+fn arrivals_of_one_row_are_counted_together() {
+    let arrival =
+        |destination| Arrival { port: 1, source: [4, 0, 0, 0, 1, 1], destination, vlan: Some(102) };
+    let carried = |packets, bytes| Carried { packets, bytes };
+    let rows = report::by_row(
+        [(([6, 0, 0, 0, 1, 1], 7), carried(1, 60))],
+        [
+            (arrival([4, 0, 0, 0, 3, 1]), carried(2, 200)),
+            (arrival([4, 0, 0, 0, 3, 2]), carried(3, 300)),
+        ],
+    );
+    let source = Row::Source { port: 1, source: [4, 0, 0, 0, 1, 1], vlan: 102 };
+    assert_eq!(rows[&source], carried(5, 500));
+    assert_eq!(rows[&Row::Path { peer: [6, 0, 0, 0, 1, 1], id: 7 }], carried(1, 60));
+}

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fast path of one host has reported last, and whether it still reports: pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ri2n_sdn.contract.choices import FastFilter, FastPeer, FastState
+from ri2n_sdn.pipeline.fast_counts import FastCounts
+from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport
+
+__all__ = ["MAX_PARTS", "SILENT_S", "FastPath"]
+
+SILENT_S = 3.0
+"""A fast path is silent after this time. It reports once a second, so three reports are missing."""
+
+MAX_PARTS = -(-4096 // MAX_STATES)
+"""Reports of the state with more parts are not kept: they are about more than 4,096 peers."""
+
+
+@dataclass
+class FastPath:
+    """What one host's fast path has reported last on its present connection, in bounded memory.
+
+    `state` is None while nothing is known: before the first report, and when reports stopped while
+    no programs were in force. `heard_s` is when the newest whole report of the state was read.
+    `peers` is how frames to each peer go, by the peer's MAC address. `counts` goes on over
+    connections.
+
+    A late fast path is not a dead one, so time alone does not make it silent (`judge`).
+    """
+
+    state: FastState | None = None
+    filter: FastFilter = "not_needed"
+    errno: int = 0
+    dropped: int = 0
+    heard_s: float = -math.inf
+    peers: dict[str, FastPeer] = field(default_factory=dict)
+    counts: FastCounts = field(default_factory=FastCounts)
+    _parts: dict[int, StateReport] = field(default_factory=dict, repr=False)
+
+    def connected_anew(self) -> None:
+        """Know nothing until the next report, since the host may have started anew meanwhile."""
+        self.state, self.heard_s = None, -math.inf
+        self.peers, self._parts = {}, {}
+
+    def take_state(self, report: StateReport, now_s: float) -> bool:
+        """Take in a part of a report of the state, and return whether `state` has changed.
+
+        Nothing changes before all parts of a report are there.
+        """
+        whole = next(iter(self._parts.values()), report)
+        if (whole.time_ns, whole.parts) != (report.time_ns, report.parts):
+            self._parts = {}
+        self._parts[report.part] = report
+        if len(self._parts) < report.parts:
+            return False
+        before, self.state = self.state, report.programs
+        self.filter, self.errno, self.dropped = report.filter, report.errno, report.dropped
+        self.peers = {peer.mac: peer.state for part in self._parts.values() for peer in part.peers}
+        self.heard_s, self._parts = now_s, {}
+        return self.state != before
+
+    def judge(self, answered_s: float) -> bool:
+        """Find out whether reports have stopped, and return whether `state` has changed.
+
+        `answered_s` is when the newest echo request was sent that the host's switch has answered.
+        Its answers wait behind the reports. So neither a lost connection, nor a busy host, nor a
+        controller that was held up makes a fast path silent.
+        """
+        before = self.state
+        if answered_s - self.heard_s > SILENT_S and before is not None:
+            # Programs stay attached without their process. Where none were in force, all passes
+            # the bridge, and nothing is left to be said.
+            self.state = "silent" if before in ("in_force", "silent") else None
+        return self.state != before
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether the newest report is too old to say how frames go now."""
+        return now_s - self.heard_s > SILENT_S
+
+    def may_carry(self, mac: str) -> bool:
+        """Whether frames to a peer may pass beside the bridge, as far as was reported."""
+        return self.state in ("in_force", "silent") and self.peers.get(mac.lower()) == "carried"
+
+    def sums(self) -> dict[str, int]:
+        """How many peers are in each state; states without a peer are left out."""
+        return dict(Counter(self.peers.values()))
