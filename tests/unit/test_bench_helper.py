@@ -20,7 +20,7 @@ from ri2n_lab.bench.fast import lacking
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_loads import percentiles
 from ri2n_lab.bench.helper_plan import HelperSettings, Load, beside, blank_row, loads, speed_rows
-from ri2n_lab.bench.own_cpu import work_s
+from ri2n_lab.bench.own_cpu import Process, parse_process, worked_s
 from ri2n_lab.bench.stream import topology_of
 from ri2n_lab.bench.unshaped import takes_super_packets
 from ri2n_lab.cli import bench_striped
@@ -201,23 +201,55 @@ def test_the_machine_s_work_is_all_but_idling() -> None:
     )
 
 
-def stat(pid: int, parent: int, *, ticks: tuple[int, int, int, int] = (1, 2, 3, 4)) -> str:
+def stat(pid: int, parent: int, *ticks: int, began: int = 5) -> str:
     before = f"{pid} (a ) b) S {parent} 1 1 0 -1 0 0 0 0 0"
-    return f"{before} {' '.join(map(str, ticks))} 20 0 1 0 5"
+    return f"{before} {' '.join(map(str, ticks))} 20 0 1 0 {began} 0 0"
 
 
-def test_a_process_has_done_its_own_work_and_that_of_children_that_ended() -> None:
-    assert work_s(stat(77, 5)) == pytest.approx(10 * TICK_S)
-    assert work_s(stat(77, 2)) == 0.0  # a thread of the kernel
-    assert work_s(stat(1, 0)) == pytest.approx(10 * TICK_S)
+def processes(*stats: str) -> dict[int, Process]:
+    parsed = {int(text.split()[0]): parse_process(text) for text in stats}
+    return {pid: process for pid, process in parsed.items() if process is not None}
+
+
+def test_threads_of_the_kernel_are_no_programs() -> None:
+    assert processes(stat(2, 0, 9, 9, 9, 9), stat(77, 2, 9, 9, 9, 9)) == {}
+    first = processes(stat(1, 0, 1, 2, 3, 4))[1]
+    assert (first.parent, first.began) == (0, 5)
+    assert (first.own_s, first.children_s) == pytest.approx((3 * TICK_S, 7 * TICK_S))
+
+
+def test_the_work_of_those_that_ended_is_found_at_their_parents() -> None:
+    before = processes(
+        stat(10, 1, 5, 5, 100, 0),
+        stat(11, 10, 50, 0, 20, 0),  # ends, and before it
+        stat(12, 11, 30, 0, 0, 0),  # its child
+        stat(13, 1, 7, 0, 0, 0),
+        stat(14, 10, 400, 0, 0, 0, began=6),  # ends, and another has its number then
+    )
+    after = processes(
+        stat(10, 1, 6, 6, 100 + 53 + 20 + 32 + 401, 0),
+        stat(13, 1, 9, 0, 0, 0),
+        stat(14, 1, 3, 1, 2, 0, began=9),
+    )
+    # 2 of process 10; 3 + 2 + 1 of those that ended; 2 of process 13; 6 of the new process 14.
+    assert worked_s(before, after) == pytest.approx(16 * TICK_S)
+    assert worked_s(before, before) == 0.0
+
+
+def test_work_that_nobody_has_waited_for_is_lost_and_takes_nobody_else_s_away() -> None:
+    before = processes(stat(10, 1, 0, 0, 0, 0), stat(11, 10, 900, 0, 0, 0), stat(13, 1, 0, 0, 0, 0))
+    after = processes(stat(10, 1, 0, 0, 0, 0), stat(13, 1, 8, 0, 0, 0))
+    assert worked_s(before, after) == pytest.approx(8 * TICK_S)
 
 
 def test_the_kernel_says_it_in_this_form() -> None:
+    def me() -> dict[int, Process]:
+        return processes(Path(f"/proc/{os.getpid()}/stat").read_text())
+
+    before = me()
     spin = "import os\nwhile sum(os.times()[:2]) < 0.1: pass\n"
     subprocess.run([sys.executable, "-c", spin], check=True)
-    assert work_s(Path(f"/proc/{os.getpid()}/stat").read_text()) >= 0.1
-    found = os.times()
-    assert work_s(Path(f"/proc/{os.getpid()}/stat").read_text()) >= found.children_user
+    assert worked_s(before, me()) >= 0.1
 
 
 # ---- the two ends
