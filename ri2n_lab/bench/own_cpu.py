@@ -19,6 +19,7 @@ from ri2n_lab.cluster.namespaces import NETNS
 __all__ = ["OwnCpu", "Process", "parse_process", "worked_s"]
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+INIT = 1
 KERNEL_THREADS = 2  # the process whose children they are
 
 
@@ -48,7 +49,7 @@ class OwnCpu:
     def seconds(self) -> tuple[float, float]:
         """(CPU seconds of all but foreign programs, foreign programs' mean number of CPUs)."""
         busy_now_s, foreign_now = self._now()
-        foreign_s = worked_s(self._foreign, foreign_now)
+        foreign_s = min(worked_s(self._foreign, foreign_now), busy_now_s - self._busy_s)
         length_s = max(1e-9, time.monotonic() - self._began_s)
         return max(0.0, busy_now_s - self._busy_s - foreign_s), foreign_s / length_s
 
@@ -87,7 +88,8 @@ def worked_s(before: Mapping[int, Process], after: Mapping[int, Process]) -> flo
 
     A process that ended has handed all seconds of its life to its parent, as seconds of a child.
     What it had before the first moment is taken off again there, or at the next ancestor that is
-    still there. Where nobody has waited for it, its seconds are lost.
+    still there. Where nobody has waited for it, its seconds are lost. So are those that the first
+    process has waited for: it gets orphans from anywhere, with all seconds of their lives.
     """
     same = {pid for pid in before if pid in after and after[pid].began == before[pid].began}
     earlier_s: dict[int, float] = {}
@@ -104,6 +106,6 @@ def worked_s(before: Mapping[int, Process], after: Mapping[int, Process]) -> flo
             total_s += process.own_s + process.children_s
             continue
         total_s += process.own_s - before[pid].own_s
-        children_s = process.children_s - before[pid].children_s
+        children_s = process.children_s - before[pid].children_s if pid != INIT else 0.0
         total_s += max(0.0, children_s - earlier_s.get(pid, 0.0))
     return max(0.0, total_s)

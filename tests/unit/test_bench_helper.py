@@ -237,8 +237,11 @@ def test_the_work_of_those_that_ended_is_found_at_their_parents() -> None:
 
 
 def test_work_that_nobody_has_waited_for_is_lost_and_takes_nobody_else_s_away() -> None:
-    before = processes(stat(10, 1, 0, 0, 0, 0), stat(11, 10, 900, 0, 0, 0), stat(13, 1, 0, 0, 0, 0))
-    after = processes(stat(10, 1, 0, 0, 0, 0), stat(13, 1, 8, 0, 0, 0))
+    first = stat(1, 0, 0, 0, 0, 0)
+    before = processes(
+        first, stat(10, 1, 0, 0, 0, 0), stat(11, 10, 900, 0, 0, 0), stat(13, 1, 0, 0, 0, 0)
+    )
+    after = processes(stat(1, 0, 0, 0, 950, 0), stat(10, 1, 0, 0, 0, 0), stat(13, 1, 8, 0, 0, 0))
     assert worked_s(before, after) == pytest.approx(8 * TICK_S)
 
 
