@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from ri2n_lab.bench.context import Report
@@ -95,6 +96,12 @@ def run_helper(settings: HelperSettings, report: Report, progress: Progress) -> 
 
 def _measure(end: End, place: Place, repeat: int, settings: HelperSettings, report: Report) -> None:
     """Every load once. A load that fails has a row that says why, and the others go on."""
+    try:
+        end.wait_ready()  # a flood of the last round may have broken something
+    except NotAvailable as error:
+        for load in loads(settings):
+            _add(report, {**blank_row(place, load, repeat), "failed": str(error)}, None)
+        return
     for load in loads(settings):
         row = blank_row(place, load, repeat)
         why_not = end.why_not(load)
@@ -170,7 +177,6 @@ def _end(place: Place, settings: HelperSettings, report: Report) -> Iterator[End
     what, datapath = place
     peer, tso, fast = _peer(what), datapath == "netdev-tso", what == FLOW_FAST
     count = 1 if what == PLAIN else settings.links
-    statuses: Json = {}
     with Lab.create(
         topology_of(",".join([str(LINK_MBPS)] * count)),
         datapath="system" if datapath == "system" else "netdev",
@@ -183,13 +189,28 @@ def _end(place: Place, settings: HelperSettings, report: Report) -> Iterator[End
         unshape(lab, userspace_tso=tso, fast=fast)
         if peer is not None:
             peer.set_up(lab)
-            await_whole(peer, lab, [CLIENT], SERVER)
         elif lab.software == "ri2n":
             start_and_wait(lab, "max_min")
-            await_striped(lab, [CLIENT], SERVER)
-            statuses = await_fast(lab, [CLIENT], SERVER)
-        elif not pings(lab, CLIENT, lab.address(SERVER), count=3):
-            raise NotAvailable(f"{_label(place)}: {SERVER} does not answer {CLIENT}")
-        report.describe_lab(lab, _label(place), **({"fast": statuses} if statuses else {}))
         address = peer.target(lab, CLIENT, SERVER) if peer else lab.address(SERVER)
-        yield End(lab, address, peer.prefix if peer else (), peer is None or peer.udp)
+        end = End(
+            lab,
+            address,
+            peer.prefix if peer else (),
+            peer is None or peer.udp,
+            partial(_await_ready, lab, peer),
+        )
+        end.wait_ready()
+        more = {"fast": await_fast(lab, [CLIENT], SERVER)} if fast else {}
+        report.describe_lab(lab, _label(place), **more)
+        yield end
+
+
+def _await_ready(lab: Lab, peer: Peer | None) -> None:
+    """Wait until the contender carries traffic as it should; NotAvailable with what is missing."""
+    if peer is not None:
+        await_whole(peer, lab, [CLIENT], SERVER)
+        return
+    await_striped(lab, [CLIENT], SERVER)
+    await_fast(lab, [CLIENT], SERVER)
+    if not pings(lab, CLIENT, lab.address(SERVER), count=3):
+        raise NotAvailable(f"{SERVER} does not answer {CLIENT}")

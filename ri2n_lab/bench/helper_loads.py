@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -41,11 +41,20 @@ Json = dict[str, Any]
 class End:
     """The client's end of a lab, with a server at the other end; `measure` runs a load."""
 
-    def __init__(self, lab: Lab, address: str, prefix: Sequence[str] = (), udp: bool = True):
+    def __init__(
+        self,
+        lab: Lab,
+        address: str,
+        prefix: Sequence[str],
+        udp: bool,
+        wait_ready: Callable[[], None],
+    ) -> None:
         """`address` is the server's, `prefix` are words before each program that uses TCP.
 
-        `udp`: whether anything but TCP uses all that the contender offers.
+        `udp`: whether anything but TCP uses all that the contender offers. `wait_ready` returns
+        when the contender carries traffic as it should.
         """
+        self.wait_ready = wait_ready
         self._lab, self._address, self._prefix, self._udp = lab, address, list(prefix), udp
         self._answers = lab.popen(
             SERVER, self._program("answer"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
