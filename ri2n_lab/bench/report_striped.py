@@ -160,6 +160,11 @@ def helper_matrix(rows: Sequence[HelperRow]) -> Iterator[str]:
         lines.append(cells)
     yield from table(("", "datapath", *map(cell, columns)), lines)
     yield from notes.lines()
+    foreign = _middle(rows, "foreign_cpus")
+    if foreign is not None:
+        yield from prose(
+            f"Other programs used {foreign:.1f} CPUs of the machine meanwhile (median)."
+        )
 
 
 def _own_figure(rows: Sequence[HelperRow]) -> str:
