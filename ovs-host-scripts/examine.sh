@@ -453,25 +453,27 @@ look_at_helper() {
 
 # Without ri2n-fast the programs that it attached stay in force, and hear of no link that dies.
 look_at_fast() {
-    local device why number left='' attached said
+    local device why number left='' attached
     local restart="systemctl restart ri2n-fast, and see journalctl -u ri2n-fast"
     FAST_STATE=silent
     ask_fast
     if [[ -z $FAST_SAYS ]]; then
-        if [[ ! -x $FAST_PROGRAM ]]; then
+        mapfile -t attached < <(fast_attached)
+        if [[ ${#attached[@]} -gt 0 ]]; then
+            finding bad "fast path" "nobody tells the fast path what changes" "$restart"
+        elif [[ ! -x $FAST_PROGRAM ]]; then
             finding warning "fast path" "the fast path is not installed" \
                 "$FAST_PROGRAM is not there: install it, or give host-up no --fast"
         else
-            finding bad "fast path" "nobody tells the fast path what changes" "$restart"
+            finding warning "fast path" "the fast path does not run" "$restart"
         fi
         return 0
     fi
     FAST_STATE=$(fast_word programs)
     mapfile -t attached < <(fast_devices true)
     if [[ $FAST_STATE == refused ]]; then
-        said=$("$FAST_PROGRAM" probe 2>&1 || true)
         finding warning "fast path" "the kernel refuses the programs of the fast path" \
-            "${said##*$'\n'}"
+            "$(fast_refusal)"
         return 0
     fi
     [[ $FAST_STATE == in_force ]] ||

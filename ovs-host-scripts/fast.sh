@@ -51,7 +51,10 @@ release_fast() {
     for saved in "$STATE"/nic.*; do
         [[ ! -d $saved || $saved == *.new ]] || nics+=(--nic "${saved##*/nic.}")
     done
-    if [[ -x $FAST_PROGRAM ]]; then
+    if [[ ! -x $FAST_PROGRAM && -n $(fast_attached) ]]; then
+        warn "the programs of the fast path stay where they are: $FAST_PROGRAM is not there"
+        return 1
+    elif [[ -x $FAST_PROGRAM ]]; then
         # Open vSwitch may not run, or have lost the bridge. So the NICs are named.
         run "$FAST_PROGRAM" unload --bridge "$BRIDGE" "${nics[@]}" --state "$(fast_dir)" \
             ${OVS_RUNDIR:+--rundir "$OVS_RUNDIR"} || {
@@ -97,5 +100,21 @@ fast_devices() {
         rest=${rest#*"$text"}
         [[ $have != "$1" || ! $text =~ \"name\":\ ?\"([^\"]{1,15})\" ]] ||
             printf '%s\n' "${BASH_REMATCH[1]}"
+    done
+}
+
+fast_refusal() { # print why the programs are refused
+    local pattern='"text": ?"([^"\\]{1,300})'
+    if [[ $FAST_SAYS =~ $pattern ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '?'; fi
+}
+
+# Print the devices of the bridge at which programs of the fast path stand, whoever watches.
+fast_attached() {
+    local device saved
+    command -v tc >/dev/null || return 0
+    for saved in "$STATE"/nic.*; do
+        device=${saved##*/nic.}
+        [[ $(tc filter show dev "$device" ingress 2>/dev/null || true) != *' ri2n-fast'* ]] ||
+            printf '%s\n' "$device"
     done
 }

@@ -22,6 +22,7 @@ TEST_PROGRAMS=(
     'chromium:chromium:tests of the GUI in a browser'
     'promtool:prometheus:tests of the rules for Prometheus'
     'ansible-playbook:ansible-core:tests of the Ansible role'
+    'clang-14:clang-14:a test that compiles the programs of fast/bpf anew'
 )
 CHECK_PROGRAMS=('shellcheck:shellcheck:checks of scripts')
 DEB_PROGRAMS=(

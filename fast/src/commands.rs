@@ -24,6 +24,11 @@ use crate::{rows, show, watch};
 /// Why a command did nothing: one line.
 pub type Failed = String;
 
+/// Prints a line. Whoever reads may have seen enough.
+macro_rules! tell {
+    ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
+}
+
 /// A bridge or a watch that says nothing for so long hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -37,7 +42,7 @@ pub fn plan(place: &Place, save: Option<&Path>, from: Option<&Path>) -> Result<(
         }
         None => read_bridge(place, save)?,
     };
-    println!("{}", show::plan(&rows::plan(mirror.bridge()).plan));
+    tell!("{}", show::plan(&rows::plan(mirror.bridge()).plan));
     Ok(())
 }
 
@@ -61,12 +66,12 @@ pub fn status(state: &Path, as_json: bool) -> Result<(), Failed> {
     let answer = ask(state, Request::Status)
         .map_err(|_| format!("no ri2n-fast watch answers in {}", state.display()))?;
     if as_json {
-        print!("{answer}");
+        tell!("{}", answer.trim_end());
         return Ok(());
     }
     let status: Value = serde_json::from_str(&answer)
         .map_err(|_| format!("what answers in {} is no ri2n-fast watch", state.display()))?;
-    show::status(&status).iter().for_each(|line| println!("{line}"));
+    show::status(&status).iter().for_each(|line| tell!("{line}"));
     Ok(())
 }
 
@@ -76,11 +81,11 @@ pub fn probe(as_json: bool) -> Result<(), Option<Failed>> {
     let text = refusal.as_ref().map(|why| why.text.clone());
     if as_json {
         let code = refusal.as_ref().map(|why| why.code);
-        println!("{}", json!({"takes": refusal.is_none(), "code": code, "text": text}));
+        tell!("{}", json!({"takes": refusal.is_none(), "code": code, "text": text}));
     } else {
         match &text {
-            None => println!("this kernel takes the programs"),
-            Some(why) => println!("this kernel does not take the programs: {why}"),
+            None => tell!("this kernel takes the programs"),
+            Some(why) => tell!("this kernel does not take the programs: {why}"),
         }
     }
     refusal.map_or(Ok(()), |_| Err(None))
@@ -131,7 +136,7 @@ fn tell_off(place: &Place, mirror: &Mirror) -> io::Result<()> {
     messages.push(message::echo(REPORT));
     sender.send(&messages)?;
     // What answers the echo has seen the report.
-    while Message::read(&receiver.next()?).is_ok_and(|it| it.kind != kind::ECHO_REPLY) {}
+    while Message::read(&receiver.receive()?).is_ok_and(|it| it.kind != kind::ECHO_REPLY) {}
     Ok(())
 }
 
@@ -153,7 +158,7 @@ fn read_bridge(place: &Place, save: Option<&Path>) -> Result<Mirror, Failed> {
     let mut said = Vec::new();
     while !mirror.is_whole() {
         sender.send(&mirror.take_messages()).map_err(failed)?;
-        let message = receiver.next().map_err(failed)?;
+        let message = receiver.receive().map_err(failed)?;
         mirror.take_in(&message).map_err(|why| format!("{}: {why}", path.display()))?;
         said.extend(message);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Open vSwitch's database says of a bridge, and no row does: whether its frames are copied
-//! or sampled, and which datapath it has.
+//! What Open vSwitch's database says of a bridge, and no row does: whether somebody wants to see all
+//! its frames.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,20 +11,11 @@ use serde_json::{json, Value};
 /// More than this the database does not say about its bridges.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What is told of a bridge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// It has mirrors, sFlow, NetFlow or IPFIX: somebody wants to see all its frames.
-    pub observed: bool,
-    /// It has the datapath in ovs-vswitchd itself, which reads NICs by packet sockets.
-    pub netdev: bool,
-}
-
-/// Follows the database until it is gone. Calls `told` with what it says of the bridge; None: it
-/// has no such bridge.
-pub fn follow(path: &Path, bridge: &str, mut told: impl FnMut(Option<Facts>)) -> io::Result<()> {
+/// Follows the database until it is gone. Calls `told` with whether the bridge has mirrors, sFlow,
+/// NetFlow or IPFIX. What passes beside a bridge would be missing there.
+pub fn follow(path: &Path, bridge: &str, mut told: impl FnMut(bool)) -> io::Result<()> {
     let mut stream = UnixStream::connect(path)?;
-    let columns = json!(["name", "mirrors", "sflow", "netflow", "ipfix", "datapath_type"]);
+    let columns = json!(["name", "mirrors", "sflow", "netflow", "ipfix"]);
     let ask = json!({
         "id": 0,
         "method": "monitor",
@@ -46,7 +37,7 @@ pub fn follow(path: &Path, bridge: &str, mut told: impl FnMut(Option<Facts>)) ->
                     json!({"id": message["id"], "result": message["params"], "error": null});
                 stream.write_all(answer.to_string().as_bytes())?;
             } else if bridges.take_in(&message) {
-                told(bridges.facts(bridge));
+                told(bridges.is_observed(bridge));
             }
         }
     }
@@ -94,14 +85,11 @@ impl Bridges {
         true
     }
 
-    fn facts(&self, name: &str) -> Option<Facts> {
-        let row = self.0.values().find(|row| row["name"] == name)?;
+    fn is_observed(&self, name: &str) -> bool {
         // An empty set is ["set", []]; a reference is ["uuid", ...].
-        let is_empty = |column: &str| row[column] == json!(["set", []]);
+        let has = |row: &Value, column: &str| row[column] != json!(["set", []]);
         let observers = ["mirrors", "sflow", "netflow", "ipfix"];
-        Some(Facts {
-            observed: !observers.iter().all(|column| is_empty(column)),
-            netdev: row["datapath_type"] == "netdev",
-        })
+        let mut rows = self.0.values().filter(|row| row["name"] == name);
+        rows.any(|row| observers.iter().any(|column| has(row, column)))
     }
 }

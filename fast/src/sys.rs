@@ -7,6 +7,7 @@
 
 pub mod bpf;
 pub mod netlink;
+pub mod packet;
 pub mod process;
 
 use std::io;

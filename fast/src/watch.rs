@@ -13,15 +13,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crate::database::Facts;
 use crate::notify::Manager;
 use crate::openflow::connection::Sender;
 use crate::openflow::message;
 use crate::openflow::mirror::{Changes, Mirror, REPORT};
 use crate::options::Place;
-use crate::plan::{Left, Plan};
+use crate::plan::{Left, Mac, Plan};
 use crate::programs::{Count, Counts};
-use crate::report::{self, Carried, Head, Row, State};
+use crate::report::{self, Carried, Force, Head, Row, State};
 use crate::rows::{self, Planned};
 use carrier::{Carrier, Devices};
 use sources::{Event, Request};
@@ -84,13 +83,12 @@ struct Due {
     tend: Instant,
 }
 
-#[derive(Debug)]
 struct Watch {
     settings: Settings,
     manager: Manager,
     link: Option<Link>,
-    /// What the database last said; None: nothing so far.
-    facts: Option<Facts>,
+    /// Whether somebody wants to see all frames of the bridge; None: the database has not said.
+    observed: Option<bool>,
     planned: Planned,
     /// What has changed since the plan was made; None: there is no plan yet.
     changes: Option<Changes>,
@@ -98,12 +96,14 @@ struct Watch {
     due: Due,
     /// No plan is made before this.
     rested: Instant,
-    /// Since when the plan may be out of date; None: there is none.
+    /// When the plan was last known to be what the rows say; None: never.
     right_at: Option<Instant>,
     told_counts: BTreeMap<Row, Carried>,
     told_epoch: u64,
-    told_state: Option<(State, BTreeMap<crate::plan::Mac, Option<Left>>)>,
+    told_force: Option<Force>,
     said: BTreeMap<&'static str, String>,
+    /// What was found at the last look at the devices.
+    noted: Vec<String>,
     ending: Option<UnixStream>,
 }
 
@@ -113,7 +113,7 @@ impl Watch {
             settings,
             manager: Manager::from_environment(),
             link: None,
-            facts: None,
+            observed: None,
             planned: Planned::default(),
             changes: None,
             carrier: Carrier::default(),
@@ -122,8 +122,9 @@ impl Watch {
             right_at: None,
             told_counts: BTreeMap::new(),
             told_epoch: 0,
-            told_state: None,
+            told_force: None,
             said: BTreeMap::new(),
+            noted: Vec::new(),
             ending: None,
         }
     }
@@ -141,7 +142,7 @@ impl Watch {
             if self.due.counts <= now {
                 self.report_counts(now);
             }
-            if self.due.state <= now || self.state_changed() {
+            if self.due.state <= now {
                 self.report_state(now);
             }
             self.wait(events);
@@ -190,10 +191,9 @@ impl Watch {
                 // There is nothing to do for a host whose bridge is not there yet.
                 self.manager.ready();
             }
-            Event::Database(Ok(facts)) => {
-                let new = facts.unwrap_or_default();
-                if self.facts != Some(new) {
-                    self.facts = Some(new);
+            Event::Database(Ok(observed)) => {
+                if self.observed != Some(observed) {
+                    self.observed = Some(observed);
                     self.changes = None;
                 }
                 self.said.remove("database");
@@ -223,7 +223,7 @@ impl Watch {
     /// Sees to it that a plan is made when one is needed.
     fn notice_changes(&mut self, now: Instant) {
         let Some(link) = &mut self.link else { return };
-        if !link.mirror.is_whole() || self.facts.is_none() {
+        if !link.mirror.is_whole() || self.observed.is_none() {
             return;
         }
         let new = link.mirror.take_changes();
@@ -249,15 +249,19 @@ impl Watch {
     fn plan(&mut self, start: Instant) {
         self.due.plan = None;
         let Some(link) = &mut self.link else { return };
-        let (true, Some(facts)) = (link.mirror.is_whole(), self.facts) else { return };
+        let (true, Some(observed)) = (link.mirror.is_whole(), self.observed) else { return };
         link.mirror.take_changes();
         self.changes = Some(Changes::default());
-        self.planned = rows::plan(link.mirror.bridge());
-        if facts.observed {
+        let before = std::mem::replace(&mut self.planned, rows::plan(link.mirror.bridge()));
+        if observed {
             self.planned.plan.leave_all(Left::Undecided);
+        }
+        if states(&before.plan) != states(&self.planned.plan) {
+            self.due.state = start;
         }
         let ports = &link.mirror.bridge().ports;
         self.right_at = Some(link.heard);
+        self.said.remove("bridge");
         match Devices::of(ports, &self.settings.nics) {
             Some(devices) => {
                 let was_new = self.carrier.devices() != Some(&devices);
@@ -268,7 +272,7 @@ impl Watch {
             }
             None => self.say("devices", "the bridge has no NIC yet".into()),
         }
-        self.tell_refusal();
+        self.tell_carrier();
         self.manager.ready();
         let end = Instant::now();
         self.rested = end + (end - start) * (PLAN_SHARE - 1);
@@ -277,9 +281,8 @@ impl Watch {
     /// What is looked after every second: new devices and sockets, and whether the bridge lives.
     fn tend(&mut self, now: Instant) {
         self.due.tend = now + TEND_EVERY;
-        let netdev = self.facts.is_some_and(|facts| facts.netdev);
-        self.carrier.tend(netdev.then(|| self.vswitchd_pid()).flatten());
-        self.tell_refusal();
+        self.carrier.tend(self.vswitchd_pid());
+        self.tell_carrier();
         if let Some(link) = &mut self.link {
             if now.duration_since(link.heard) < SILENT {
                 link.mirror.ask_for_echo();
@@ -298,7 +301,22 @@ impl Watch {
         fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
-    fn tell_refusal(&mut self) {
+    /// Says what has changed at the devices, and whether the programs are in force.
+    fn tell_carrier(&mut self) {
+        if let Some(notes) = self.carrier.notes.take() {
+            for note in notes.iter().filter(|note| !self.noted.contains(note)) {
+                eprintln!("ri2n-fast: {note}");
+            }
+            self.noted = notes;
+        }
+        let force = self.carrier.force();
+        if self.told_force.replace(force) != Some(force) {
+            self.due.state = Instant::now();
+        }
+        match self.carrier.left_out() {
+            0 => drop(self.said.remove("room")),
+            count => self.say("room", format!("no room for {count} peers and kinds of frames")),
+        }
         match &self.carrier.refused {
             Some(why) => {
                 let line = format!("the programs are not in force: {}", why.text);
@@ -340,25 +358,13 @@ impl Watch {
     }
 
     fn state(&self) -> State {
-        let netdev = self.facts.is_some_and(|facts| facts.netdev);
         let dropped = self.carrier.counts().map_or(0, |counts| counts.dropped.values().sum());
-        State {
-            programs: self.carrier.force(),
-            filter: self.carrier.filter(netdev),
-            errno: 0,
-            dropped,
-        }
-    }
-
-    fn state_changed(&self) -> bool {
-        let Some((told, peers)) = &self.told_state else { return false };
-        told.programs != self.carrier.force() || *peers != states(&self.planned.plan)
+        State { programs: self.carrier.force(), filter: self.carrier.filter(), errno: 0, dropped }
     }
 
     fn report_state(&mut self, now: Instant) {
         self.due.state = now + TEND_EVERY;
         let state = self.state();
-        self.told_state = Some((state, states(&self.planned.plan)));
         if let (true, Some(head)) = (self.is_listening(now), self.head()) {
             self.send(report::state(&head, &state, &self.planned.plan));
         }
@@ -396,7 +402,7 @@ fn by_row(counts: Counts) -> BTreeMap<Row, Carried> {
     )
 }
 
-fn states(plan: &Plan) -> BTreeMap<crate::plan::Mac, Option<Left>> {
+fn states(plan: &Plan) -> BTreeMap<Mac, Option<Left>> {
     let carried = plan.peers.keys().map(|peer| (*peer, None));
     carried.chain(plan.left.iter().map(|(peer, why)| (*peer, Some(*why)))).collect()
 }

@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All tests.
 
+mod agree;
+mod asks;
 mod attach;
+mod concrete;
+mod dice;
+mod frames;
+mod hosts;
+mod layout;
+mod model;
 mod namespace;
+mod object;
+mod open_vswitch;
+mod openflow;
 mod reports;
+mod rows;
+mod traffic;
+mod watch;

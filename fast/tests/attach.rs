@@ -43,3 +43,125 @@ fn programs_stay_and_go() {
         Programs::unload("local", &nic("nic")).unwrap();
     });
 }
+
+fn make() {
+    run("ip link add local type veth peer name host");
+    run("ip link add nic type veth peer name wire");
+}
+
+/// Adds a filter that nothing matches.
+fn add_foreign(place: &str, priority: u16) {
+    let file = format!("/tmp/ri2n-fast-foreign-{}", std::process::id());
+    std::fs::write(&file, "1,6 0 0 0").unwrap();
+    let line =
+        format!("tc filter add dev {place} pref {priority} protocol ip bpf bytecode-file {file}");
+    run(&format!("{line} flowid 1:1"));
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn what_others_attached_stays() {
+    in_namespace(|| {
+        make();
+        run("tc qdisc add dev nic clsact");
+        add_foreign("nic ingress", 10);
+        add_foreign("nic egress", 10);
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        programs.attach().unwrap();
+        let notes = programs.notes();
+        let first = "nic: a bpf filter of somebody else's, priority 10, comes before ours";
+        assert_eq!(notes, [first, "nic: rx is attached", "local: tx is attached"]);
+        add_foreign("local egress", 60_000);
+        Programs::unload("local", &nic("nic")).unwrap();
+        for place in ["nic ingress", "nic egress", "local egress"] {
+            let text = run(&format!("tc filter show dev {place}"));
+            assert!(text.contains("pref") && !text.contains("ri2n-fast"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn somebody_elses_place_is_refused() {
+    in_namespace(|| {
+        make();
+        run("tc qdisc add dev nic clsact");
+        add_foreign("nic ingress", 21_042);
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        let refusal = programs.attach().unwrap_err();
+        assert_eq!(refusal.code, "device");
+        let text = "nic: somebody else's bpf filter has our priority 21042";
+        assert_eq!(refusal.text, text);
+        run("tc filter del dev nic ingress");
+        run("tc qdisc add dev local ingress");
+        let refusal = programs.attach().unwrap_err();
+        assert_eq!(refusal.code, "device");
+        let text = "local: somebody else's qdisc ingress is in the place of clsact";
+        assert_eq!(refusal.text, text);
+        run("tc qdisc del dev local ingress");
+        programs.attach().unwrap();
+    });
+}
+
+#[test]
+fn a_qdisc_that_is_there_is_used() {
+    in_namespace(|| {
+        make();
+        run("tc qdisc add dev nic ingress");
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        programs.attach().unwrap();
+        assert!(standing().matches("ri2n-fast").count() == 2);
+        // As Open vSwitch does when it takes a port anew.
+        run("tc qdisc del dev nic ingress");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["nic: rx is attached"]);
+        Programs::unload("local", &nic("nic")).unwrap();
+        assert!(!run("tc qdisc show dev nic").contains("clsact"));
+    });
+}
+
+#[test]
+fn a_device_that_was_made_anew_gets_its_program() {
+    in_namespace(|| {
+        make();
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        programs.attach().unwrap();
+        run("ip link del nic");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["there is no device nic"]);
+        run("ip link add nic type veth peer name wire");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["nic: rx is attached"]);
+        run("ip link del local");
+        let refusal = programs.attach().unwrap_err();
+        assert_eq!((refusal.code, refusal.text.as_str()), ("device", "there is no device local"));
+        run("ip link add local type veth peer name host");
+        programs.attach().unwrap();
+        assert_eq!(programs.notes(), ["local: tx is attached"]);
+        // A NIC of a bridge alone.
+        Programs::unload("", &nic("nic")).unwrap();
+        assert!(standing().matches("ri2n-fast").count() == 1);
+    });
+}
+
+const WITHOUT_RIGHTS: &str = "RI2N_FAST_TEST_WITHOUT_RIGHTS";
+
+#[test]
+fn without_the_right_the_refusal_says_so() {
+    in_namespace(|| {
+        if std::env::var_os(WITHOUT_RIGHTS).is_some() {
+            let refusal = Programs::load("lo", &[]).unwrap_err();
+            assert_eq!(refusal.code, "permission", "{}", refusal.text);
+            return;
+        }
+        // The test runs itself once more, inside, as root without capabilities.
+        let output = std::process::Command::new("setpriv")
+            .args(["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "attach::without_the_right_the_refusal_says_so", "--nocapture"])
+            .env(WITHOUT_RIGHTS, "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    });
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,15 +52,19 @@ class FastPaths(OnHosts):
         """The hosts that have a fast path; none in a lab without."""
         return self._lab.topology.managed_hosts() if self._has_fast else []
 
-    def start(self, host: str) -> subprocess.Popen[Any]:
+    def start(self, host: str, rights: Sequence[str] = ()) -> subprocess.Popen[Any]:
         """Start `ri2n-fast watch` on a host, and return when it answers.
 
+        With `rights` it has these capabilities alone, as its service has those of its unit.
         Raises NotAvailable when it runs already, when there is no program, or, with the last line
         of its log, when it does not start.
         """
         self._check_idle(host)
         folder = self._folder(host)
         argv = [str(find_fast_program()), "watch", "--bridge", BRIDGE, "--rundir", str(folder)]
+        if rights:
+            alone = ",".join(["-all", *(f"+{right}" for right in rights)])
+            argv = ["setpriv", "--bounding-set", alone, "--no-new-privs", *argv]
         return self._launch(host, [*argv, "--state", str(self._state_dir(host))])
 
     def status(self, host: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ The answer has the sentences that the command prints.
 
 from __future__ import annotations
 
+import time
+
 # Before Python 3.11 this is another class than the built-in TimeoutError.
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from ipaddress import ip_address
@@ -33,6 +35,7 @@ from ri2n_sdn.pipeline.explain import (
     pair_verdict,
 )
 from ri2n_sdn.pipeline.explain import explain as explain_flow
+from ri2n_sdn.pipeline.fast_way import way_of
 from ri2n_sdn.pipeline.flow_addresses import with_addresses
 from ri2n_sdn.pipeline.placement import Connection
 
@@ -88,6 +91,7 @@ def explain(cluster: Cluster, request: Request) -> Explained:
             }
             links = _links(cluster, pair)
         pair_paths = _paths(cluster, pair, sample) if managed else []
+        fast = cluster.measured.fast.get(source)
         own_datapath = cluster.members[source].datapath or None
         told = {name: cluster.members[name].addresses for name in (source, target) if managed}
     flow = None
@@ -99,11 +103,14 @@ def explain(cluster: Cluster, request: Request) -> Explained:
         if by is not Decider.HELPERS:
             by_row = by is Decider.ROW
             flow, datapath = asked, datapath or own_datapath
+            with cluster.lock:
+                way = way_of(fast, pair, flow, by_row, time.monotonic())
             row = None
-            if addresses_decide(pair, by_row, datapath):
+            if addresses_decide(pair, by_row, datapath, way):
                 flow = with_addresses(asked, (source, told[source]), (target, told[target]))
                 row = _deciding(cluster, source, target, flow) if by_row else None
-            verdict = explain_flow(pair, flow, row, datapath=datapath, build=build)
+            verdict = explain_flow(pair, flow, row, datapath=datapath, build=build, way=way)
+            about["way"] = verdict.way
             if by_row:
                 about["placed"] = _placed(pair, row)
     if by is Decider.HELPERS:

@@ -52,29 +52,31 @@ def list_hosts(cluster: Cluster) -> KnownHosts:
                 if row is not None
                 else []
             )
-            found.append(
-                {
-                    "name": name,
-                    "connected": channel is not None,
-                    "seen": member is not None or row is not None,
-                    "address": channel.address if channel is not None else None,
-                    "dpid": f"{member.dpid:016x}"
-                    if member is not None
-                    else row.datapath_id
-                    if row is not None
-                    else None,
-                    "away_since_s": None if channel is not None else away_s,
-                    "nics": nics,
-                    "declared": declared is not None,
-                    "places": {
-                        nic: [about.switch, about.port]
-                        for nic, about in (declared.nics if declared is not None else {}).items()
-                        if about.switch is not None
-                    },
-                    "jobs": jobs.get(name, []),
-                    "reservations": reservations.get(name, []),
-                }
-            )
+            known: KnownHost = {
+                "name": name,
+                "connected": channel is not None,
+                "seen": member is not None or row is not None,
+                "address": channel.address if channel is not None else None,
+                "dpid": f"{member.dpid:016x}"
+                if member is not None
+                else row.datapath_id
+                if row is not None
+                else None,
+                "away_since_s": None if channel is not None else away_s,
+                "nics": nics,
+                "declared": declared is not None,
+                "places": {
+                    nic: [about.switch, about.port]
+                    for nic, about in (declared.nics if declared is not None else {}).items()
+                    if about.switch is not None
+                },
+                "jobs": jobs.get(name, []),
+                "reservations": reservations.get(name, []),
+            }
+            fast = cluster.measured.fast.get(name)
+            if fast is not None and fast.state is not None and channel is not None:
+                known["fast_report_age_s"] = round(time.monotonic() - fast.heard_s, 1)
+            found.append(known)
     return {"hosts": found}
 
 

@@ -113,7 +113,8 @@ def _of_fast_path(member: Member, path: FastPath, now_s: float) -> Iterator[Prob
     if path.state == "silent":
         yield Problem("fast_silent", host, {"silent_s": round(now_s - path.heard_s)})
     elif path.state == "refused":
-        why = errno.errorcode.get(path.errno, str(path.errno)) if path.errno else "unknown why"
+        names = {0: "it gives no reason", **errno.errorcode}
+        why = names.get(path.errno, str(path.errno))
         yield Problem("fast_refused", host, {"errno": path.errno, "why": why})
     elif path.state == "no_device":
         yield Problem("fast_no_device", host)

@@ -27,6 +27,7 @@ from ri2n_sdn.cli.options import Group
 from ri2n_sdn.cli.tables import Column, comma_list, mark, or_dash, table
 from ri2n_sdn.client import call
 from ri2n_sdn.contract import operations as ops
+from ri2n_sdn.contract.fast_words import fast_text
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import table_rate
 from ri2n_sdn.errors import BadInput, NotAvailable
@@ -117,6 +118,10 @@ def show(name: Annotated[str, typer.Argument(metavar="NAME", help="The host.")],
         facts.append(f"Open vSwitch {entry['ovs']}, datapath {or_dash(entry['datapath'])}")
         if entry["helper"] is not None:
             facts.append(f"helper {'runs' if entry['helper']['running'] else 'does not run'}")
+        if fast := entry.get("fast"):
+            age_s = known.get("fast_report_age_s")
+            age = "" if age_s is None else f", reported {age_s:.1f} s ago"
+            facts.append(f"fast path {fast_text(fast)}{age}")
     out.print(f"{name}: {'; '.join(facts)}", highlight=False)
     for line in worst_first(map(Line.of, problems)):
         out.print(f"  {line}", highlight=False)

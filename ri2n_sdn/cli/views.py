@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ri2n_sdn.cli.tables import Column, mark, or_dash, table
 from ri2n_sdn.contract.fair import part_of_fair
+from ri2n_sdn.contract.fast_words import fast_word
 from ri2n_sdn.contract.said import Line, worst_first
 from ri2n_sdn.contract.units import age_text, percent_text, short_rate, table_rate
 
@@ -143,9 +144,12 @@ def _host(row: _Row) -> Text:
     host = row["host"]
     if not host["connected"]:
         return Text(f"{host['name']} (away)", style="red")
-    if not host.get("helper"):
-        return Text(host["name"])
-    return Text(f"{host['name']} ({'helper' if host['helper']['running'] else 'helper down'})")
+    words = []
+    if host.get("helper"):
+        words.append("helper" if host["helper"]["running"] else "helper down")
+    if host.get("fast"):
+        words.append(fast_word(host["fast"]))
+    return Text(f"{host['name']} ({', '.join(words)})" if words else host["name"])
 
 
 _NICS = (

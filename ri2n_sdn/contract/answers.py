@@ -8,6 +8,7 @@ from typing import Literal
 
 from typing_extensions import NotRequired, TypedDict
 
+from ri2n_sdn.contract.choices import FastWay
 from ri2n_sdn.contract.documents import (
     Documents,
     EndedJob,
@@ -196,6 +197,8 @@ class ManagedPair(TypedDict):
     by_flows: NotRequired[list[TrafficClass]]
     services: NotRequired[dict[str, list[int]]]
     placed: NotRequired[Placed | None]
+    way: NotRequired[FastWay | None]
+    """how the flow leaves its host: through the `bridge`, or `beside` it; null: nobody knows"""
 
 
 class Explanation(ManagedPair):
@@ -451,6 +454,8 @@ class KnownHost(TypedDict):
     jobs: list[str]
     """the ids of the jobs that name it"""
     reservations: list[str]
+    fast_report_age_s: NotRequired[float]
+    """how long ago its fast path has reported, where it has one"""
 
 
 class KnownHosts(TypedDict):

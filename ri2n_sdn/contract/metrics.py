@@ -9,70 +9,39 @@ job, or with the square of the number of hosts, such as a pair.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
+from ri2n_sdn.contract.choices import FAST_PEERS
 from ri2n_sdn.contract.counters import HANDLER, LOOP
 from ri2n_sdn.contract.fair import worst_of
+from ri2n_sdn.contract.family import (
+    MAX_NAMES,
+    MAX_NICS,
+    MAX_USERS,
+    Family,
+    Label,
+    Own,
+    State,
+    Values,
+    at,
+    capped,
+    facts,
+    lengths,
+    numbers,
+    said,
+)
 from ri2n_sdn.contract.sample import OLD_ROUNDS, OLD_SAMPLE_S, sample_age_s
 
 __all__ = ["FAMILIES", "MAX_NAMES", "MAX_NICS", "MAX_USERS", "Family", "Own", "Values"]
 
-MAX_USERS = 100
-"""So many users have series of their own; what others have is under the user `(others)`."""
-
-MAX_NAMES = 256
-"""So many events, handlers and the like have series of their own."""
-
-MAX_NICS = 64
-"""So many NICs of a host have series of their own. A host may say that it has a thousand."""
-
-State = Mapping[str, Any]
-"""A state of the operation `watch`; its part `own` has the fields of Own."""
-
-Values = Iterable[tuple[tuple[str, ...], float]]
-"""The values of the labels, and the value."""
-
-
-@dataclass(frozen=True)
-class Own:
-    """What the web process knows of itself and of its connection to the controller.
-
-    `now_s`, `since_s` and `heard_s` are Unix times: now, of the last change of `connected`, and of
-    the last line of the controller (None: there was none, or it is not known). So is
-    `certificate_ends_s`, when its own certificate ends (None: it has none).
-    """
-
-    now_s: float
-    connected: bool
-    since_s: float
-    heard_s: float | None
-    version: str
-    counters: Mapping[str, int] = field(default_factory=dict)
-    certificate_ends_s: float | None = None
-
-
-class Label(str):
-    """A label, with how many values it has, for people.
-
-    As a step of a path, it stands for every key of the map there, or for the first `most`.
-    """
-
-    bound: str
-    most: int | None
-
-    def __new__(cls, name: str, bound: str, most: int | None = None) -> Label:
-        label = super().__new__(cls, name)
-        label.bound, label.most = bound, most
-        return label
-
-
 _HOST = Label("host", "hosts")
 _HELPED = Label("host", "hosts with a helper")
+_FAST = Label("host", "hosts with a fast path")
 _NIC = Label("nic", f"NICs, {MAX_NICS} of a host at most", MAX_NICS)
 _CABLE = Label("cable", "declared cables")
 _EVENT = Label("event", f"at most {MAX_NAMES + 1}, all named in the code")
@@ -93,126 +62,9 @@ _SOURCES = {
 """Where something failed: what the names of its counters begin with."""
 
 
-@dataclass(frozen=True)
-class Family:
-    """One family of metrics.
-
-    * `name` has no suffix; `kind` gives it one.
-    * `where` is the path of its values in the state, or what makes them of the state. What is not
-      there, or no number, has no series. For a histogram, it gives `le` as the last label, and two
-      values more, with `count` and `sum` in its place.
-    * `given` are the labels of what `where` makes.
-    * `of` makes the value of what stands at the path.
-    * `web`: it is there also while the controller is not.
-    * `charge`: only a controller in charge measures or decides it. One that stands by has no values
-      of it, or those of before.
-    * `sampled`: rounds read or decide it, so it is old when there were none for OLD_SAMPLE_S.
-    """
-
-    kind: Literal["counter", "gauge", "histogram", "info"]
-    about: str
-    where: tuple[str, ...] | Callable[[State], Values]
-    given: tuple[str, ...] = ()
-    of: Callable[[Any], object] | None = None
-    name: str = ""
-    web: bool = False
-    charge: bool = False
-    sampled: bool = False
-
-    @property
-    def full_name(self) -> str:
-        """The name that queries use; that of a histogram gets `_bucket`, `_count` or `_sum`."""
-        return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Those of the path, or those that are given."""
-        if callable(self.where):
-            return self.given
-        return tuple(step for step in self.where if isinstance(step, Label))
-
-    @property
-    def bound(self) -> str:
-        """How many series there are at most, for people: as many as the last label has values."""
-        bounds = [label.bound for label in self.labels if isinstance(label, Label)]
-        return bounds[-1] if bounds else "15" if self.kind == "histogram" else "1"
-
-    def values(self, state: State) -> Values:
-        """Its values in a state."""
-        if callable(self.where):
-            return self.where(state)
-        found = _at(state, self.where)
-        return _numbers(found if self.of is None else ((key, self.of(at)) for key, at in found))
-
-
-def _at(state: State, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """What stands at a path, with the values of its labels."""
-    found: list[tuple[tuple[str, ...], Any]] = [((), state)]
-    for step in path:
-        if isinstance(step, Label):
-            found = [
-                ((*key, name), inner)
-                for key, part in found
-                for name, inner in islice(part.items(), step.most)
-            ]
-        else:
-            found = [(key, part[step]) for key, part in found if step in part]
-    return found
-
-
-def _numbers(found: Iterable[tuple[tuple[str, ...], Any]]) -> Values:
-    """What is a number of what was found."""
-    # A float has no place for larger integers.
-    return (
-        (key, float(value))
-        for key, value in found
-        if isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 1000)
-    )
-
-
-def _facts(*path: str, keys: tuple[str, ...]) -> Callable[[State], Values]:
-    """The facts that stand at a path as labels; what is not known is empty."""
-    return lambda state: (
-        ((*key, *(facts.get(each) or "" for each in keys)), 1.0) for key, facts in _at(state, path)
-    )
-
-
-def _said(*path: str) -> Callable[[State], Values]:
-    """The text that stands at a path as a label."""
-    return lambda state: [((text,), 1.0) for _, text in _at(state, path) if isinstance(text, str)]
-
-
-def _lengths(key: str) -> Callable[[State], Values]:
-    """The buckets, the count and the sum of a histogram."""
-
-    def values(state: State) -> Iterator[tuple[tuple[str, ...], float]]:
-        for _, lengths in _at(state, ("lengths", key)):
-            total = 0
-            bounds = [f"{float(bound)}" for bound in lengths["bounds_s"]]
-            for bound, count in zip([*bounds, "+Inf"], lengths["counts"], strict=False):
-                total += count
-                yield (bound,), float(total)
-            yield ("count",), float(total)
-            yield ("sum",), float(lengths["sum_s"])
-
-    return values
-
-
-def _capped(counts: Mapping[str, float], limit: int = MAX_NAMES) -> Values:
-    """The counts by name, of `limit` names; those of the others together.
-
-    Names are sorted, so they are the same ones each time.
-    """
-    names = sorted(counts)
-    for name in names[:limit]:
-        yield (name,), float(counts[name])
-    if len(names) > limit:
-        yield ("(others)",), float(sum(counts[name] for name in names[limit:]))
-
-
 def _counters(prefix: str) -> Callable[[State], Values]:
     """The counters whose names begin with `prefix`, by the rest of the name."""
-    return lambda state: _capped(
+    return lambda state: capped(
         {
             name.removeprefix(prefix): count
             for name, count in state["counters"].items()
@@ -223,7 +75,7 @@ def _counters(prefix: str) -> Callable[[State], Values]:
 
 def _events(state: State) -> Values:
     """The counters that have no family of their own."""
-    return _capped(
+    return capped(
         {
             name: count
             for name, count in state["counters"].items()
@@ -261,7 +113,7 @@ def _certificates(state: State) -> Values:
     """When the certificates of both processes end."""
     own, key = state["own"], "certificate_ends_s"
     theirs = state["controller"].get(key) if own["connected"] else None
-    return _numbers([(("web",), own[key]), (("controller",), theirs)])
+    return numbers([(("web",), own[key]), (("controller",), theirs)])
 
 
 def _weights(state: State) -> Values:
@@ -278,15 +130,15 @@ def _outages(key: str) -> Callable[[State], Values]:
     """A number of each NIC's outages; 0 for those that had none."""
     return lambda state: (
         ((host, nic), float(state.get("outages", {}).get(host, {}).get(nic, {}).get(key, 0)))
-        for (host, nic), _ in _at(state, _NICS)
+        for (host, nic), _ in at(state, _NICS)
     )
 
 
 def _out_since(state: State) -> Values:
     """When the NICs went out that are out now. Of a NIC that its host has no more, nothing."""
-    there = {nic for nic, _ in _at(state, _NICS)}
-    outages = _at(state, ("outages", _HOST, Label("nic", "all"), "since_s"))
-    return _numbers((nic, since_s) for nic, since_s in outages if nic in there)
+    there = {nic for nic, _ in at(state, _NICS)}
+    outages = at(state, ("outages", _HOST, Label("nic", "all"), "since_s"))
+    return numbers((nic, since_s) for nic, since_s in outages if nic in there)
 
 
 def _reservations(state: State) -> Values:
@@ -305,6 +157,18 @@ def _age(own: Mapping[str, Any]) -> float | None:
 def _helper_up(helper: Mapping[str, Any] | None) -> bool | None:
     """Whether a host's helper runs and reports; None without a helper."""
     return None if helper is None else bool(helper["running"] and helper["reports"])
+
+
+def _fast_up(fast: Mapping[str, Any] | None) -> bool | None:
+    """Whether the programs of a host's fast path are in force; None where it is off or none is."""
+    return None if fast is None or fast["state"] == "off" else fast["state"] == "in_force"
+
+
+def _fast_peers(state: State) -> Values:
+    """How many peers of each host with a fast path are in each state, also while it is 0."""
+    for (host,), fast in at(state, (*_HOSTS, "fast")):
+        for peer in FAST_PEERS if fast is not None else ():
+            yield (host, peer), float(fast["peers"].get(peer, 0))
 
 
 def _bytes(rate_bps: float | None) -> float | None:
@@ -326,14 +190,14 @@ _WEB: Mapping[str, Family] = {
     "ri2n_sample_age_seconds": _gauge(
         "The time since rates and counters of hosts were read last. What rounds read has no series "
         f"after {OLD_SAMPLE_S:g} s and {OLD_ROUNDS} rounds.",
-        lambda state: _numbers([((), sample_age_s(state, state["own"]["now_s"]))]),
+        lambda state: numbers([((), sample_age_s(state, state["own"]["now_s"]))]),
     ),
     "ri2n_connection_changed_timestamp_seconds": _gauge(
         "When ri2n_up changed last, as Unix time.", ("own", "since_s")
     ),
     "ri2n_web_events": _counter(
         "What the web process counts of its stream: streams, changes, lines that were dropped.",
-        lambda state: _capped(state["own"]["counters"]),
+        lambda state: capped(state["own"]["counters"]),
         (_EVENT,),
     ),
     "ri2n_build": _info(
@@ -357,9 +221,9 @@ _CONTROLLER: Mapping[str, Family] = {
         "When it began, as Unix time.", ("controller", "started_s")
     ),
     "ri2n_config": _info(
-        "The hash of its configuration.", _said("controller", "config_hash"), ("hash",)
+        "The hash of its configuration.", said("controller", "config_hash"), ("hash",)
     ),
-    "ri2n_strategy": _info("The strategy.", _said("controller", "strategy"), ("strategy",)),
+    "ri2n_strategy": _info("The strategy.", said("controller", "strategy"), ("strategy",)),
     "ri2n_parameter": _gauge(
         "The parameters that are numbers, in their own units.",
         ("controller", "parameters", Label("name", "parameters")),
@@ -369,9 +233,9 @@ _CONTROLLER: Mapping[str, Family] = {
     ),
     "ri2n_cycle_duration_seconds": _histogram(
         "How long rounds took, from the request for counters to acknowledged slot tables.",
-        _lengths("cycle"),
+        lengths("cycle"),
     ),
-    "ri2n_cycle_cpu_seconds": _histogram("How much CPU time rounds took.", _lengths("cycle_cpu")),
+    "ri2n_cycle_cpu_seconds": _histogram("How much CPU time rounds took.", lengths("cycle_cpu")),
     "ri2n_active_pairs": _gauge(
         "The pairs of hosts with a slot table of their own.",
         ("controller", "active_pairs"),
@@ -410,7 +274,7 @@ _CONTROLLER: Mapping[str, Family] = {
     # The store.
     "ri2n_store": _info(
         "The kind of the store: none, own or common.",
-        _said("controller", "store", "kind"),
+        said("controller", "store", "kind"),
         ("kind",),
     ),
     "ri2n_store_active": _gauge(
@@ -424,7 +288,7 @@ _CONTROLLER: Mapping[str, Family] = {
     ),
     # Hosts.
     "ri2n_hosts": _gauge("The hosts that are known.", ("hosts",), of=len),
-    "ri2n_host": _info("What hosts are.", _facts(*_HOSTS, keys=_OF_HOST), (_HOST, *_OF_HOST)),
+    "ri2n_host": _info("What hosts are.", facts(*_HOSTS, keys=_OF_HOST), (_HOST, *_OF_HOST)),
     "ri2n_host_connected": _gauge(
         "Whether the host is connected to the controller: 0 or 1.", (*_HOSTS, "connected")
     ),
@@ -465,7 +329,7 @@ _MEASURED: Mapping[str, Family] = {
     # NICs, and with them the links between hosts and switches.
     "ri2n_nic": _info(
         "What NICs are, and where they are plugged in.",
-        _facts(*_NICS, keys=_OF_NIC),
+        facts(*_NICS, keys=_OF_NIC),
         (_HOST, _NIC, *_OF_NIC),
     ),
     "ri2n_nic_up": _gauge(
@@ -508,7 +372,7 @@ _MEASURED: Mapping[str, Family] = {
         (_HOST, _NIC),
     ),
     "ri2n_nic_outage_duration_seconds": _histogram(
-        "How long the outages of all NICs were that have ended.", _lengths("outage")
+        "How long the outages of all NICs were that have ended.", lengths("outage")
     ),
     # Networks, and the cables between switches.
     "ri2n_network_nics": _gauge(
@@ -545,13 +409,30 @@ _MEASURED: Mapping[str, Family] = {
             ("repeated", "sent once more"),
         )
     },
+    # Fast paths.
+    "ri2n_fast_up": _gauge(
+        "Whether the programs of the fast path are in force and reported: 0 or 1. Nothing where it "
+        "is off.",
+        ("hosts", _FAST, "fast"),
+        of=_fast_up,
+    ),
+    "ri2n_fast_peers": _gauge(
+        "The peers whose frames pass beside the bridge, or why not.",
+        _fast_peers,
+        (_FAST, Label("state", f"{len(FAST_PEERS)} of each")),
+    ),
+    "ri2n_fast_dropped_frames": _counter(
+        "Frames that the programs of the fast path have dropped since they were loaded.",
+        ("hosts", _FAST, "fast"),
+        of=lambda fast: fast and fast["dropped"],
+    ),
     # Jobs.
     "ri2n_jobs": _gauge(
         "The jobs.", _number_of("jobs", "state", _JOB_STATES), (Label("state", "3"),)
     ),
     "ri2n_user_jobs": _gauge(
         "The jobs of each user.",
-        lambda state: _capped(Counter(job["user"] for job in state["jobs"].values()), MAX_USERS),
+        lambda state: capped(Counter(job["user"] for job in state["jobs"].values()), MAX_USERS),
         (Label("user", f"users with jobs, at most {MAX_USERS + 1}"),),
     ),
     "ri2n_jobs_failing": _gauge(

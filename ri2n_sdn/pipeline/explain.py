@@ -6,26 +6,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ri2n_sdn.contract.choices import HashBuild
+from ri2n_sdn.contract.choices import FastWay, HashBuild
 from ri2n_sdn.fabric.model import Fabric, Path, PathKey
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, Flow, slot_of
+from ri2n_sdn.pipeline.fast_hash import fast_hash, fast_slot_of
 from ri2n_sdn.pipeline.placement import server_of
 
 __all__ = [
+    "IN_BRIDGE",
     "Decider",
     "Flow",
     "JobView",
     "Pair",
     "Row",
     "Verdict",
+    "Way",
     "addresses_decide",
     "decider",
     "explain",
     "keeps_one_link",
     "pair_verdict",
 ]
+
+_WAYS: Mapping[FastWay, str] = {"bridge": "through the bridge", "beside": "beside the bridge"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,19 @@ class Row:
 
     by_controller: bool
     path: PathKey
+
+
+class Way(NamedTuple):
+    """By which way a flow leaves its host (None: nobody knows), and a sentence that says why.
+
+    The sentence is empty where the host has no fast path, so that there is one way alone.
+    """
+
+    way: FastWay | None
+    why: str = ""
+
+
+IN_BRIDGE = Way("bridge")
 
 
 @dataclass(frozen=True)
@@ -85,7 +103,8 @@ class Verdict:
     """How a flow, or all packets of a pair, go.
 
     `path` is the path that the flow takes, and `slot` the slot of its hash; each is None where it
-    does not apply or cannot be predicted. `reason` is a sentence about the pair. `why` is the whole
+    does not apply or cannot be predicted. `way` is that of the flow, None where nobody knows it or
+    no flow was asked about. `reason` is a sentence about the pair. `why` is the whole
     explanation, one sentence each.
     """
 
@@ -94,6 +113,7 @@ class Verdict:
     why: tuple[str, ...]
     slot: int | None = None
     path: Path | None = None
+    way: FastWay | None = None
 
 
 class Decider(Enum):
@@ -121,13 +141,13 @@ def decider(
     return Decider.SLOTS
 
 
-def addresses_decide(pair: Pair, by_row: bool, datapath: str | None) -> bool:
+def addresses_decide(pair: Pair, by_row: bool, datapath: str | None, way: Way = IN_BRIDGE) -> bool:
     """Whether `explain` needs a flow's addresses: for the row of its connection, or for its hash.
 
     It does not where all packets of the pair are dropped, or where nobody can tell the NIC.
     """
     passes = not pair.jobs.wall and any(path.alive for path in pair.paths)
-    return passes and (by_row or datapath != "system")
+    return passes and (by_row or way.way != "bridge" or datapath != "system")
 
 
 def pair_verdict(pair: Pair) -> Verdict:
@@ -173,12 +193,15 @@ def explain(
     *,
     datapath: str | None = None,
     build: HashBuild = "portable",
+    way: Way = IN_BRIDGE,
 ) -> Verdict:
     """How a flow of a pair goes if helpers do not stripe it (see `decider`).
 
     `row` is the row that places its connection, if there is one. `datapath` is the type of the
     sender's datapath, None when unknown. `build` says how the sender's Open vSwitch was compiled.
-    Raises BadInput for addresses that are not valid.
+    `way` is by which way the flow leaves its host. Where that is not known, both ways are
+    explained, and the path is known where it is the same. Raises BadInput for addresses that are
+    not valid.
     """
     whole = pair_verdict(pair)
     if whole.kind != "managed" or pair.jobs.wall:
@@ -196,33 +219,65 @@ def explain(
         if row is not None and row.path in live:
             path = paths[row.path]
             why.append(f"{_leaves(pair, path)}, whatever its hash")
-            return Verdict("managed", reason, tuple(why), path=path)
-    if datapath == "system":
+            return Verdict("managed", reason, tuple(why), path=path, way="bridge")
+    if way.why:
+        why.append(f"{flow}: {way.why}")
+    ways: tuple[FastWay, ...] = ("bridge", "beside") if way.way is None else (way.way,)
+    taken = [_by_slot(pair, flow, each, datapath, build) for each in ways]
+    for each, (_, _, steps) in zip(ways, taken, strict=True):
+        which = f"{_WAYS[each]}: " if len(ways) > 1 else ""
+        why += [f"{which}{step}" for step in steps]
+    slot, found, _ = taken[0]
+    if len(taken) > 1:
+        slot, found = None, found if found == taken[1][1] else None
         why.append(
+            "so the path is unknown"
+            if found is None
+            else f"so by both ways, it leaves {pair.source} by {found.own.name}"
+        )
+    return Verdict("managed", reason, tuple(why), slot, found, way.way)
+
+
+def _by_slot(
+    pair: Pair, flow: Flow, way: FastWay, datapath: str | None, build: HashBuild
+) -> tuple[int | None, Path | None, list[str]]:
+    """The slot and the path of a flow by one way, and why; None where nobody can predict them.
+
+    A path of the pair must be alive.
+    """
+    paths = {path.key: path for path in pair.paths}
+    live = {key for key, path in paths.items() if path.alive}
+    if way == "bridge" and datapath == "system":
+        unknown = (
             "the NIC is unknown: the kernel datapath hashes by a random number of the socket, and "
             "nobody can predict it"
         )
-        return Verdict("managed", reason, tuple(why))
+        return None, None, [unknown]
     count = len(pair.slots)
-    slot = slot_of(flow, slots=count, build=build)
+    if way == "beside":
+        hashed, slot = f"hash {fast_hash(flow):#018x}, slot", fast_slot_of(flow)
+    else:
+        hashed, slot = "hash slot", slot_of(flow, slots=count, build=build)
     slot_path = paths[pair.slots[slot]]
-    why.append(
-        f"{flow}: hash slot {slot} of {count}, which belongs to {slot_path.own.name} -> "
+    steps = [
+        f"{flow}: {hashed} {slot} of {count}, which belongs to {slot_path.own.name} -> "
         f"{slot_path.peer.name}{_vlan_text(slot_path)}"
-    )
-    # Open vSwitch takes the next slot whose bucket is live.
+    ]
+    # Open vSwitch takes the next slot whose bucket is live, and so does the fast path.
     skipped = next((n for n in range(count) if pair.slots[(slot + n) % count] in live), 0)
     path = paths[pair.slots[(slot + skipped) % count]]
     if skipped:
-        why.append(f"that path is dead; the next slot on a live path is {(slot + skipped) % count}")
+        steps.append(
+            f"that path is dead; the next slot on a live path is {(slot + skipped) % count}"
+        )
     share = f"{pair.share.get(path.key, 0.0):.1%} ({pair.slots.count(path.key)} slots)"
-    why.append(f"{_leaves(pair, path)}; this path's share of the pair is {share}")
-    if datapath is None:
-        why.append(
+    steps.append(f"{_leaves(pair, path)}; this path's share of the pair is {share}")
+    if way == "bridge" and datapath is None:
+        steps.append(
             f"this is so if {pair.source} uses the netdev datapath (with --datapath system nobody "
             "can predict the NIC)"
         )
-    return Verdict("managed", reason, tuple(why), slot, path)
+    return slot, path, steps
 
 
 def _placement_text(fabric: Fabric, server: str) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ri2n_sdn.pipeline.fast_reports import FastCount, FastRow
 from ri2n_sdn.weights.counters import ZERO, Count
@@ -37,8 +37,11 @@ class FastCounts:
         self._grown: dict[FastRow, Count] = {}
 
     def begin(self, epoch: int) -> bool:
-        """Take in the epoch of a report, and return whether the report is not of a former one."""
-        if epoch == self._epoch:
+        """Take in the epoch of a report, and return whether the report is not of a former one.
+
+        The epoch 0 is that of a process which has loaded no programs yet.
+        """
+        if epoch in (0, self._epoch):
             return True
         if epoch in self._former:
             return False
@@ -53,12 +56,11 @@ class FastCounts:
         too_many = 0
         for row, packets, octets in counts:
             read, level = Count(packets, octets), self._levels.get(row)
+            if _is_full(self._levels, row) or _is_full(self._grown, row):
+                too_many += 1
+                continue
             if level is None:
-                if len(self._levels) >= MAX_ROWS:
-                    too_many += 1
-                    continue
                 level = ZERO if self._former else read
-                self._levels[row] = level
             if read.packets < level.packets or read.bytes < level.bytes:
                 continue
             self._levels[row] = read
@@ -69,3 +71,7 @@ class FastCounts:
         """What rows have carried beside the bridge since this was asked last."""
         grown, self._grown = self._grown, {}
         return grown
+
+
+def _is_full(kept: Mapping[FastRow, Count], row: FastRow) -> bool:
+    return len(kept) >= MAX_ROWS and row not in kept

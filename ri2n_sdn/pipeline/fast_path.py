@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ri2n_sdn.contract.choices import FastFilter, FastPeer, FastState
+from ri2n_sdn.contract.choices import FastFilter, FastPeer, FastState, FastWay
 from ri2n_sdn.pipeline.fast_counts import FastCounts
 from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport
 
@@ -80,6 +80,14 @@ class FastPath:
     def is_late(self, now_s: float) -> bool:
         """Whether the newest report is too old to say how frames go now."""
         return now_s - self.heard_s > SILENT_S
+
+    def way_to(self, mac: str, now_s: float) -> FastWay | None:
+        """By which way frames to a peer go that the programs could take; None: nobody knows."""
+        if self.state not in ("in_force", "silent"):
+            return "bridge"
+        if self.is_late(now_s):
+            return None
+        return "beside" if self.may_carry(mac) else "bridge"
 
     def may_carry(self, mac: str) -> bool:
         """Whether frames to a peer may pass beside the bridge, as far as was reported."""

@@ -105,8 +105,8 @@ class PeerState(NamedTuple):
 class CountsReport:
     """A part of a report of counters. All parts have the same epoch and time.
 
-    An epoch begins when programs are loaded; their counters are 0 then. `time_ns` is on the host's
-    monotonic clock.
+    An epoch begins when programs are loaded; their counters are 0 then. It is never 0. `time_ns` is
+    on the host's monotonic clock.
     """
 
     mac: str
@@ -121,7 +121,8 @@ class CountsReport:
 class StateReport:
     """A part of a report of the state: what became of the programs, and of each peer.
 
-    `errno` is the kernel's error number, or 0. `dropped` is how many frames the programs dropped.
+    The epoch is 0 before programs were loaded. `errno` is the kernel's error number, or 0.
+    `dropped` is how many frames the programs dropped.
     """
 
     mac: str
@@ -165,6 +166,8 @@ def decode(frame: bytes) -> CountsReport | StateReport:
         )
     if part >= parts or parts > _MAX_PARTS:
         raise MalformedReport(Fault.VALUE, f"part {part} of {parts}")
+    if kind == _COUNTS and not epoch:
+        raise MalformedReport(Fault.VALUE, "counts without an epoch")
     of_all = (_mac(source), epoch, time_ns, part, parts)
     if kind == _COUNTS:
         return CountsReport(*of_all, tuple(map(_count, _COUNT.iter_unpack(frame[begin:end]))))

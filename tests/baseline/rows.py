@@ -46,9 +46,9 @@ def rows() -> str:
     for seed in SEEDS:
         draw = Draw(f"case {seed}")
         fabric = drawn_fabric(draw)
-        tables = _tables(fabric, draw.one(list(STRATEGIES)), f"tables {seed}")
-        jobs = draw.one(list(_jobs(fabric).values()))
-        decided = _with_jobs(fabric, jobs, unknown=draw.chance(0.2))
+        tables = slot_tables(fabric, draw.one(list(STRATEGIES)), f"tables {seed}")
+        jobs = draw.one(list(some_jobs(fabric).values()))
+        decided = decided_jobs(fabric, jobs, unknown=draw.chance(0.2))
         lines.append(_line(f"drawn {seed}", *decided, tables))
     return "".join(lines)
 
@@ -69,16 +69,16 @@ def _of_topology(name: str, plain: Fabric, *, whole: bool = True) -> Iterator[st
     """
     strategies = list(STRATEGIES)
     for shift, fabric in enumerate((plain, with_helpers(plain))):
-        tables = {strategy: _tables(fabric, strategy, name) for strategy in strategies}
-        for turn, (jobs, declared) in enumerate(_jobs(fabric).items()):
-            decided = _with_jobs(fabric, declared)
+        tables = {strategy: slot_tables(fabric, strategy, name) for strategy in strategies}
+        for turn, (jobs, declared) in enumerate(some_jobs(fabric).items()):
+            decided = decided_jobs(fabric, declared)
             one = strategies[(turn + shift) % len(strategies)]
             for strategy in strategies if whole and not shift else (one,):
                 title = f"{name}{' helpers' * shift} {strategy} {jobs}"
                 yield _line(title, *decided, tables[strategy])
 
 
-def _jobs(fabric: Fabric) -> dict[str, list[Job]]:
+def some_jobs(fabric: Fabric) -> dict[str, list[Job]]:
     """The cases of jobs by name. Their hosts and networks are the first and last of the fabric."""
     names = sorted(fabric.hosts)
     first, second = tuple(names[:2]), tuple(names[2:4]) or tuple(names[:2])
@@ -102,7 +102,7 @@ def _jobs(fabric: Fabric) -> dict[str, list[Job]]:
     }
 
 
-def _tables(fabric: Fabric, strategy: str, seed: str) -> Tables:
+def slot_tables(fabric: Fabric, strategy: str, seed: str) -> Tables:
     """The slot tables that a strategy makes of drawn traffic; not all pairs are active."""
     draw = Draw(f"{seed} {strategy}")
     loop = WeightLoop(LoopSettings(strategy=strategy, slots=SLOTS))
@@ -146,7 +146,7 @@ def _line(name: str, planned: Fabric, of_jobs: Mapping[str, HostJobs], tables: T
     return f"{name}: {n_rows} rows {n_groups} groups {said.hexdigest()}\n"
 
 
-def _with_jobs(
+def decided_jobs(
     fabric: Fabric, jobs: list[Job], *, unknown: bool = False
 ) -> tuple[Fabric, dict[str, HostJobs]]:
     """The fabric with the lanes of jobs, and what each host's rows hold about them.

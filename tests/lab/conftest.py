@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ri2n_lab.cluster import Lab
+from ri2n_lab.cluster.fast_paths import find_fast_program
 from ri2n_lab.cluster.helpers import find_program
 from ri2n_lab.cluster.ovs import check_ovs
 from ri2n_lab.guests.kernels import GUEST
@@ -32,6 +34,12 @@ PATIENCE_S = 180.0
 It is a limit against hanging, which measures nothing.
 """
 
+WAYS = ["bridge", pytest.param("fast", marks=pytest.mark.long)]
+"""Parameters of a fixture that makes a lab: what holds for bridges holds with the fast path, too.
+
+Its `fast` is `on_way(request)`.
+"""
+
 LabOf = Callable[[str | Topology], Lab]
 WaitUntil = Callable[..., None]
 """The type of the fixture `wait_until`."""
@@ -43,9 +51,11 @@ def _topology(named: str | Topology) -> Topology:
 
 
 @contextmanager
-def controlled(topology: str | Topology, *, helpers: bool = False) -> Iterator[Lab]:
+def controlled(
+    topology: str | Topology, *, helpers: bool = False, fast: bool = False
+) -> Iterator[Lab]:
     """A lab of that topology (`fig4/d`) with a controller that has settled; removed at the end."""
-    with Lab.create(_topology(topology), helpers=helpers) as lab:
+    with Lab.create(_topology(topology), helpers=helpers, fast=fast) as lab:
         lab.start_controller()
         lab.wait_ready()
         yield lab
@@ -90,6 +100,26 @@ def reorder_program() -> Path:
         return find_program()
     except NotAvailable as error:
         pytest.skip(f"needs the helper: {error}")
+
+
+@pytest.fixture(scope="session")
+def fast_program() -> Path:
+    """Skip a test, with a message, where ri2n-fast was not built or the kernel refuses it."""
+    try:
+        program = find_fast_program()
+    except NotAvailable as error:
+        pytest.skip(f"needs the fast path: {error}")
+    said = subprocess.run([program, "probe"], capture_output=True, text=True, check=False)
+    if said.returncode:
+        pytest.skip(f"needs the fast path: {said.stdout.strip()}")
+    return program
+
+
+def on_way(request: pytest.FixtureRequest) -> bool:
+    """Whether a fixture with WAYS is to have the fast path. Skips where there is none."""
+    if request.param == "fast":
+        request.getfixturevalue("fast_program")
+    return bool(request.param == "fast")
 
 
 @pytest.fixture(scope="session")

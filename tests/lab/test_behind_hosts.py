@@ -18,7 +18,7 @@ from ri2n_lab.cluster.build import OFFLOADS_OFF
 from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, WaitUntil, controlled
+from .conftest import EXACT, PATIENCE_S, TOPOLOGIES, WAYS, WaitUntil, controlled, on_way
 from .prepared_host import SCRIPTS
 
 MAC = "0e:00:00:00:77:01"
@@ -98,9 +98,9 @@ class Container:
         return [host for host in hosts if self.lab.exec(host, ping, check=False).returncode]
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
-    with controlled("one-switch") as lab:
+@pytest.fixture(params=WAYS)
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    with controlled("one-switch", fast=on_way(request)) as lab:
         yield lab
 
 
@@ -132,7 +132,8 @@ def test_an_address_that_host_up_alone_was_told_is_reached_by_all_hosts(
 def watched(lab: Lab, folder: Path, *macs: str) -> Iterator[None]:
     """host-watch watches HOST, whose host.conf names these devices."""
     given = iter(lab.host_up_arguments(HOST))
-    lines = [f"{option[2:]} {'yes' if option == '--helper' else next(given)}" for option in given]
+    alone = ("--helper", "--fast")
+    lines = [f"{option[2:]} {'yes' if option in alone else next(given)}" for option in given]
     run_dir = lab.run_dir / HOST
     lines += [
         f"db unix:{run_dir}/db.sock",

@@ -25,7 +25,7 @@ from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from tests.problem_texts import problem_texts
 
-from .conftest import EXACT, WaitUntil, controlled, replace_controller
+from .conftest import EXACT, WAYS, WaitUntil, controlled, on_way, replace_controller
 from .fat_trees import ports_by_vlan, until_sent, vbft
 from .packets import (
     all_reach_each_other,
@@ -41,9 +41,10 @@ pytestmark = pytest.mark.virtual
 TREES = 2
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Lab]:
-    with controlled(vbft(2, TREES, 2, plain=True, table="spread")) as lab:
+@pytest.fixture(scope="module", params=WAYS)
+def shared(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    tree = vbft(2, TREES, 2, plain=True, table="spread")
+    with controlled(tree, fast=on_way(request)) as lab:
         yield lab
 
 

@@ -113,7 +113,8 @@ def test_a_kernel_that_refuses_is_said_in_one_line_and_the_host_goes_on(fast: Fa
     )
     # The service tells the controller, which it can only where it starts.
     assert fast.file.exists() and fast.host.is_up
-    fast.answers("status", json.dumps({**STATUS, "programs": "refused"}))
+    refused = {"code": "verifier", "text": "the verifier says no"}
+    fast.answers("status", json.dumps({**STATUS, "programs": "refused", "refused": refused}))
     (finding,) = fast.found()
     assert (finding["verdict"], finding["advice"]) == ("warning", "the verifier says no")
 
@@ -207,7 +208,7 @@ RESTART = "systemctl restart ri2n-fast, and see journalctl -u ri2n-fast"
 @pytest.mark.parametrize(
     ("said", "verdict", "seen"),
     [
-        (None, "bad", "nobody tells the fast path what changes"),
+        (None, "warning", "the fast path does not run"),
         (
             {"programs": "no_device"},
             "warning",

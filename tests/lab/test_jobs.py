@@ -23,7 +23,7 @@ from ri2n_sdn.client import call
 from ri2n_sdn.shipped import host_script
 from tests.topology_text import parse_topology
 
-from .conftest import PATIENCE_S, await_true, controlled, replace_controller
+from .conftest import PATIENCE_S, WAYS, await_true, controlled, on_way, replace_controller
 
 ALICE, BOB = 20001, 20002
 RATE = 50_000_000
@@ -122,9 +122,9 @@ print("sent")
 """
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with controlled(parse_topology(THREE_NETWORKS)) as made:
+@pytest.fixture(scope="module", params=WAYS)
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    with controlled(parse_topology(THREE_NETWORKS), fast=on_way(request)) as made:
         yield made
 
 

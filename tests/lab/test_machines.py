@@ -374,6 +374,51 @@ def test_the_helper_runs_with_the_few_powers_that_its_service_has(
     )
 
 
+def test_the_fast_path_runs_with_the_few_powers_that_its_service_has(
+    machine: Machine, fast_program: Path, wait_until: WaitUntil
+) -> None:
+    machine.run("install", "-m", "755", str(fast_program), "/usr/local/lib/ri2n/ri2n-fast")
+    unit = str(ROOT / "ovs-host-scripts" / "ri2n-fast.service")
+    machine.run("install", "-m", "644", unit, "/etc/systemd/system/")
+    machine.run("systemctl", "daemon-reload")
+    host_conf(machine, "eth0", "eth1")
+    machine.run("systemctl", "start", "ri2n-host")
+    # It starts with ri2n-host where it is asked for, and not otherwise.
+    assert machine.run("systemctl", "is-active", "ri2n-fast", check=False).stdout == "inactive\n"
+    machine.run("sh", "-c", "echo fast yes >>/etc/ri2n/host.conf")
+    machine.run("systemctl", "restart", "ri2n-host")
+
+    def in_force() -> bool:
+        return "fast path: in force" in status(machine)
+
+    def said() -> str:
+        return status(machine) + machine.journal("ri2n-fast")
+
+    wait_until(in_force, said, PATIENCE_S)
+    assert '"filter":"in_force"' in machine.run(
+        "/usr/local/lib/ri2n/ri2n-fast", "status", "--json"
+    ).stdout.replace(" ", "")
+    show = ("systemctl", "show", "--property=MainPID", "--value", "ri2n-fast")
+    pid = machine.run(*show).stdout.strip()
+    capabilities = machine.run("sh", "-c", f"grep CapBnd /proc/{pid}/status").stdout.split()[1]
+    # These are DAC_OVERRIDE, NET_ADMIN, SYS_PTRACE, PERFMON and BPF.
+    assert int(capabilities, 16) == sum(1 << number for number in (1, 12, 19, 38, 39))
+    machine.run("kill", "-KILL", pid)
+    wait_until(lambda: machine.run(*show).stdout.strip() not in ("0", pid), said, PATIENCE_S)
+    wait_until(in_force, said, PATIENCE_S)
+    # What is no longer asked for ends, and does not start again.
+    machine.run("sed", "-i", "s/^fast yes/fast no/", "/etc/ri2n/host.conf")
+    machine.run("systemctl", "restart", "ri2n-host")
+    wait_until(
+        lambda: (
+            machine.run("systemctl", "is-active", "ri2n-fast", check=False).stdout == "inactive\n"
+        ),
+        said,
+        PATIENCE_S,
+    )
+    assert machine.run("tc", "filter", "show", "dev", "eth0", "ingress").stdout == ""
+
+
 # A router on br-ri2n that announces the prefix PREFIX and an MTU of 1500.
 ROUTER = """
 import socket

@@ -21,7 +21,7 @@ from ri2n_sdn.client import call
 from ri2n_sdn.fabric.topology import Topology
 from tests.topology_text import parse_topology
 
-from .conftest import EXACT, WaitUntil
+from .conftest import EXACT, WAYS, WaitUntil, on_way
 from .connections import PORT, Client, Watcher, serve
 
 pytestmark = pytest.mark.virtual
@@ -151,9 +151,9 @@ class Bench:
         return result[0], result[1]
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with Lab.create(six()) as lab:
+@pytest.fixture(scope="module", params=WAYS)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    with Lab.create(six(), fast=on_way(request)) as lab:
         yield Bench(lab)
 
 

@@ -54,7 +54,8 @@ def test_the_wheel_brings_the_command_the_helper_and_the_web_process(tmp_path: P
     assert not wheel.name.endswith("-any.whl")
     with zipfile.ZipFile(wheel) as packed:
         held = packed.namelist()
-    assert [name for name in held if name.endswith(".data/scripts/ri2n-reorder")]
+    for program in ("ri2n-fast", "ri2n-reorder"):
+        assert [name for name in held if name.endswith(f".data/scripts/{program}")]
     assert [name for name in held if name.endswith("ovs-host-scripts/ri2n-web.service")]
     assert "ri2n_sdn/store/ri2n.ovsschema" in held
 
@@ -62,7 +63,8 @@ def test_the_wheel_brings_the_command_the_helper_and_the_web_process(tmp_path: P
     lock = ["--constraint", str(ROOT / "requirements.lock")]
     run(used / "python", *pip, "install", *lock, f"{wheel}[web]", cwd=tmp_path)
     assert run(used / "ri2n", "--version", cwd=tmp_path) == f"ri2n {__version__}\n"
-    assert re.match(r"ri2n-reorder \d", run(used / "ri2n-reorder", "--version", cwd=tmp_path))
+    for program in ("ri2n-fast", "ri2n-reorder"):
+        assert re.match(rf"{program} \d", run(used / program, "--version", cwd=tmp_path))
     assert "--listen" in run(used / "ri2n", "web", "--help", cwd=tmp_path)
     script = "from ri2n_sdn.shipped import *; "
     script += "print(host_script('host-up'), find_topology_file('fig4/d'))"

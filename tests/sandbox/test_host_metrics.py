@@ -144,12 +144,12 @@ def test_what_the_fast_path_does_is_written(host: Host) -> None:
     host.fast(f"[ \"$1\" = status ] && echo '{json.dumps(says)}'")
     host.run()
     found = {key: value for key, value in host.written().items() if "fast" in key[0]}
-    assert found == {
-        ("ri2n_node_fast_up",): 1,
-        ("ri2n_node_fast_in_force",): 1,
-        **{("ri2n_node_fast_peers", state): count for state, count in peers.items()},
-        ("ri2n_node_fast_plan_age_seconds",): 61.007,
+    wanted: dict[tuple[str, ...], float] = {
+        ("ri2n_node_fast_peers", state): count for state, count in peers.items()
     }
+    wanted[("ri2n_node_fast_up",)] = wanted[("ri2n_node_fast_in_force",)] = 1
+    wanted[("ri2n_node_fast_plan_age_seconds",)] = 61.007
+    assert found == wanted
     host.fast("exit 1")
     host.run()
     found = {key: value for key, value in host.written().items() if "fast" in key[0]}

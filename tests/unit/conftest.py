@@ -56,7 +56,7 @@ SEEN_BY_PROGRAMS = (
     *("test_rest*", "test_gui*", "test_web*", "test_cli*", "test_doctor*", "test_top"),
     *("test_watch", "test_metrics", "test_prometheus", "test_monitoring_files", "test_counters"),
     *("test_tallies", "test_documents", "test_local_api", "test_audit", "test_tokens"),
-    *("test_support_bundle", "test_pairs", "test_explain", "test_guards", "test_policies"),
+    *("test_support_bundle", "test_pairs", "test_explain*", "test_guards", "test_policies"),
     *("test_job_control", "test_job_moves", "test_job_failures", "test_host_certificates"),
     *("test_host_commands", "test_rollout", "test_fat_tree", "test_vlan_assign_cli"),
     "test_contract_operations",

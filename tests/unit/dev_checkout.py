@@ -45,7 +45,8 @@ def make_checkout(folder: Path) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "reorder/src").mkdir()
-    (folder / "fast/src").mkdir()
+    for name in ("src", "bpf"):
+        (folder / "fast" / name).mkdir()
     programs = {
         ".venv/bin/python": PYTHON,
         "programs/apt-get": "#!/bin/sh\nexit 1\n",

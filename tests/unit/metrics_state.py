@@ -14,10 +14,12 @@ from ri2n_sdn.apps.measured import PathRates, Reported
 from ri2n_sdn.apps.slot_groups import send_slots
 from ri2n_sdn.apps.tokens import Tokens
 from ri2n_sdn.apps.watching import Collector
+from ri2n_sdn.contract.choices import FastPeer
 from ri2n_sdn.contract.counters import HANDLER
 from ri2n_sdn.contract.metrics import Own
 from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.rights import Right
+from ri2n_sdn.pipeline.fast_path import FastPath
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
 from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from ri2n_sdn.weights.loop import PairDecision
@@ -62,7 +64,10 @@ def own(**changed: Any) -> Own:
 
 
 def full_state(hosts: int = 4, nics: int = 2) -> Any:
-    """A state of hosts h1, h2, ... The last one is away, NIC 2 of h1 is dead, h2 has a helper."""
+    """A state of hosts h1, h2, ... The last one is away.
+
+    NIC 2 of h1 is dead, h2 has a helper, h3 a fast path.
+    """
     cluster = cluster_of({}, ClusterConfig(), [("h1", 2)])
     for number in range(1, hosts + 1):
         cluster.members[f"h{number}"] = _member(number, nics, number < hosts or hosts < 3)
@@ -90,6 +95,8 @@ def full_state(hosts: int = 4, nics: int = 2) -> Any:
     for report in (1, 2):
         _hear_helper(cluster, "h2", report)
         collector.collect()
+    peers: dict[str, FastPeer] = {"m1": "carried", "m2": "carried", "m3": "undecided"}
+    cluster.measured.fast["h3"] = FastPath("in_force", "missing", dropped=5, peers=peers)
     _add_jobs(cluster, names)
     cluster.fabric()
     _end_outage(cluster)

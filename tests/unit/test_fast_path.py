@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from ri2n_sdn.apps.cluster import Cluster
+from ri2n_sdn.apps.connection import ConnectionApp
 from ri2n_sdn.apps.fast_path import judge_fast_paths, take_fast_report
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.contract.problems import Problem
@@ -59,6 +61,14 @@ def test_another_epoch_counts_from_0_and_a_former_one_says_nothing_more() -> Non
     assert counts.begin(8)
 
 
+def test_a_process_without_programs_is_no_epoch() -> None:
+    """It may end and begin again, and its programs are still the first ones."""
+    counts = FastCounts()
+    assert counts.begin(0) and counts.begin(7) and counts.begin(0) and counts.begin(7)
+    counts.take([read(ONE, 5, 5000)])
+    assert counts.drain() == {ONE: Count(0, 0)}
+
+
 def test_an_older_report_of_an_epoch_is_not_counted_twice() -> None:
     counts = FastCounts()
     counts.begin(7)
@@ -76,6 +86,16 @@ def test_rows_beyond_the_bound_are_counted_and_the_known_ones_go_on(
     assert counts.take([read(ONE, 1, 1), read(TWO, 1, 1)]) == 1
     assert counts.take([read(ONE, 2, 2)]) == 0
     assert counts.drain() == {ONE: Count(1, 1)}
+
+
+def test_new_epochs_without_end_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ri2n_sdn.pipeline.fast_counts.MAX_ROWS", 10)
+    counts, refused = FastCounts(), 0
+    for epoch in range(1, 1000):
+        assert counts.begin(epoch)
+        refused += counts.take([read(FastRow(30, epoch, host_mac("B"), 0), 1, 1)])
+    assert refused == 999 - 10
+    assert len(counts.drain()) == 10
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -266,3 +286,22 @@ def test_a_silent_fast_path_is_said_and_its_host_named(cluster: Cluster) -> None
     assert [problem.id for problem in of_fast_paths(cluster)] == ["fast_silent:A"]
     take_fast_report(cluster, member, state_frame([], mac=member.mac), 55.0)
     assert judge_fast_paths(cluster) == frozenset()
+
+
+def test_of_a_host_that_is_forgotten_nothing_is_kept(cluster: Cluster) -> None:
+    member = cluster.members["A"]
+    take_fast_report(cluster, member, state_frame([], mac=member.mac), 50.0)
+    cluster.forget(member, "host_retired", by="carol")
+    assert not cluster.measured.fast
+    take_fast_report(cluster, member, state_frame([], mac=member.mac), 51.0)
+    assert not cluster.measured.fast, "a late report of it changes nothing"
+
+
+def test_a_host_that_connects_anew_begins_without_a_state(cluster: Cluster) -> None:
+    member = cluster.members["A"]
+    take_fast_report(cluster, member, state_frame([], mac=member.mac), 50.0)
+    app = ConnectionApp()
+    app.cluster = cluster
+    app._admit(replace(member))
+    assert cluster.members["A"] is not member
+    assert cluster.measured.fast["A"].state is None

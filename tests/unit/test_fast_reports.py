@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from struct import pack
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,6 +40,41 @@ COUNTS = counts_frame([(SENT, 7, 9000), (RECEIVED, 1, 64)])
 STATE = state_frame([(PEER, 0), ("02:00:00:00:0c:00", 2)], errno=1, dropped=5)
 
 
+VECTORS = json.loads(
+    (Path(__file__).parents[2] / "fast/tests/reports.json").read_text(encoding="utf-8")
+)
+PROGRAMS = ("off", "in_force", "refused", "no_device")
+FILTERS = ("not_needed", "in_force", "missing")
+PEERS = ("carried", "striped", "undecided", "unsupported", "too_many")
+
+
+@pytest.mark.parametrize("example", VECTORS, ids=lambda example: example["name"])
+def test_reports_as_the_fast_path_writes_them(example: dict[str, Any]) -> None:
+    said, found = example["report"], [decode(bytes.fromhex(raw)) for raw in example["frames"]]
+    for number, part in enumerate(found):
+        assert (part.part, part.parts) == (number, len(found))
+        assert (part.mac, part.epoch, part.time_ns) == (said["own"], said["epoch"], said["time_ns"])
+    if said["kind"] == "counts":
+        counts = [each for part in found if isinstance(part, CountsReport) for each in part.counts]
+        assert counts == [
+            FastCount(
+                FastRow(*(row[key] for key in ("table", "number", "mac", "vlan"))),
+                row["packets"],
+                row["bytes"],
+            )
+            for row in said["rows"]
+        ]
+        return
+    peers: list[PeerState] = []
+    for part in found:
+        assert isinstance(part, StateReport)
+        peers += part.peers
+        assert part.programs == PROGRAMS[said["programs"]]
+        assert part.filter == FILTERS[said["filter"]]
+        assert (part.errno, part.dropped) == (said["errno"], said["dropped"])
+    assert peers == [(peer["mac"], PEERS[peer["state"]]) for peer in said["peers"]]
+
+
 def test_counts() -> None:
     assert is_fast_report(COUNTS)
     assert decode(COUNTS) == CountsReport(
@@ -59,15 +97,14 @@ def test_the_largest_frames_fit_a_wire() -> None:
 
 
 def test_all_codes_of_states() -> None:
-    for programs, word in enumerate(("off", "in_force", "refused", "no_device")):
-        for filtered, other in enumerate(("not_needed", "in_force", "missing")):
+    for programs, word in enumerate(PROGRAMS):
+        for filtered, other in enumerate(FILTERS):
             report = decode(state_frame([], programs=programs, filtered=filtered))
             assert isinstance(report, StateReport)
             assert (report.programs, report.filter) == (word, other)
     report = decode(state_frame([(PEER, state) for state in range(5)]))
     assert isinstance(report, StateReport)
-    states = [peer.state for peer in report.peers]
-    assert states == ["carried", "striped", "undecided", "unsupported", "too_many"]
+    assert tuple(peer.state for peer in report.peers) == PEERS
 
 
 def row(table: int = 30, number: int = 1, mac: str = PEER, vlan: int = 0) -> FastRow:
@@ -97,6 +134,7 @@ def counted(record: bytes) -> bytes:
         (sealed(head(1, 0, parts=0)), "value"),
         (sealed(head(1, 0, part=3, parts=3)), "value"),
         (sealed(head(1, 0, part=1, parts=1025)), "value"),
+        (sealed(head(1, 0, epoch=0)), "value"),
         (sealed(head(1, 0), "03:00:00:00:0a:00"), "value"),
         (sealed(head(1, 0), "00:00:00:00:00:00"), "value"),
         (counted(count_record(row(table=10), 1, 1)), "unknown"),

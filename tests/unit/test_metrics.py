@@ -93,6 +93,11 @@ def test_values_are_those_of_the_state(state: dict[str, Any]) -> None:
         ("ri2n_cable_alive", "leaf2/17-up1/2"): 0,
         ("ri2n_helper_sent_frames_total", "h2"): 1500,
         ("ri2n_helper_usable_links", "h2"): 2,
+        ("ri2n_fast_up", "h3"): 1,
+        ("ri2n_fast_peers", "h3", "carried"): 2,
+        ("ri2n_fast_peers", "h3", "undecided"): 1,
+        ("ri2n_fast_peers", "h3", "striped"): 0,
+        ("ri2n_fast_dropped_frames_total", "h3"): 5,
         ("ri2n_jobs", "installed"): 1,
         ("ri2n_jobs", "refused"): 0,
         ("ri2n_user_jobs", "alice"): 1,
@@ -108,7 +113,21 @@ def test_values_are_those_of_the_state(state: dict[str, Any]) -> None:
     assert found["ri2n_nic_out_since_timestamp_seconds", "h1", "eth1"] > 1.5e9
     assert not [key for key in found if key[:2] == ("ri2n_nic_up", "h4")], "it is not known"
     assert ("ri2n_helper_up", "h1") not in found, "it has no helper"
+    assert not [key for key in found if key[0].startswith("ri2n_fast_") and key[1] != "h3"]
     assert ("ri2n_events_total", "cycles") not in found, "the histogram has it"
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("in_force", 1), ("silent", 0), ("refused", 0), ("no_device", 0), ("off", None)],
+)
+def test_a_fast_path_is_up_while_it_is_in_force_and_reported(
+    state: dict[str, Any], word: str, value: float | None
+) -> None:
+    host = state["hosts"]["h3"]
+    changed = {**host, "fast": {**host["fast"], "state": word}}
+    found = samples({**state, "hosts": {**state["hosts"], "h3": changed}})
+    assert found.get(("ri2n_fast_up", "h3")) == value
 
 
 def test_without_a_controller_there_are_no_old_values(state: dict[str, Any]) -> None:
@@ -175,6 +194,7 @@ def test_both_formats_can_be_read_back(state: dict[str, Any], openmetrics: bool)
 
 _MEASURED = (
     *("ri2n_nic_", "ri2n_cable_", "ri2n_network_", "ri2n_helper_", "ri2n_jobs", "ri2n_user_jobs"),
+    "ri2n_fast_",
     *("ri2n_hosts_in_jobs", "ri2n_reservations", "ri2n_rights", "ri2n_policies"),
     *("ri2n_host_active_pairs", "ri2n_host_reweights", "ri2n_host_slots_moved"),
     *("ri2n_host_fair_", "ri2n_host_limited_"),

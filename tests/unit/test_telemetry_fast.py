@@ -13,6 +13,7 @@ from ri2n_sdn.pipeline.fast_reports import FastRow, row_of
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT
 from ri2n_sdn.weights.slots import default_slots
 from tests.unit.app_turns import channel_of
+from tests.unit.fake_hosts import plan
 from tests.unit.fast_frames import counts_frame, state_frame
 from tests.unit.test_telemetry import AB, ONE, TWO, World, taken, world
 
@@ -149,7 +150,7 @@ def test_bytes_by_slot_are_unknown_while_a_pair_may_pass_beside(world: World, fa
 
 
 def test_what_a_silent_fast_path_carries_is_unknown_and_not_nothing(
-    world: World, fast: Fast
+    monkeypatch: pytest.MonkeyPatch, world: World, fast: Fast
 ) -> None:
     fast.round()
     fast.round(1.0)
@@ -160,19 +161,28 @@ def test_what_a_silent_fast_path_carries_is_unknown_and_not_nothing(
     assert (measured.rates[AB][ONE].tx_bps, measured.rates[AB][ONE].rx_bps) == (24e6, 24e6)
     assert AB in world.cluster.pair_slots
     table = world.cluster.pair_slots[AB]
+    answered: list[set[str]] = []
+    monkeypatch.setattr(
+        measured.losses, "step", lambda now_s, pairs, known, rates: answered.append({*known})
+    )
     for _ in range(20):
         fast.carry("A", "B", ONE, 1_500_000)
         fast.round(0.5, "A")
+    assert answered[0] == {"A", "B"} and answered[-1] == {"B"}, "nobody knows what is lost"
+    known = {pair.key: pair.known for pair in world.app._pairs({})}
+    assert known == {AB: (False, True), BA: (True, False)}
     rates = measured.rates[AB][ONE]
     assert (rates.tx_bps, rates.rx_bps) == (None, 24e6)
     assert measured.rates[BA][ONE].rx_bps is None, "what it receives is unknown, too"
     assert measured.rates[BA][ONE].tx_bps == 0.0
     assert world.cluster.pair_slots[AB] == table, "a pair that is not known keeps its table"
     assert measured.sent_bytes[AB] == 6_000_000
+    rates_bps = set()
     for _ in range(8):
         fast.carry("A", "B", ONE, 1_500_000)
         fast.round(0.5)
-    assert measured.rates[AB][ONE].tx_bps == 24e6, "and none of the silence is in it"
+        rates_bps.add(measured.rates[AB][ONE].tx_bps)
+    assert rates_bps == {None, 24e6}, "and none of the silence is in it"
     assert measured.sent_bytes[AB] == 48_000_000, "but nothing was lost"
 
 
@@ -188,3 +198,18 @@ def test_reports_name_no_row_of_another_plan(world: World, fast: Fast) -> None:
         (*pair, path) for pair in (AB, BA) for path in (ONE, TWO)
     }
     assert world.cluster.measured.sent_bytes[AB] == 0
+
+
+def test_rows_are_those_of_the_present_plan(world: World, fast: Fast) -> None:
+    """A NIC of the peer was replaced, so the host's rows have another address."""
+    fast.round()
+    cluster = world.cluster
+    cluster.members["B"].ports[1].mac = "04:00:00:00:42:77"
+    cluster.topology_changed()
+    plan(cluster)
+    fast.round()
+    fast.carry("B", "A", ONE, 3000)
+    fast.round()
+    pairs = {pair.key: pair for pair in world.app._pairs({})}
+    received = {path.path: path.received.bytes for path in pairs[BA].paths}
+    assert received == {ONE: 3000, TWO: 0}

@@ -272,6 +272,12 @@ def _host(number: int, connected: bool, alive: Mapping[str, bool], switched: boo
         "ovs": "3.1.0",
         "datapath": "netdev",
         "helper": {"running": True, "reports": True} if number == 1 else None,
+        "fast": {
+            **{"state": "in_force", "filter": "in_force"},
+            **{"peers": {"carried": 2, "striped": 1}, "dropped": 0},
+        }
+        if number == 2
+        else None,
         "nics": {
             name: {
                 "port": port,

@@ -52,7 +52,7 @@ impl Receiver {
     }
 
     /// The next message, or an error when the connection is over.
-    pub fn next(&mut self) -> io::Result<Vec<u8>> {
+    pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         loop {
             let left = &self.bytes[self.done..];
             let first = message::first(left)

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use crate::sys::process::{PacketSocket, Process};
+use crate::sys::packet::PacketSocket;
+use crate::sys::process::Process;
 
 /// A process's packet sockets on these interfaces, each with its name (`socket:[NUMBER]`), in this
 /// network namespace alone. Those whose name is in `known` are only named.
@@ -17,7 +18,7 @@ pub fn packet_sockets(
 ) -> io::Result<Vec<(String, Option<PacketSocket>)>> {
     let folder = format!("/proc/{pid}");
     let same = |other: &str| std::fs::read_link(other);
-    if same(&format!("{folder}/ns/net"))? != same("/proc/self/ns/net")? {
+    if same(&format!("{folder}/ns/net"))? != same("/proc/thread-self/ns/net")? {
         return Ok(Vec::new());
     }
     let process = Process::open(pid)?;

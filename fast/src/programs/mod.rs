@@ -12,12 +12,13 @@ use std::io;
 
 use aya::maps::{MapData, MapError, MapInfo};
 use aya::programs::{ProgramError, ProgramFd};
-use aya::{include_bytes_aligned, Ebpf, EbpfLoader};
+use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
 
 use self::layout::{wanted, Link, Links};
 use self::store::Store;
 use self::tc::{Filter, Side, Tc};
 use crate::plan::{Arrival, Mac, PathId, Plan};
+use crate::sys::bpf::Grace;
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
 
@@ -55,7 +56,7 @@ impl Refusal {
 
     fn map(name: &str, error: &MapError) -> Self {
         match error {
-            MapError::CreateError { io_error, .. } => {
+            MapError::CreateError { name, io_error, .. } => {
                 Refusal::kernel(format!("map {name}"), io_error)
             }
             MapError::SyscallError(error) => {
@@ -115,10 +116,10 @@ impl std::fmt::Debug for Programs {
 impl Programs {
     /// Loads programs with new, empty maps. Nothing is attached.
     pub fn load(local: &str, nics: &[Device]) -> Result<Self, Refusal> {
-        let mut loaded = EbpfLoader::new()
-            .btf(None)
-            .load(OBJECT)
-            .map_err(|error| Refusal { code: "kernel", text: chain(&error) })?;
+        let mut loaded = EbpfLoader::new().btf(None).load(OBJECT).map_err(|error| match error {
+            EbpfError::MapError(error) => Refusal::map("of the programs", &error),
+            other => Refusal { code: "kernel", text: chain(&other) },
+        })?;
         for (name, program) in loaded.programs_mut() {
             use aya::programs::Program;
             match program {
@@ -197,7 +198,7 @@ impl Programs {
         for (name, ifindex, side) in ends {
             self.attach_one(&name, ifindex, side)?;
         }
-        Ok(())
+        self.store.open()
     }
 
     /// What the last `attach` did and found, for people, a line each.
@@ -233,33 +234,32 @@ impl Programs {
         self.store.counts()
     }
 
-    /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices.
+    /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices. An empty name
+    /// is no device.
     pub fn unload(local: &str, nics: &[Device]) -> Result<(), Refusal> {
         let mut tc = Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?;
         let mut ends = vec![(local, Side::Egress)];
         ends.extend(nics.iter().map(|nic| (nic.name.as_str(), Side::Ingress)));
-        let (mut filters, mut shut) = (Vec::new(), BTreeSet::new());
-        let mut ifindexes = BTreeSet::new();
+        let (mut filters, mut ifindexes) = (Vec::new(), BTreeSet::new());
         for (name, side) in ends {
             let failed = |error| Refusal::kernel(name, &error);
             let Some(device) = tc.device(name).map_err(failed)? else { continue };
             if side == Side::Ingress {
                 ifindexes.insert(device.ifindex);
             }
-            for filter in tc.filters(device.ifindex, side).map_err(failed)? {
-                if filter.is_ours() {
-                    filters.push((name, device.ifindex, side, filter));
-                }
-            }
+            let found = tc.filters(device.ifindex, side).map_err(failed)?;
+            let found = found.into_iter().find(Filter::is_ours);
+            filters.extend(found.map(|filter| (name, device.ifindex, side, filter)));
         }
-        // From here on the bridge has all frames, whatever goes first.
-        for (.., filter) in &filters {
-            if let Some(id) = filter.program.filter(|id| shut.insert(*id)) {
-                shut_program(id)?;
-            }
-        }
+        // Open vSwitch gets all frames again, and what its filter refused before is taken, before
+        // the programs that take it go.
         filters::restore(&ifindexes)
             .map_err(|error| Refusal::kernel("Open vSwitch's packet sockets", &error))?;
+        if !filters.is_empty() {
+            Grace::new()
+                .and_then(|grace| grace.wait())
+                .map_err(|error| Refusal::kernel("wait for programs", &error))?;
+        }
         for (name, ifindex, side, filter) in filters {
             let failed = |error| Refusal::kernel(name, &error);
             tc.remove_filter(ifindex, side).map_err(failed)?;

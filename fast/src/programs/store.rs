@@ -66,6 +66,8 @@ impl Counters for Ledger {
     }
 }
 
+/// Where `struct state` says whether the programs take nothing new.
+const SHUT: std::ops::Range<usize> = 4..8;
 const COUNT_BYTES: usize = 24;
 /// The reasons in the order of `bpf/maps.h`.
 const DROPS: [&str; 1] = ["memory"];
@@ -233,6 +235,17 @@ impl Store {
         Ok(left_out)
     }
 
+    /// Lets the programs take frames again, if another `ri2n-fast` shut them.
+    pub fn open(&mut self) -> Result<(), Refusal> {
+        let failed = |error| Refusal::map("state", &error);
+        let mut state = self.state.get(&0, 0).map_err(failed)?;
+        if state[SHUT] == [0; 4] {
+            return Ok(());
+        }
+        state[SHUT].fill(0);
+        self.state.set(0, state, 0).map_err(failed)
+    }
+
     /// What was counted since the load.
     pub fn counts(&self) -> Result<Counts, Refusal> {
         let cpus = aya::util::nr_cpus()
@@ -271,7 +284,7 @@ pub fn shut(map: MapData) -> Result<(), Refusal> {
     let failed = |error| Refusal::map("state", &error);
     let mut state: Array<_, StateBytes> = Array::try_from(Map::Array(map)).map_err(failed)?;
     let mut bytes = state.get(&0, 0).map_err(failed)?;
-    bytes[4..].copy_from_slice(&1u32.to_ne_bytes());
+    bytes[SHUT].copy_from_slice(&1u32.to_ne_bytes());
     state.set(0, bytes, 0).map_err(failed)?;
     let grace = Grace::new().map_err(|error| Refusal::kernel("a map in a map", &error))?;
     grace.wait().map_err(|error| Refusal::kernel("wait for programs", &error))

@@ -121,8 +121,11 @@ impl Tc {
         Ok(Tc { socket: Socket::open()?, sequence: 0 })
     }
 
-    /// The device with this name; None: there is none.
+    /// The device with this name; None: there is none, as of the empty name.
     pub fn device(&mut self, name: &str) -> io::Result<Option<Device>> {
+        if name.is_empty() {
+            return Ok(None);
+        }
         let mut body = vec![0; LINK_HEADER];
         attribute(&mut body, LINK_NAME, &terminated(name));
         attribute(&mut body, LINK_MASK, &SKIP_STATISTICS.to_ne_bytes());

@@ -37,14 +37,13 @@ impl Devices {
     }
 }
 
-#[derive(Debug)]
 struct Loaded {
     programs: Programs,
     devices: Devices,
 }
 
 /// The programs and what became of them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Carrier {
     loaded: Option<Loaded>,
     /// Why they are not in force.
@@ -53,6 +52,8 @@ pub struct Carrier {
     pub epoch: u64,
     /// So many of Open vSwitch's sockets leave the programs' frames alone.
     pub filtered: usize,
+    /// What a look at the devices did and found, since these lines were taken.
+    pub notes: Option<Vec<String>>,
     load_again: Option<Instant>,
 }
 
@@ -71,9 +72,20 @@ impl Carrier {
         }
     }
 
+    /// The kernel's reason for a refusal, where it is one that people can cure; 0: none.
+    pub fn errno(&self) -> u16 {
+        let denied = self.refused.as_ref().is_some_and(|why| why.code == "permission");
+        if denied {
+            libc::EPERM as u16
+        } else {
+            0
+        }
+    }
+
     /// Whether Open vSwitch leaves the programs' frames alone.
-    pub fn filter(&self, netdev: bool) -> Filter {
-        match (netdev, self.filtered) {
+    pub fn filter(&self) -> Filter {
+        let needed = self.loaded.as_ref().is_some_and(|loaded| loaded.programs.needs_filters());
+        match (needed, self.filtered) {
             (false, _) => Filter::NotNeeded,
             (true, 0) => Filter::Missing,
             (true, _) => Filter::InForce,
@@ -83,53 +95,60 @@ impl Carrier {
     /// Loads the programs for these devices, unless they are loaded for them, and gives them the
     /// plan. The programs take the places of those that were there, with the plan in them already.
     pub fn carry(&mut self, devices: &Devices, plan: &Plan, now: Instant) {
-        let is_new = self.devices() != Some(devices);
-        if is_new && self.load_again.is_some_and(|again| now < again) {
+        let is_loaded = self.devices().is_some_and(|known| known.local == devices.local);
+        if !is_loaded && self.load_again.is_some_and(|again| now < again) {
             return;
         }
-        let done = if is_new { self.load(devices, plan) } else { self.apply(plan) };
-        self.load_again = if is_new && done.is_err() { Some(now + LOAD_AGAIN) } else { None };
+        let done = if is_loaded { self.change(devices, plan) } else { self.load(devices, plan) };
+        self.load_again = if !is_loaded && done.is_err() { Some(now + LOAD_AGAIN) } else { None };
         self.refused = done.err();
     }
 
     fn load(&mut self, devices: &Devices, plan: &Plan) -> Result<(), Refusal> {
         let mut programs = Programs::load(&devices.local, &devices.nics)?;
         programs.apply(plan)?;
-        programs.attach()?;
-        let old = self.loaded.replace(Loaded { programs, devices: devices.clone() });
+        self.loaded = Some(Loaded { programs, devices: devices.clone() });
         self.epoch = random();
-        let mut gone = old.map_or_else(Vec::new, |old| old.devices.nics);
-        gone.retain(|nic| !devices.nics.contains(nic));
-        if gone.is_empty() {
-            return Ok(());
-        }
-        Programs::unload("", &gone)
+        self.attach()
     }
 
-    fn apply(&mut self, plan: &Plan) -> Result<(), Refusal> {
-        self.loaded.as_mut().map_or(Ok(()), |loaded| loaded.programs.apply(plan))
+    fn change(&mut self, devices: &Devices, plan: &Plan) -> Result<(), Refusal> {
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        if loaded.devices == *devices {
+            return loaded.programs.apply(plan);
+        }
+        loaded.programs.set_nics(&devices.nics);
+        loaded.programs.apply(plan)?;
+        let mut gone = std::mem::replace(&mut loaded.devices, devices.clone()).nics;
+        gone.retain(|nic| !devices.nics.contains(nic));
+        if !gone.is_empty() {
+            Programs::unload("", &gone)?;
+        }
+        self.attach()
+    }
+
+    fn attach(&mut self) -> Result<(), Refusal> {
+        let Some(loaded) = &mut self.loaded else { return Ok(()) };
+        let done = loaded.programs.attach();
+        self.notes = Some(loaded.programs.notes().to_vec());
+        done
     }
 
     /// Attaches to devices that were made anew, and gives Open vSwitch's new sockets the filter.
     pub fn tend(&mut self, vswitchd_pid: Option<u32>) {
+        let attached = self.attach();
         let Some(loaded) = &mut self.loaded else { return };
-        let mut tend = || {
-            loaded.programs.attach()?;
-            match vswitchd_pid {
-                Some(pid) => loaded.programs.filter_sockets(pid),
-                None => Ok(0),
-            }
-        };
-        match tend() {
-            Ok(filtered) => {
-                self.filtered = filtered;
-                self.refused = None;
-            }
-            Err(why) => {
-                self.filtered = 0;
-                self.refused = Some(why);
-            }
-        }
+        let filtered = attached.and_then(|()| match vswitchd_pid {
+            Some(pid) if loaded.programs.needs_filters() => loaded.programs.filter_sockets(pid),
+            _ => Ok(0),
+        });
+        self.refused = filtered.as_ref().err().cloned();
+        self.filtered = filtered.unwrap_or(0);
+    }
+
+    /// So many peers and arrivals of the plan found no room in the programs' maps.
+    pub fn left_out(&self) -> usize {
+        self.loaded.as_ref().map_or(0, |loaded| loaded.programs.left_out())
     }
 
     /// What was carried since the load.

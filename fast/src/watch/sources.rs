@@ -2,21 +2,24 @@
 //! Where news come from: the bridge, the database, and those who ask. A thread for each, which
 //! only waits and hands on; all decisions are the loop's.
 
-use std::fs;
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
-use crate::database::{self, Facts};
+use crate::database;
 use crate::openflow::connection::{self, Sender};
 
 /// A bridge or a database that is not there is looked for so often.
 const AGAIN: Duration = Duration::from_millis(250);
 /// Whoever asks must say within this time what.
 const ASKS_WITHIN: Duration = Duration::from_secs(1);
+/// The rights of the state folder.
+const ONLY_OURS: u32 = 0o700;
 /// A request has at most so many bytes.
 const LONGEST: u64 = 64;
 
@@ -29,8 +32,8 @@ pub enum Event {
     Message(Vec<u8>),
     /// The connection is over, or there is none; why.
     Closed(String),
-    /// What the database says of the bridge; Ok(None): it has no such bridge.
-    Database(Result<Option<Facts>, String>),
+    /// What the database says: whether somebody wants to see all frames of the bridge.
+    Database(Result<bool, String>),
     /// Somebody asks.
     Asked(Request, UnixStream),
 }
@@ -60,7 +63,7 @@ pub fn follow_bridge(socket: PathBuf, to: SyncSender<Event>) {
         let over = connection::connect(&socket).and_then(|(sender, mut receiver)| {
             let mut handed_on = to.send(Event::Connected(sender));
             while handed_on.is_ok() {
-                handed_on = to.send(Event::Message(receiver.next()?));
+                handed_on = to.send(Event::Message(receiver.receive()?));
             }
             Ok(())
         });
@@ -76,7 +79,7 @@ pub fn follow_bridge(socket: PathBuf, to: SyncSender<Event>) {
 pub fn follow_database(socket: PathBuf, bridge: String, to: SyncSender<Event>) {
     thread::spawn(move || loop {
         // A loop that ended takes nothing; the process ends with it.
-        let told = |facts| drop(to.send(Event::Database(Ok(facts))));
+        let told = |observed| drop(to.send(Event::Database(Ok(observed))));
         let over = database::follow(&socket, &bridge, told);
         let why = over.err().map_or_else(String::new, |error| error.to_string());
         if to.send(Event::Database(Err(why))).is_err() {
@@ -112,18 +115,24 @@ pub fn socket_in(state: &Path) -> PathBuf {
     state.join("status")
 }
 
-/// Listens at the status socket. One that a dead watch left is replaced.
+/// Listens at the status socket. Whoever may open it may also end the watch, so nobody else may. One that a dead watch left is replaced.
 pub fn listen(state: &Path) -> Result<UnixListener, String> {
     let path = socket_in(state);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(state).map_err(|error| format!("{}: {error}", state.display()))?;
-    match UnixListener::bind(&path) {
+    let made = DirBuilder::new().recursive(true).mode(ONLY_OURS).create(state);
+    made.map_err(|error| format!("{}: {error}", state.display()))?;
+    let bind = || -> io::Result<UnixListener> {
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(ONLY_OURS & 0o600))?;
+        Ok(listener)
+    };
+    match bind() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             if UnixStream::connect(&path).is_ok() {
                 return Err(format!("{}: another ri2n-fast is running", path.display()));
             }
             fs::remove_file(&path).map_err(failed)?;
-            UnixListener::bind(&path).map_err(failed)
+            bind().map_err(failed)
         }
         other => other.map_err(failed),
     }

@@ -63,6 +63,7 @@ impl Watch {
                 "unsupported": left(Left::Unsupported),
                 "too_many": left(Left::TooMany),
             },
+            "left_out": self.carrier.left_out(),
             "states": states.collect::<serde_json::Map<_, _>>(),
             "dropped": counts.dropped,
             "sent": sum(&mut counts.sent.values()),

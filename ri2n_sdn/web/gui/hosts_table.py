@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ri2n_sdn.contract.documents import Documents, HostEntry, NicEntry
+from ri2n_sdn.contract.fast_words import fast_text
 from ri2n_sdn.contract.names import natural
 from ri2n_sdn.contract.units import counted, page_rate
 from ri2n_sdn.web.gui import markup
@@ -155,6 +156,7 @@ def details(state: Documents, name: str, *, old: bool = False) -> Markup:
             if helper["running"]
             else "does not run",
         ),
+        ("Fast path", "none" if (fast := host.get("fast")) is None else fast_text(fast)),
     ]
     look = rate_cells(state, name)
     texts, numbers = ("NIC", "State", "Network", "Switch"), ("NIC's rate", "Sends", "Receives")

@@ -369,6 +369,21 @@ def test_bytes_of_slots_are_remembered_for_seconds_and_no_longer(feed: Feed) -> 
     assert {feed.slots[c][one], feed.slots[c][other]} == {(1, 1, 0), (2, 2, 0)}
 
 
+def test_bytes_of_slots_are_forgotten_when_none_are_read_any_more(feed: Feed) -> None:
+    """Beside a bridge nobody counts them, and flows of before may be anywhere."""
+    c = feed.pair("C", "A", n1=48.0, n2=48.0)
+    feed.slot_bytes[c] = (10**6,) * 64
+    for _ in range(4):
+        feed.step()
+    state = feed.loop._slots[c]
+    assert state.traffic is not None
+    del feed.slot_bytes[c]
+    feed.step(4.9)
+    assert state.traffic is not None, "a reading may be late"
+    feed.step()
+    assert state.traffic is None
+
+
 def test_busy_slots_move_ever_more_rarely_when_it_does_not_help() -> None:
     """Flows must not be moved back and forth.
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The committed object is what the sources make.
+
+use std::io::Write;
+use std::process::Command;
+
+#[test]
+fn the_sources_make_the_committed_object() {
+    if Command::new("clang-14").arg("--version").output().is_err() {
+        let _ = writeln!(std::io::stderr(), "\nSKIPPED object: needs Debian's clang-14");
+        return;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+    let made = std::env::temp_dir().join(format!("ri2n-fast-{}.o", std::process::id()));
+    let output = Command::new(format!("{folder}/build.sh")).arg(&made).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    let bytes = std::fs::read(&made).unwrap();
+    std::fs::remove_file(&made).unwrap();
+    assert!(
+        bytes == std::fs::read(format!("{folder}/fast.bpf.o")).unwrap(),
+        "fast/bpf/fast.bpf.o is not what the sources make: renew it by fast/bpf/build.sh"
+    );
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A watch beside a real Open vSwitch: what its rows say is done, and is done by it again when they
+//! change, and nobody's death disturbs that.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+use std::thread;
+
+use ri2n_fast::openflow::message::{self, first};
+
+use crate::namespace::{in_namespace, run, wait_for};
+use crate::open_vswitch::{Host, OWN, PEER};
+
+const PINGS: u32 = 20;
+/// Frames that a ping needs each way.
+const EACH: u64 = PINGS as u64;
+const BOTH: u64 = 2 * EACH;
+
+/// Which frames of a ping pass beside the bridge.
+#[derive(Debug, PartialEq)]
+enum Beside {
+    All,
+    WhatComesIn,
+    None,
+}
+
+/// Pings. All frames of one direction must go one way.
+fn ping(host: &Host) -> Beside {
+    let (rows, (sent, arrived)) = (host.counted_by_rows(), host.carried());
+    host.ping(PINGS);
+    let by_rows = host.counted_by_rows() - rows;
+    let (sent, arrived) = (host.carried().0 - sent, host.carried().1 - arrived);
+    match (by_rows, sent, arrived) {
+        (0, EACH, EACH) => Beside::All,
+        (EACH, 0, EACH) => Beside::WhatComesIn,
+        (BOTH, 0, 0) => Beside::None,
+        other => panic!("{other:?} of {PINGS} pings"),
+    }
+}
+
+#[test]
+fn rows_say_what_passes_beside_the_bridge() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.ping(PINGS);
+        assert_eq!(host.counted_by_rows(), BOTH, "without a watch all goes by the rows");
+        host.start_watch();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+
+        // A row of somebody else, that only some of the frames meet.
+        host.add("table=10,priority=500,ip,nw_tos=32,actions=drop");
+        host.await_peer("undecided");
+        assert_eq!(ping(&host), Beside::WhatComesIn);
+        host.add("table=0,priority=500,ip,nw_tos=32,actions=drop");
+        wait_for("the bridge having all", || (ping(&host) == Beside::None).then_some(()));
+        host.remove("table=10,priority=500,ip,nw_tos=32");
+        host.remove("table=0,priority=500,ip,nw_tos=32");
+        host.await_peer("carried");
+        wait_for("the bridge having none", || (ping(&host) == Beside::All).then_some(()));
+
+        // A group that is changed, and comes back.
+        run("ovs-ofctl -O OpenFlow15 mod-group br-ri2n group_id=7,type=all");
+        host.await_peer("unsupported");
+        run("ovs-ofctl -O OpenFlow15 del-groups br-ri2n");
+        run("ovs-ofctl -O OpenFlow15 del-flows br-ri2n");
+        host.rows();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+
+        // Somebody who wants to see all frames.
+        run("ovs-vsctl -- --id=@m create mirror name=m select_all=true output_vlan=77 \
+             -- set bridge br-ri2n mirrors=@m");
+        host.await_peer("undecided");
+        run("ovs-vsctl clear bridge br-ri2n mirrors");
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+    });
+}
+
+#[test]
+fn a_watch_that_is_killed_leaves_its_programs_and_another_takes_over() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        let rows = host.counted_by_rows();
+        host.kill_watch();
+        host.ping(PINGS);
+        assert_eq!(host.counted_by_rows(), rows, "the programs go on");
+        host.start_watch();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+    });
+}
+
+#[test]
+fn a_new_vswitchd_is_followed() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        host.replace_vswitchd();
+        host.address();
+        wait_for("a plan without rows", || {
+            let status = host.status()?;
+            (status["programs"] == "in_force" && status["states"].as_object()?.is_empty())
+                .then_some(())
+        });
+        host.rows();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+    });
+}
+
+#[test]
+fn a_nic_without_a_carrier_is_left_by_all_slots() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        let paths = || {
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_ri2n-fast")).arg("plan").output().unwrap();
+            let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            plan["peers"][PEER]["paths"].as_array().unwrap().len()
+        };
+        assert_eq!(paths(), 2);
+        run("ip -n peer link set eth2 down");
+        wait_for("one path", || (paths() == 1).then_some(()));
+        // Every flow finds the peer by the other NIC. Each ping is a flow of its own.
+        wait_for("pings by one NIC", || {
+            let ping = "ping -q -c 1 -W 1 10.0.0.2".split(' ').collect::<Vec<_>>();
+            let pinged =
+                |_| Command::new(ping[0]).args(&ping[1..]).output().unwrap().status.success();
+            (0..8).all(pinged).then_some(())
+        });
+        run("ip -n peer link set eth2 up");
+        wait_for("two paths", || (paths() == 2).then_some(()));
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+    });
+}
+
+#[test]
+fn an_unload_ends_the_watch_and_leaves_nothing() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        let unload = format!("{} unload --bridge br-ri2n", env!("CARGO_BIN_EXE_ri2n-fast"));
+        run(&unload);
+        assert!(host.watch_ended().success());
+        for device in ["eth1", "eth2", "br-ri2n"] {
+            assert!(!run(&format!("tc qdisc show dev {device}")).contains("clsact"), "{device}");
+        }
+        let rows = host.counted_by_rows();
+        host.ping(PINGS);
+        assert_eq!(host.counted_by_rows() - rows, BOTH);
+        run(&unload);
+    });
+}
+
+/// The reports that a controller gets, by kind, until it has both.
+fn reports(listener: TcpListener) -> (Vec<u8>, Vec<u8>) {
+    const PACKET_IN: u8 = 10;
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&message::hello()).unwrap();
+    let (mut bytes, mut found) = (Vec::new(), [None, None]);
+    let mut buffer = [0; 4096];
+    while found.iter().any(Option::is_none) {
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "the bridge closed the connection");
+        bytes.extend(&buffer[..read]);
+        while let Some(length) = first(&bytes).unwrap() {
+            let message: Vec<u8> = bytes.drain(..length).collect();
+            let mut head = [0; 6].to_vec();
+            head.extend(mac(OWN));
+            head.extend([0x88, 0xb6, 1]);
+            let at = message.windows(head.len()).position(|it| it == head);
+            if let (PACKET_IN, Some(at)) = (message[1], at) {
+                let kind = usize::from(message[at + head.len()]);
+                found[kind - 1] = Some(message[at..].to_vec());
+            }
+        }
+    }
+    let [counts, state] = found.map(Option::unwrap);
+    (counts, state)
+}
+
+fn mac(text: &str) -> Vec<u8> {
+    text.split(':').map(|it| u8::from_str_radix(it, 16).unwrap()).collect()
+}
+
+#[test]
+fn a_controller_gets_reports_by_the_bridge() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let controller = thread::spawn(|| reports(listener));
+        run(&format!("ovs-vsctl set-controller br-ri2n tcp:127.0.0.1:{port}"));
+        // A bridge that gets its first controller loses its rows, a bit later.
+        wait_for("the connection", || {
+            run("ovs-vsctl get controller br-ri2n is_connected").contains("true").then_some(())
+        });
+        run("ovs-ofctl -O OpenFlow15 del-groups br-ri2n");
+        host.rows();
+        host.start_watch();
+        host.await_peer("carried");
+        host.ping(PINGS);
+        let (counts, state) = controller.join().unwrap();
+        assert!(counts.windows(6).any(|it| it == mac(PEER)));
+        let mut carried = mac(PEER);
+        carried.extend([0, 0]);
+        assert!(state.windows(8).any(|it| it == carried));
+    });
+}
