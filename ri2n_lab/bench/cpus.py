@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Moment", "Used", "look", "parse_moment", "used_between"]
+__all__ = ["Moment", "Used", "busy_s", "look", "parse_moment", "used_between"]
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -104,3 +104,12 @@ def used_between(first: Moment, last: Moment) -> Used:
         waiting=waiting,
         idle_cpus=idle_s / took_s,
     )
+
+
+def busy_s(stat: str) -> float:
+    """CPU seconds of this machine since it began, without idle, waiting and stolen time.
+
+    From /proc/stat.
+    """
+    user, nice, system, _idle, _wait, irq, soft_irq = map(int, stat.split("\n", 1)[0].split()[1:8])
+    return (user + nice + system + irq + soft_irq) * TICK_S

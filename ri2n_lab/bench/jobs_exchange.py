@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ri2n_lab.bench.helper import busy_s
+from ri2n_lab.bench.cpus import busy_s
 from ri2n_lab.cluster import Lab
 from ri2n_lab.traffic.iperf import CONGESTION_CONTROL, NotTogether
 from ri2n_lab.traffic.mpi import MpiRun

@@ -18,6 +18,7 @@ from ri2n_lab.bench import (
     report_striped,
     report_vbft,
 )
+from ri2n_lab.bench.fast import FLOW_FAST
 from ri2n_lab.bench.figure import Figure
 from ri2n_lab.bench.parallel_plan import size_text
 from ri2n_lab.bench.report_cells import code, prose, table
@@ -76,8 +77,10 @@ def _fig4(mode: str, pattern: str) -> Callable[[Measurement], Sequence[Any]]:
 
 def _failover(mode: str) -> Callable[[Measurement], Sequence[Any]]:
     def rows(measurement: Measurement) -> Sequence[Any]:
-        packet = any(row.mode == "packet" for row in measurement.failover)
-        return measurement.failover if packet == (mode == "packet") else []
+        modes = {row.mode for row in measurement.failover}
+        # Peers have a mode, too: that of the run, or none.
+        own = next((each for each in ("packet", FLOW_FAST) if each in modes), "flow")
+        return measurement.failover if own == mode else []
 
     return rows
 
@@ -142,6 +145,13 @@ QUESTIONS = (
         report_fig4.matrix,
     ),
     Question(
+        "Is that so by the fast path, too?",
+        "As before, with the fast path beside the bridges. The cells are as in the first table.",
+        _fig4(FLOW_FAST, "bulk"),
+        _of_topology,
+        report_fig4.matrix,
+    ),
+    Question(
         "And when one client has little to send?",
         "As before, but B only pings once a second (table 8 of the paper).",
         _fig4("flow", "ping-B"),
@@ -198,6 +208,13 @@ QUESTIONS = (
         "How long is the outage when something dies, by flows?",
         f"The fault hits a NIC or a switch that the stream uses, by flows. {OUTAGES}",
         _failover("flow"),
+        lambda row: (row.fault, row.strategy),
+        report_failover.matrix,
+    ),
+    Question(
+        "And by flows on the fast path?",
+        "The same with the fast path beside the bridges. The cells are as in the table before.",
+        _failover(FLOW_FAST),
         lambda row: (row.fault, row.strategy),
         report_failover.matrix,
     ),
@@ -303,12 +320,14 @@ QUESTIONS = (
         report_rounds.web_table,
     ),
     Question(
-        "What does the helper cost?",
-        "One TCP stream between two hosts over links without a rate, beside one plain veth, in "
-        "real time; CPU seconds are the whole machine's.",
+        "What do helper and fast path cost?",
+        "Two hosts over links without a rate, in real time, measured by turns. The first line has "
+        "one plain veth's goodput, median of round trips, or what passes in a second; the others "
+        "have their ratios to it, each in the same round. For round trips, less is better. CPU: "
+        "the ratio of the CPU time for each Gbit, connection or packet.",
         lambda measurement: measurement.helper,
-        lambda row: (row.part, row.what, row.userspace_tso),
-        report_striped.end_to_end_table,
+        lambda row: (row.part, row.what, row.datapath, row.load),
+        report_striped.helper_matrix,
     ),
     Question(
         "Does a job keep its path to itself?",

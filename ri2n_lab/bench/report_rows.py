@@ -19,7 +19,7 @@ from ri2n_lab.bench import (
     failover,
     fig4,
     fig9,
-    helper,
+    helper_plan,
     jobs_plan,
     parallel_plan,
     rules,
@@ -137,13 +137,18 @@ class DemandRow(Row):
 
 
 class HelperRow(Row):
-    """What the helper costs, in memory or end to end."""
+    """What helper or fast path cost, in memory or end to end.
+
+    `part` says which figures it has; `failed` says why it has none.
+    """
 
     part: str
     what: str
-    userspace_tso: bool | None
+    datapath: str | None
+    load: str | None
     repeat: int
     why_not: str | None = None
+    failed: str | None = None
 
 
 class VbftRow(Row):
@@ -251,7 +256,7 @@ _FIGURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "vbft": lambda: vbft_rows.FIGURES,
     "parallel": parallel_plan.all_figures,
     "cycle": lambda: cycle.FIGURES,
-    "helper": lambda: helper.FIGURES,
+    "helper": lambda: helper_plan.FIGURES,
     "rules": lambda: rules.FIGURES,
     "jobs": lambda: jobs_plan.FIGURES,
     "web": lambda: web.FIGURES,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ri2n_lab.bench.figure import spread
-from ri2n_lab.bench.helper import MEMORY_FIGURES
+from ri2n_lab.bench.helper_plan import MEMORY, PARTS, PLAIN
 from ri2n_lab.bench.report_cells import cell, prose, table
 from ri2n_lab.bench.report_input import Measurement
 from ri2n_lab.bench.report_notes import Line, Notes, figure_table, name_text
@@ -16,8 +16,8 @@ from ri2n_lab.bench.report_rows import DemandRow, HelperRow, StreamRow, figures_
 __all__ = [
     "demand",
     "demand_table",
-    "end_to_end_table",
     "helper",
+    "helper_matrix",
     "stream",
     "stream_matrix",
     "stream_table",
@@ -103,43 +103,79 @@ def demand_table(rows: Sequence[DemandRow]) -> Iterator[str]:
 
 
 def helper(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
-    """The figures in memory, then those from end to end."""
+    """A table for each part: in memory, streams, round trips, rates."""
     del drawn
     yield from prose(
-        "In memory: packets a second on one core. End to end: one TCP stream between two hosts "
-        "over links without a rate, beside one plain veth in the same run; CPU seconds are the "
-        "whole machine's. Round trips are those of an idle ping every 20 ms; CPUs awake: idle ones "
-        "poll meanwhile, so that nobody waits until a CPU has woken. Other load on the machine is "
-        "in these figures."
+        "Two hosts whose links have no rate and no switch; the labs of all lines are up at the "
+        "same time and are measured by turns. Ratios are to one plain veth in the same round. CPU "
+        "seconds are the whole machine's, both hosts together, without those of programs outside "
+        "of the lab. Each way: both hosts send at once, and the figure is the sum. Pings go every "
+        "20 ms, requests every 2 ms, so that CPUs may sleep; CPUs awake: idle ones poll meanwhile. "
+        "Short connections, one after the other, have one request of 1 KB each; requests and "
+        "answers are a Python program's, whose time is in all lines. UDP packets are in frames of "
+        "64 bytes, as many as iperf3 can send; those count that arrive."
     )
-    yield from memory_table(measurement.helper)
-    yield from end_to_end_table(measurement.helper)
+    for part in PARTS:
+        rows = [row for row in measurement.helper if row.part == part]
+        if rows:
+            yield from prose(f"**{part.capitalize()}**")
+            yield from _helper_table(rows, in_memory=part == MEMORY)
 
 
-def memory_table(rows: Sequence[HelperRow]) -> Iterator[str]:
-    """A line for each figure in memory."""
-    yield from _helper_table(("in memory",), [row for row in rows if row.part == "memory"])
+def _helper_table(rows: Sequence[HelperRow], *, in_memory: bool) -> Iterator[str]:
+    """A line for each load, contender and datapath."""
+    order = list(dict.fromkeys(row.load for row in rows))
+    groups: dict[tuple[str | None, str, str | None], list[HelperRow]] = {}
+    for row in sorted(rows, key=lambda row: order.index(row.load)):
+        groups.setdefault((row.load, row.what, row.datapath), []).append(row)
+    heads = ("in memory",) if in_memory else ("load", "", "datapath")
+    lines = []
+    for (load, what, datapath), members in groups.items():
+        cells = [cell(load or ""), cell(what), cell(datapath or "")]
+        lines.append(Line(cells[1:2] if in_memory else cells, what, members))
+    yield from figure_table(heads, lines, figures_of("helper"))
 
 
-def end_to_end_table(rows: Sequence[HelperRow]) -> Iterator[str]:
-    """A line for each contender end to end, with and without userspace TSO."""
-    heads = ("end to end", "userspace TSO")
-    yield from _helper_table(heads, [row for row in rows if row.part != "memory"])
+def helper_matrix(rows: Sequence[HelperRow]) -> Iterator[str]:
+    """Contenders by load: a plain veth's figures, and the others' ratios to them."""
+    rows = [row for row in rows if row.part != MEMORY]
+    columns = list(dict.fromkeys(row.load or "" for row in rows))
+    notes = Notes()
+    plain = [[row for row in rows if row.what == PLAIN and row.load == load] for load in columns]
+    lines = [[cell(PLAIN), "", *map(_own_figure, plain)]] if any(plain) else []
+    for what, datapath in dict.fromkeys((row.what, row.datapath) for row in rows):
+        if what == PLAIN:
+            continue
+        own = [row for row in rows if (row.what, row.datapath) == (what, datapath)]
+        cells = [cell(what), cell(datapath or "")]
+        for load in columns:
+            members = [row for row in own if row.load == load]
+            ratio = _middle(members, "of_veth", "times_veth")
+            cpu = _middle(members, "cpu_of_veth")
+            if ratio is None:
+                cells.append(notes.cell(what, members))
+                continue
+            text = f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}"
+            cells.append(text if cpu is None else f"{text}, CPU {cpu:.1f}")
+        lines.append(cells)
+    yield from table(("", "datapath", *map(cell, columns)), lines)
+    yield from notes.lines()
+    foreign = _middle(rows, "foreign_cpus")
+    if foreign is not None:
+        yield from prose(
+            f"Other programs used {foreign:.1f} CPUs of the machine meanwhile (median)."
+        )
 
 
-def _helper_table(heads: Sequence[str], rows: Sequence[HelperRow]) -> Iterator[str]:
-    groups: dict[tuple[str, bool | None], list[HelperRow]] = {}
-    for row in rows:
-        groups.setdefault((row.what, row.userspace_tso), []).append(row)
-    lines = [
-        Line([cell(what), {None: "", True: "on", False: "off"}[tso]][: len(heads)], what, members)
-        for (what, tso), members in groups.items()
-    ]
-    # In memory and end to end have figures of their own.
-    figures = [
-        figure
-        for figure in figures_of("helper")
-        if (figure.name in MEMORY_FIGURES) == (len(heads) == 1)
-    ]
-    if lines:
-        yield from figure_table(heads, lines, figures)
+def _own_figure(rows: Sequence[HelperRow]) -> str:
+    """The figure that ratios are of, with its unit."""
+    for figure in figures_of("helper"):
+        value = _middle(rows, figure.name)
+        if figure.name in ("goodput_bps", "per_s", "median_us") and value is not None:
+            return f"{value * figure.scale:{figure.show}} {figure.unit or figure.heading}"
+    return "-"
+
+
+def _middle(rows: Sequence[HelperRow], *figures: str) -> float | None:
+    bar = spread(row.figure(figure) for row in rows for figure in figures)
+    return None if bar is None else bar.value

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ri2n_lab.bench.fast import FLOW_FAST
 from ri2n_lab.bench.peers import PEERS, Peer
 from ri2n_lab.bench.peers.base import no_common_network, pings
 from ri2n_lab.cluster import Lab
@@ -26,8 +27,12 @@ __all__ = [
     "with_plain",
 ]
 
-MODES = ("flow", "packet")
-"""flow: whole flows, by hash; packet: packet by packet, by the helper ri2n-reorder."""
+MODES = ("flow", FLOW_FAST, "packet")
+"""How traffic is spread.
+
+flow: whole flows, by hash; flow_fast: the same, by the fast path beside the bridges; packet: packet
+by packet, by the helper ri2n-reorder.
+"""
 
 AUTONOMOUS = "autonomous_"
 """Before a strategy's name: helpers follow it alone, without a controller and Open vSwitch."""

@@ -21,7 +21,6 @@ from ri2n_lab.cli import (
     bench_web,
 )
 from ri2n_lab.cli.bench_common import (
-    MAX_STREAMS,
     Alone,
     JsonFile,
     KernelOption,
@@ -35,6 +34,7 @@ from ri2n_lab.cli.bench_common import (
     measure,
     names,
     runner,
+    stream_counts,
 )
 from ri2n_lab.cli.bench_tables import cycle_table, failover_table, fig4_table, fig9_table
 from ri2n_lab.cli.unowned import remove_unowned
@@ -72,13 +72,13 @@ def _first() -> None:
 
 
 DROPS: dict[str, Literal["oldest", "newest"]] = {"oldest": "oldest", "newest": "newest"}
-MODES = ["flow", "packet"]
+MODES = ["flow", "flow_fast", "packet"]
 
 Mode = Annotated[
     str,
     typer.Option(
-        help="How traffic is spread. flow: whole flows, by hash; packet: each packet by itself, by "
-        "the helper."
+        help="How traffic is spread. flow: whole flows, by hash; flow_fast: the same, by the fast "
+        "path; packet: each packet by itself, by the helper."
     ),
 ]
 
@@ -147,7 +147,7 @@ def fig4(
         ],
         **contestants(strategies, peers, autonomous),
         mode=mode,
-        streams=_stream_counts(streams or ("1" if mode == "packet" else "8")),
+        streams=stream_counts(streams or ("1" if mode == "packet" else "8")),
         seconds=seconds or (10 if kernel == "virtual" else 20),
         warmup=warmup,
         repeat=repeat or (1 if kernel == "virtual" else 3),
@@ -331,16 +331,6 @@ def report(
         note(f"warning: {warning}")
     for path in written:
         console().print(str(path), soft_wrap=True)
-
-
-def _stream_counts(text: str) -> tuple[int, ...]:
-    """The numbers of `--streams`, each once; BadInput for anything that is no such number."""
-    counts = []
-    for word in names(text, "--streams"):
-        if not (word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_STREAMS):
-            raise BadInput(f"--streams {word}: must be a number from 1 to {MAX_STREAMS}")
-        counts.append(int(word))
-    return tuple(dict.fromkeys(counts))
 
 
 def _dropping(topology: Topology, drop: str) -> Topology:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from ri2n_sdn.cli.common import console, note, split_list, terminate_as_interrupt
 from ri2n_sdn.contract.choices import STRATEGIES
@@ -43,6 +42,7 @@ __all__ = [
     "measure",
     "names",
     "runner",
+    "stream_counts",
 ]
 
 MAX_STREAMS = 128
@@ -140,7 +140,7 @@ def measure(
     settings: dict[str, Any],
     total_s: float,
     run: Callable[[Report, BenchProgress], None],
-    table: Callable[[Report], Table],
+    table: Callable[[Report], RenderableType],
 ) -> None:
     """Run a bench with a progress bar, print its table and write its report.
 
@@ -228,3 +228,13 @@ def contestants(strategies: str, peers: str, autonomous: str = "") -> dict[str, 
         "peers": tuple(peer_names),
         "autonomous": tuple(autonomous_names),
     }
+
+
+def stream_counts(text: str) -> tuple[int, ...]:
+    """The numbers of `--streams`, each once; BadInput for anything that is no such number."""
+    counts = []
+    for word in names(text, "--streams"):
+        if not (word.isascii() and word.isdigit() and 1 <= int(word) <= MAX_STREAMS):
+            raise BadInput(f"--streams {word}: must be a number from 1 to {MAX_STREAMS}")
+        counts.append(int(word))
+    return tuple(dict.fromkeys(counts))

@@ -19,8 +19,9 @@ from ri2n_lab.cli.bench_common import (
     measure,
     names,
     runner,
+    stream_counts,
 )
-from ri2n_lab.cli.bench_tables import demand_table, helper_table, stream_table
+from ri2n_lab.cli.bench_tables import demand_table, helper_tables, stream_table
 from ri2n_sdn.cli.common import split_list
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.shipped import find_topology
@@ -32,7 +33,8 @@ LINKS = ("100,100", "100,50", "100,100,10", "100,100,100,100")
 PROTOCOLS = ["tcp", "udp"]
 CONGESTION_CONTROLS = ["cubic", "bbr", "reno"]
 BUSY_PEERS = "lcb,mptcp"
-CONTENDERS = ["veth", "mptcp", "autonomous", "flow", "packet"]
+CONTENDERS = ["veth", "mptcp", "ovs_bond", "autonomous", "flow", "flow_fast", "packet"]
+DATAPATHS = ["netdev", "netdev-tso", "system"]
 
 
 def stream(
@@ -163,24 +165,46 @@ def helper(
     what: Annotated[str, typer.Option(help=f"{', '.join(CONTENDERS)}, with commas.")] = ",".join(
         CONTENDERS
     ),
+    datapaths: Annotated[
+        str, typer.Option(help=f"Of those with bridges: {', '.join(DATAPATHS)}, with commas.")
+    ] = ",".join(DATAPATHS),
     links: Annotated[
         int, typer.Option(min=1, max=8, help="Links between the two hosts, without a rate.")
     ] = 2,
-    seconds: Annotated[
-        int, typer.Option(min=1, help="Seconds of the window that is measured.")
-    ] = 10,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; the table shows medians.")] = 3,
+    streams: Annotated[
+        str, typer.Option(help="Numbers of TCP streams, with commas; one way, then both ways.")
+    ] = "1,8",
+    seconds: Annotated[int, typer.Option(min=1, help="Seconds of each load.")] = 5,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Rounds over all labs; the tables show medians.")
+    ] = 3,
+    tries: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Measure a load up to so many times while other programs use CPUs; the calmest "
+            "counts.",
+        ),
+    ] = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure what the helper costs on this machine.
+    """Measure what helper and fast path cost on this machine, beside a plain veth.
 
-    The table has packets/s in memory, Gbit/s and CPU seconds from end to end, and round trips.
+    The tables have packets/s in memory; TCP streams with their CPU seconds; round trips; short
+    connections and small UDP packets.
     """
     from ri2n_lab.bench import helper as bench
 
     wanted = split_list(",".join(names(what, "--what")), CONTENDERS, "--what")
+    chosen = split_list(",".join(names(datapaths, "--datapaths")), DATAPATHS, "--datapaths")
     settings = bench.HelperSettings(
-        tuple(name for name in CONTENDERS if name in wanted), links, seconds, repeat
+        tuple(name for name in CONTENDERS if name in wanted),
+        links,
+        seconds,
+        repeat,
+        stream_counts(streams),
+        tuple(name for name in DATAPATHS if name in chosen),
+        tries,
     )
     measure(
         "helper",
@@ -188,5 +212,5 @@ def helper(
         settings.described(),
         bench.total_seconds(settings),
         lambda report, progress: bench.run_helper(settings, report, progress),
-        helper_table,
+        helper_tables,
     )

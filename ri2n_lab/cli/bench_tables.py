@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = [
     "fig4_table",
     "fig9_table",
     "figure_table",
-    "helper_table",
+    "helper_tables",
     "stream_table",
 ]
 
@@ -151,12 +152,21 @@ def demand_table(report: Report) -> Table:
     return figure_table(MEDIAN, report.document["summary"], report.rows, keys, demand.FIGURES)
 
 
-def helper_table(report: Report) -> Table:
-    """`ri2n bench helper`: a line for each figure in memory and for each contender end to end."""
-    from ri2n_lab.bench import helper
+def helper_tables(report: Report) -> Group:
+    """`ri2n bench helper`: a table for each part, with a line for each load and contender."""
+    from ri2n_lab.bench import helper_plan
 
-    keys = {"what": "what", "userspace TSO": "userspace_tso"}
-    return figure_table(MEDIAN, report.document["summary"], report.rows, keys, helper.FIGURES)
+    keys = {"load": "load", "what": "what", "datapath": "datapath"}
+    lines = report.document["summary"]
+    order = list(dict.fromkeys(line["load"] for line in lines))
+    tables = []
+    for part in helper_plan.PARTS:
+        own = [line for line in lines if line["part"] == part]
+        own.sort(key=lambda line: order.index(line["load"]))
+        if own:
+            rows = [row for row in report.rows if row["part"] == part]
+            tables.append(figure_table(f"{part}, {MEDIAN}", own, rows, keys, helper_plan.FIGURES))
+    return Group(*tables)
 
 
 def _key_text(value: object) -> str:

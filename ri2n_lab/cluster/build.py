@@ -30,7 +30,10 @@ OFFLOADS_OFF = "tso off gso off gro off tx off rx off"
 
 
 def make_namespaces(lab: LabBase) -> None:
-    """Make all namespaces of a lab, and their devices with addresses and shapers."""
+    """Make all namespaces of a lab, and their devices with addresses and shapers.
+
+    In a lab whose switches are cables, the namespace of the switches has no device.
+    """
     names = {host: lab.namespace(host) for host in ("sw", "mgmt", *lab.hosts)}
     # The first `ip netns add` after boot remounts /run/netns, which two must not do at once.
     with state.locked(""):
@@ -40,7 +43,7 @@ def make_namespaces(lab: LabBase) -> None:
             (folder / "hosts").write_text(plan.hosts_file(lab.topology))
         add_namespaces(names.values())
     in_parallel(lambda host: _prepare_namespace(lab, host), names)
-    ip_batch(plan.link_commands(lab.topology, names))
+    ip_batch(plan.link_commands(lab.topology, names, direct=lab.switches == "cable"))
     in_parallel(lambda host: _configure_namespace(lab, host), names)
 
 
@@ -73,7 +76,7 @@ def _configure_namespace(lab: LabBase, host: str) -> None:
     devices: list[str] = []
     cables: list[str] = []
     if host == "sw":
-        for port in plan.switch_ports(lab.topology):
+        for port in plan.switch_ports(lab.topology) if lab.switches != "cable" else ():
             queues += plan.switch_queue(
                 port.device, port.nic.rate_bps, lab.topology.switches[port.switch]
             )
@@ -121,20 +124,20 @@ def _configure_namespace(lab: LabBase, host: str) -> None:
 # ---- Open vSwitches and switches
 
 
-def start_ovs(lab: LabBase, switches: str, *, userspace_tso: bool) -> None:
+def start_ovs(lab: LabBase, *, userspace_tso: bool) -> None:
     """Start the hosts' Open vSwitches, and make the switches with their ports and cables.
 
-    `switches` and `userspace_tso` are those of `Lab.create`.
+    `userspace_tso` is that of `Lab.create`.
     """
     template = lab.run_dir / "template.db"
     ovs.make_template(template, userspace_tso=userspace_tso)
     places = lab.topology.managed_hosts() if lab.software in OVS_ON_HOSTS else []
-    if switches == "ovs":
+    if lab.switches == "ovs":
         places = [*places, "sw"]
     in_parallel(lambda host: ovs.start(lab.run_dir / host, lab.namespace(host), template), places)
-    if switches == "ovs":
+    if lab.switches == "ovs":
         _add_bridges(lab)
-    _wire_switches(lab, switches)
+    _wire_switches(lab)
 
 
 def _add_bridges(lab: LabBase) -> None:
@@ -153,7 +156,7 @@ def _add_bridges(lab: LabBase) -> None:
     lab.vsctl("sw", *args)
 
 
-def _wire_switches(lab: LabBase, switches: str) -> None:
+def _wire_switches(lab: LabBase) -> None:
     """Configure switches that have cables between them, then set the cables up.
 
     Each switch gets the file that an operator would use. The cables have no carrier until then:
@@ -167,13 +170,13 @@ def _wire_switches(lab: LabBase, switches: str) -> None:
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(lab.topology.model_dump(mode="json"), sort_keys=False))
     argv = [sys.executable, "-m", "ri2n_sdn.cli.main", "vlan", "switch-config", str(file)]
-    argv += ["--vendor", switches, "-o", str(folder), "--port-format", "{switch}-{port}"]
+    argv += ["--vendor", lab.switches, "-o", str(folder), "--port-format", "{switch}-{port}"]
     run(argv)
     for switch in lab.topology.switches:
         try:
             lab.exec("sw", ["bash", str(folder / f"{switch}.sh")])
         except CommandFailed as error:
-            if switches != "ovs" and "not supported" in str(error):
+            if lab.switches != "ovs" and "not supported" in str(error):
                 raise NotAvailable(
                     "this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING)"
                 ) from None
@@ -181,7 +184,7 @@ def _wire_switches(lab: LabBase, switches: str) -> None:
     ip_batch([f"link set {end.device} up" for end in ends], lab.namespace("sw"))
 
 
-def widen_sockets(lab: LabBase, switches: str) -> None:
+def widen_sockets(lab: LabBase) -> None:
     """On netdev, give each ovs-vswitchd larger socket buffers: see `ri2n_lab.cluster.sockets`.
 
     Queues then fill at the links, and not at the one socket by which ovs-vswitchd sends. A lab
@@ -196,7 +199,7 @@ def widen_sockets(lab: LabBase, switches: str) -> None:
     for host in managed_hosts:
         lab.ofctl(host, "packet-out", "br-ri2n", f"in_port=LOCAL packet={frame} actions=output:1")
     count_at_switches = len(plan.switch_ports(lab.topology)) + len(plan.cable_ends(lab.topology))
-    for host in (*(["sw"] if switches == "ovs" else []), *managed_hosts):
+    for host in (*(["sw"] if lab.switches == "ovs" else []), *managed_hosts):
         pid = int((lab.run_dir / host / "ovs-vswitchd.pid").read_text())
         ports = count_at_switches if host == "sw" else len(lab.topology.hosts[host].nics)
         ports += 2 if host in lab.helpers.hosts else 0  # the helper's TAPs

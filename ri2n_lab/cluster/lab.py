@@ -38,7 +38,7 @@ __all__ = ["Lab"]
 PROGRAMS = ("ip", "tc", "ethtool", "nft", "bash", "sysctl")
 SEGMENT_HERE = "tso off gso off gro off"
 SOFTWARE = ("ri2n", "ovs", "none", "autonomous")
-SWITCHES = ("ovs", "linux-bridge")
+SWITCHES = ("ovs", "linux-bridge", "cable")
 
 
 class Lab(LabBase):
@@ -76,7 +76,8 @@ class Lab(LabBase):
         * `fast`: whether ri2n-fast runs on the hosts, besides Open vSwitch.
         * `userspace_tso`: Open vSwitch's setting of that name, for netdev.
         * `switches`: what switches are. "ovs": bridges of Open vSwitch. "linux-bridge": bridges of
-          the kernel, only for topologies with cables between switches.
+          the kernel, only for topologies with cables between switches. "cable": there is none, a
+          cable joins the two NICs that are on it; only where no switch has more.
 
         Raises NotAvailable without root, Open vSwitch or another program, and when the name is
         taken; BadInput for a bad name, value or combination of values, and for too many hosts.
@@ -100,7 +101,9 @@ class Lab(LabBase):
         plan.check_size(topology)
         if switches not in SWITCHES:
             raise BadInput(f"switches {switches!r}: must be one of {', '.join(SWITCHES)}")
-        if switches != "ovs" and not plan.cable_ends(topology):
+        if switches == "cable":
+            plan.check_direct(topology)
+        elif switches != "ovs" and not plan.cable_ends(topology):
             raise BadInput(
                 f"switches {switches!r}: topology {topology.name} has no cables between switches"
             )
@@ -174,10 +177,10 @@ class Lab(LabBase):
                 tell("namespaces and links")
                 make_namespaces(self)
                 tell("Open vSwitch")
-                start_ovs(self, self._state.switches, userspace_tso=self._state.userspace_tso)
+                start_ovs(self, userspace_tso=self._state.userspace_tso)
                 tell("hosts")
                 self._host_up()
-                widen_sockets(self, self._state.switches)
+                widen_sockets(self)
                 if self.has_helpers:
                     tell("helpers")
                     in_parallel(self.helpers.start, self.helpers.hosts)
@@ -302,7 +305,7 @@ class Lab(LabBase):
         """Kill a host's ovs-vswitchd, then start it and host-up again, as their units do."""
         ovs.kill_switch(self.run_dir / host, self.namespace(host))
         self.host_script(host, "host-up", *self.host_up_arguments(host))
-        widen_sockets(self, self._state.switches)
+        widen_sockets(self)
 
     def add_helpers(self) -> None:
         """Give the hosts of a lab that runs ri2n-reorder, and start it where it does not run.
@@ -317,7 +320,7 @@ class Lab(LabBase):
             except BaseException:
                 self._set_helpers(False)
                 raise
-            widen_sockets(self, self._state.switches)
+            widen_sockets(self)
         idle = [host for host in self.helpers.hosts if self.helpers.pid(host) is None]
         in_parallel(self.helpers.start, idle)
 
@@ -413,7 +416,7 @@ class Lab(LabBase):
                 raise NotAvailable(f"lab {self.name!r} is not up")
             before = [Fault(**entry) for entry in self._state.faults]
             after = change(before)
-            if self._state.switches != "ovs" and any(fault.kind not in ON_HOSTS for fault in after):
+            if self.switches != "ovs" and any(fault.kind not in ON_HOSTS for fault in after):
                 raise BadInput(
                     f"only switches of Open vSwitch can have faults, those of lab {self.name} "
                     "cannot"

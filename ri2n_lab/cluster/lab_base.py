@@ -73,6 +73,11 @@ class LabBase:
         return self._state.software
 
     @property
+    def switches(self) -> str:
+        """What its switches are: 'ovs', 'linux-bridge' or 'cable'."""
+        return self._state.switches
+
+    @property
     def has_helpers(self) -> bool:
         """Whether ri2n-reorder belongs on its hosts.
 

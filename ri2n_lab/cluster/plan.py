@@ -15,6 +15,7 @@ __all__ = [
     "CableEnd",
     "SwitchPort",
     "cable_ends",
+    "check_direct",
     "check_size",
     "cluster_config",
     "hosts_file",
@@ -117,18 +118,41 @@ def cable_ends(topology: Topology) -> list[CableEnd]:
     return ends
 
 
-def link_commands(topology: Topology, namespace: dict[str, str]) -> list[str]:
+def check_direct(topology: Topology) -> None:
+    """Raise BadInput unless every switch stands for a cable between two NICs of two hosts."""
+    for switch in topology.switches:
+        nics = list(topology.nics_on(switch))
+        if len({host for host, _ in nics}) != 2 or len(nics) != 2:
+            raise BadInput(
+                f"topology {topology.name}: switch {switch} does not join just two NICs of two "
+                "hosts, so no cable can take its place"
+            )
+
+
+def link_commands(
+    topology: Topology, namespace: dict[str, str], *, direct: bool = False
+) -> list[str]:
     """`ip` commands that make every cable of the fabric and of the control network.
 
     Both ends of each are made in their namespaces. `namespace` maps each host, "sw" and "mgmt" to
-    its namespace.
+    its namespace. `direct`: a cable takes the place of each switch (`check_direct`).
     """
-    lines = [
-        f"link add {port.nic.name} netns {namespace[port.host]} address "
-        f"{nic_mac(topology, port.host, port.nic.name)}"
-        f" type veth peer name {port.device} netns {namespace['sw']} address {port.mac}"
-        for port in switch_ports(topology)
-    ]
+    ports = switch_ports(topology)
+    if direct:
+        lines = [
+            f"link add {one.nic.name} netns {namespace[one.host]} address "
+            f"{nic_mac(topology, one.host, one.nic.name)}"
+            f" type veth peer name {other.nic.name} netns {namespace[other.host]} address "
+            f"{nic_mac(topology, other.host, other.nic.name)}"
+            for one, other in zip(ports[::2], ports[1::2], strict=True)
+        ]
+    else:
+        lines = [
+            f"link add {port.nic.name} netns {namespace[port.host]} address "
+            f"{nic_mac(topology, port.host, port.nic.name)}"
+            f" type veth peer name {port.device} netns {namespace['sw']} address {port.mac}"
+            for port in ports
+        ]
     ends = cable_ends(topology)
     lines += [
         f"link add {one.device} netns {namespace['sw']} address {one.mac}"

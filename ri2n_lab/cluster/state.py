@@ -67,7 +67,7 @@ class LabState:
     helper_options: list[str] = field(default_factory=list)
     fast: bool = False  # whether ri2n-fast runs on the hosts
     userspace_tso: bool = False  # whether Open vSwitch takes super-packets on netdev
-    switches: str = "ovs"  # what the switches are: "ovs" or "linux-bridge"
+    switches: str = "ovs"  # what the switches are: "ovs", "linux-bridge" or "cable"
     # Whether the lab stays without a process that owns it (`owners`). So does one that another
     # version has recorded.
     stays: bool = True

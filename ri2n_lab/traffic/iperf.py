@@ -80,6 +80,7 @@ class IperfRun:
         prefix: Sequence[str] = (),
         addresses: Mapping[str, str] | None = None,
         congestion: str = CONGESTION_CONTROL,
+        reverse: bool = False,
     ) -> None:
         """Start the transfer. Each client has a server process and port of its own.
 
@@ -89,6 +90,7 @@ class IperfRun:
         * `addresses`: the address at which each client reaches the server; by default the server's
           own.
         * `congestion`: the congestion control of all streams.
+        * `reverse`: the server sends, over connections that the clients open.
 
         Raises NotAvailable when iperf3 is missing or a server does not start.
         """
@@ -96,7 +98,7 @@ class IperfRun:
             raise NotAvailable("iperf3 is missing: apt install iperf3")
         self.server, self.clients = server, list(clients)
         self.streams, self.seconds = streams, seconds
-        self._folder = lab.run_dir
+        self._folder, self._reverse = lab.run_dir, reverse
         self._first_port = first_port
         self._children: list[subprocess.Popen[Any]] = []
         ports = range(first_port, first_port + len(clients))
@@ -116,6 +118,7 @@ class IperfRun:
             argv = [*prefix, "iperf3", "-c", address, "-p", str(port), "-J", "-i", "1"]
             argv += ["-t", f"{seconds:g}", "-P", str(streams), "-C", congestion]
             argv += ["-b", str(rate_bps)] if rate_bps else []
+            argv += ["-R"] if reverse else []
             self._start(lab, client, argv, f"client-{port}")
         self.start_s = time.monotonic()
 
@@ -147,7 +150,8 @@ class IperfRun:
                 f"iperf3 on {late} began {last_s - min(began_s.values()):.1f} s after the first "
                 "client"
             )
-        for client, (sender, receiver) in reports.items():
+        for client, (at_client, at_server) in reports.items():
+            sender, receiver = (at_server, at_client) if self._reverse else (at_client, at_server)
             intervals = [
                 float(interval["sum"]["bits_per_second"]) for interval in receiver["intervals"]
             ]
@@ -160,8 +164,8 @@ class IperfRun:
                 ),
                 retransmits=int(sender["end"]["sum_sent"].get("retransmits", 0)),
                 intervals_bps=intervals,
-                client_report=sender,
-                server_report=receiver,
+                client_report=at_client,
+                server_report=at_server,
             )
         return results
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from ri2n_lab.bench import (
     cycle,
@@ -19,7 +18,7 @@ from ri2n_lab.bench import (
     failover,
     fig4,
     fig9,
-    helper,
+    helper_plan,
     jobs_plan,
     rules,
     stream,
@@ -42,13 +41,15 @@ pytestmark = pytest.mark.usefixtures("drawn_once")
 Json = dict[str, Any]
 
 EXTRA = Figure("colour_nm", "colour", "um", combine=max, show=".2f", scale=1e-3)
-BENCHES: dict[str, tuple[Any, Callable[[Report], Table], Callable[[list[Json]], list[Json]]]] = {
+BENCHES: dict[
+    str, tuple[Any, Callable[[Report], RenderableType], Callable[[list[Json]], list[Json]]]
+] = {
     "fig4": (fig4, lambda report: bench_tables.fig4_table(report, "bulk"), fig4.summarized),
     "failover": (failover, bench_tables.failover_table, failover.summarized),
     "fig9": (fig9, bench_tables.fig9_table, lambda rows: rows),
     "stream": (stream, bench_tables.stream_table, stream.summarized),
     "demand": (demand, bench_tables.demand_table, demand.summarized),
-    "helper": (helper, bench_tables.helper_table, helper.summarized),
+    "helper": (helper_plan, bench_tables.helper_tables, helper_plan.summarized),
     "vbft": (vbft_rows, bench_vbft.vbft_table, vbft.summarized),
     "cycle": (cycle, bench_tables.cycle_table, lambda rows: rows),
     "rules": (rules, bench_rules.rules_table, rules.summarized),
@@ -61,7 +62,7 @@ KEYS: dict[str, Json] = {
     "fig9": {"phase": "e", "hbspan_s": 1, "weights": {}, "goodput_bps": {}},
     "stream": {"links_mbps": "1,1", "strategy": "max_min", "peer": False, "proto": "udp"},
     "demand": {"topology": "f", "strategy": "max_min"},
-    "helper": {"part": "end to end", "what": "veth", "userspace_tso": None},
+    "helper": {"part": "streams", "what": "veth", "datapath": None, "load": "1 stream"},
     "vbft": {"topology": "flat", "pattern": "cg", "table": None, "mode": "flow", "engine": "udp"},
     "cycle": {"hosts": 2, "active_pairs": 1, "rounds": 3},
     "web": {"watched": "all", "hosts": 2, "active_pairs": 1},
@@ -93,7 +94,7 @@ def rows_of(kind: str, figures: Sequence[Figure]) -> list[Json]:
     ]
 
 
-def printed(table: Table) -> str:
+def printed(table: RenderableType) -> str:
     output = io.StringIO()
     Console(file=output, width=400).print(table)
     return output.getvalue()

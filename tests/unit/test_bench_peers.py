@@ -18,8 +18,7 @@ from ri2n_lab.bench.peers.base import address_on, common_networks
 from ri2n_lab.bench.peers.ecmp import path_weights
 from ri2n_lab.bench.peers.knock import knock
 from ri2n_lab.bench.peers.stacked import stacked
-from ri2n_lab.cli.bench import _stream_counts
-from ri2n_lab.cli.bench_common import PEER_NAMES, contestants
+from ri2n_lab.cli.bench_common import PEER_NAMES, contestants, stream_counts
 from ri2n_sdn.contract.choices import STRATEGIES
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology, load_topology
@@ -202,10 +201,10 @@ def test_strategies_and_peers_by_name() -> None:
 
 
 def test_numbers_of_streams() -> None:
-    assert _stream_counts("1,8,1") == (1, 8)
+    assert stream_counts("1,8,1") == (1, 8)
     for wrong in ("0", "129", "x", "1.5", "-1", ","):
         with pytest.raises(BadInput, match="--streams"):
-            _stream_counts(wrong)
+            stream_counts(wrong)
 
 
 def test_each_peer_and_number_of_streams_takes_its_time() -> None:

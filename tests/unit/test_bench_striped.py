@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from ri2n_lab.bench import failover, helper, sampled, stream
+from ri2n_lab.bench import failover, sampled, stream
 from ri2n_lab.bench.awake import cpus_awake
 from ri2n_lab.bench.cells import demand_cells, failover_cells, fig4_cells, stream_cells
 from ri2n_lab.bench.demand import DemandSettings, Samples, held_from, judge
 from ri2n_lab.bench.failover import FailoverSettings
 from ri2n_lab.bench.fig4 import Fig4Settings
-from ri2n_lab.bench.figure import names
-from ri2n_lab.bench.helper import HelperSettings, busy_s, speed_rows
 from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, traffic_again_ms
 from ri2n_lab.bench.meters import netstat_value, parse_drops, parse_pings, round_trips_row
 from ri2n_lab.bench.sampled import BIN_S, receive
@@ -33,7 +31,6 @@ from ri2n_lab.bench.striped import (
     usable_links,
     with_plain,
 )
-from ri2n_lab.bench.unshaped import takes_super_packets
 from ri2n_lab.cli import bench as command
 from ri2n_lab.cli import bench_striped
 from ri2n_sdn.errors import BadInput
@@ -57,7 +54,6 @@ def test_the_command_line_names_what_there_is() -> None:
     assert tuple(command.MODES) == MODES
     assert tuple(bench_striped.PROTOCOLS) == stream.PROTOCOLS
     assert tuple(bench_striped.CONGESTION_CONTROLS) == stream.CONGESTION_CONTROLS
-    assert list(helper.CONTENDERS) == bench_striped.CONTENDERS
 
 
 # ---- what is read off a lab
@@ -253,33 +249,7 @@ def test_the_receiver_counts_in_bins_of_its_clock(
     assert capsys.readouterr().out == "listening\n"
 
 
-# ---- what it costs
-
-
-def test_ratios_are_to_medians_of_the_same_run() -> None:
-    def row(what: str, tso: bool | None, bps: float | None, rtt: float | None) -> Json:
-        key = {"part": "end to end", "what": what, "userspace_tso": tso, "repeat": 1}
-        times = {"rtt_us": rtt, "rtt_awake_us": None if rtt is None else rtt / 2}
-        return {**key, **dict.fromkeys(names(helper.FIGURES)), "goodput_bps": bps, **times}
-
-    rows = [row("veth", None, 10e9, 20), row("veth", None, 30e9, 20), row("flow", True, 4e9, 50)]
-    rows += [
-        row("flow", False, 1e9, 60),
-        row("packet", True, 5e9, 90),
-        row("packet", False, None, None),
-    ]
-    found = helper.beside(rows)
-    assert [each["of_veth"] for each in found] == [0.5, 1.5, 0.2, 0.05, 0.25, None]
-    assert [each["rtt_over_flow_us"] for each in found] == [None, None, None, None, 40.0, None]
-    assert [each["rtt_awake_over_flow_us"] for each in found] == [
-        None,
-        None,
-        None,
-        None,
-        20.0,
-        None,
-    ]
-    assert helper.beside(rows[2:3])[0]["of_veth"] is None
+# ---- CPUs that are kept awake
 
 
 def test_cpus_are_kept_awake_while_the_file_is_open_and_only_where_there_is_one(
@@ -301,37 +271,6 @@ def test_cpus_are_kept_awake_while_the_file_is_open_and_only_where_there_is_one(
         assert awake and device.read_bytes() == bytes(4)
         assert is_open()
     assert not is_open()
-
-
-def test_rows_of_the_speed_program() -> None:
-    output = (
-        'warming up\n{"what": "in order", "packets_per_s": 6.5e6, "ns": 150}\n{"what": "x", '
-        '"packets_per_s": 1}\n'
-    )
-    rows = speed_rows(output)
-    assert [(row["what"], row["packets_per_s"]) for row in rows] == [
-        ("in order", 6_500_000),
-        ("x", 1),
-    ]
-    assert helper.summarized(rows)[0]["part"] == "memory"
-    with pytest.raises(KeyError):
-        speed_rows('{"what": "in order"}')
-
-
-def test_the_machine_s_work_is_all_but_idling() -> None:
-    assert busy_s("cpu  100 10 200 9999 999 30 40 77 0 0\ncpu0 1 1\n") == pytest.approx(
-        380 * helper.TICK_S
-    )
-
-
-def test_labs_of_the_helper_bench_and_what_may_be_given_super_packets() -> None:
-    labs = HelperSettings().labs
-    assert labs[:3] == [("veth", None), ("mptcp", None), ("autonomous", None)]
-    assert labs[3:] == [("flow", False), ("flow", True), ("packet", False), ("packet", True)]
-    assert not takes_super_packets("ri2n", "netdev", False)
-    assert all(
-        takes_super_packets(*each) for each in (("ri2n", "netdev", True), ("none", "netdev", False))
-    )
 
 
 # ---- guests

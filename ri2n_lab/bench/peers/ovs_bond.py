@@ -22,7 +22,7 @@ from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.run import ip_batch
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["OvsBond"]
+__all__ = ["OvsBond", "OvsBondDirect"]
 
 BOND = "bond-peer"
 
@@ -51,6 +51,9 @@ class OvsBond:
     def set_up(self, lab: Lab) -> None:
         """Make a bridge on each host with a bond of its NICs, and a bond for each in the switch."""
         bundle_ports(lab)
+        self._bond(lab)
+
+    def _bond(self, lab: Lab) -> None:
         for host in lab.topology.managed_hosts():
             tune(lab, host)
             clear_address(lab, host)
@@ -109,7 +112,7 @@ class OvsBond:
     def whole(self, lab: Lab, client: str, server: str) -> str | None:
         """None when all members of both bonds work and many flows pass, else what is wrong."""
         for host in (client, server):
-            disabled = disabled_members(lab, host)
+            disabled = self._disabled(lab, host)
             nics = [nic.name for nic in lab.topology.hosts[host].nics]
             if len(nics) > 1:
                 text = lab.appctl(host, "bond/show", BOND)
@@ -118,3 +121,24 @@ class OvsBond:
             if disabled:
                 return f"LACP does not use {', '.join(disabled)}"
         return losses(lab, client, server)
+
+    def _disabled(self, lab: Lab, host: str) -> list[str]:
+        """The members of the switch's bond to the host that do not work."""
+        return disabled_members(lab, host)
+
+
+class OvsBondDirect(OvsBond):
+    """The same on two hosts whose bonds are each other's ends, without a switch."""
+
+    title = "Open vSwitch bond, balance-tcp, without a switch"
+
+    def topology(self, topology: Topology) -> Topology:
+        """The same topology: cables need no common switch."""
+        return topology
+
+    def set_up(self, lab: Lab) -> None:
+        """Make a bridge on each host with a bond of its NICs."""
+        self._bond(lab)
+
+    def _disabled(self, lab: Lab, host: str) -> list[str]:
+        return []

@@ -29,6 +29,7 @@ def run(folder: Path, clients: dict[str, tuple[float, list[float]]]) -> IperfRun
     made.server, made.clients, made.streams, made.seconds = "A", list(clients), 1, 14.0
     children: list[Any] = [Ended() for _ in range(2 * len(clients))]
     made._folder, made._first_port, made._children = folder, 5201, children
+    made._reverse = False
     for port, (began_s, rates) in enumerate(clients.values(), start=5201):
         intervals = [
             {"sum": {"start": k, "end": k + 1, "bits_per_second": rate}}
