@@ -37,10 +37,13 @@ INLINE int is_exception(struct setup *setup, struct flow *flow) {
     return 0;
 }
 
-/* Counts a frame, or each one for which it stands, with so many bytes before the payload. */
-INLINE void add(struct count *count, __u32 packets, __u32 bytes, __u32 headers) {
+/* Counts a frame, or each one for which it stands, with so many bytes before the payload. Returns
+   the bytes of all. */
+INLINE __u64 add(struct count *count, __u32 packets, __u32 bytes, __u32 headers) {
+    __u64 all = bytes + (__u64)(packets - 1) * headers;
     count->packets += packets;
-    count->bytes += bytes + (__u64)(packets - 1) * headers;
+    count->bytes += all;
+    return all;
 }
 
 INLINE void drop(__u32 reason) {
@@ -68,10 +71,13 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
     if (!read_flow(skb, ethernet.type, &flow) || is_exception(setup, &flow))
         return TC_ACT_OK;
 
-    struct path *path = &peer->paths[peer->slots[flow.hash >> 58] & (MAX_PATHS - 1)];
+    __u32 slot = flow.hash >> 58, peer_counter = peer->counter;
+    struct path *path = &peer->paths[peer->slots[slot] & (MAX_PATHS - 1)];
     struct count *count = lookup(&counts, &path->counter);
-    if (!path->ifindex || !count)
+    struct slot_count *by_slot = lookup(&slot_counts, &peer_counter);
+    if (!path->ifindex || !count || !by_slot)
         return TC_ACT_OK;
+    __u64 *slot_bytes = &by_slot->bytes[slot];
     /* The bridge drops what is too long for the NIC, and says so in its counters. */
     __u32 size = skb->gso_size, longest = size ? flow.headers + size : skb->len;
     if (longest > (__u32)path->mtu + ETHERNET)
@@ -85,7 +91,7 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
             vlan_pop(skb);
         return TC_ACT_OK;
     }
-    add(count, packets, bytes, flow.headers);
+    *slot_bytes += add(count, packets, bytes, flow.headers);
     return redirect(path->ifindex, 0);
 }
 

@@ -28,7 +28,7 @@ struct path {
 
 struct peer {
     __u8 mac[6];
-    __u16 zero;
+    __u16 counter;     /* place in `slot_counts` */
     __u8 slots[SLOTS]; /* places in `paths` */
     struct path paths[MAX_PATHS];
 };
@@ -72,6 +72,11 @@ struct count {
     __u64 asked; /* so many frames did `own` refuse that `rx` has not seen yet */
 };
 
+/* What was sent to a peer by slot, counted as in `struct count`. */
+struct slot_count {
+    __u64 bytes[SLOTS];
+};
+
 /* Reasons for which frames are dropped, places in `drops`. */
 enum { DROP_MEMORY, DROP_REASONS };
 
@@ -83,6 +88,7 @@ MAP(peers, ARRAY, __u32, struct peer, 1280);
 MAP(by_arrival, HASH, struct arrival, __u32, 16384);
 MAP(sources, ARRAY, __u32, struct source, 16384);
 MAP(counts, PERCPU_ARRAY, __u32, struct count, 32768);
+MAP(slot_counts, PERCPU_ARRAY, __u32, struct slot_count, 2048);
 MAP(drops, PERCPU_ARRAY, __u32, __u64, DROP_REASONS);
 
 #endif

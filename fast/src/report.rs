@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Arrival, Left, Mac, PathId, Plan};
+use crate::plan::{Arrival, Left, Mac, PathId, Plan, SLOTS};
 use crate::rows::{PATH_TABLE, SOURCE_TABLE};
 
 const TO_NOBODY: Mac = [0; 6];
@@ -14,10 +14,14 @@ const ETHERTYPE: [u8; 2] = [0x88, 0xb6];
 const VERSION: u8 = 1;
 const KIND_COUNTS: u8 = 1;
 const KIND_STATE: u8 = 2;
+const KIND_SLOTS: u8 = 3;
 /// So many rows' counters go into one frame.
 const MOST_COUNTS: usize = 40;
 /// So many peers' states go into one frame.
 const MOST_STATES: usize = 160;
+
+/// So many peers' slots go into one frame.
+const MOST_SLOTS: usize = 2;
 
 /// What the head of every report says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +115,16 @@ pub fn counts(head: &Head, rows: &[(Row, Carried)]) -> Vec<Vec<u8>> {
         to.extend([0; 2]);
         to.extend(carried.packets.to_be_bytes());
         to.extend(carried.bytes.to_be_bytes());
+    })
+}
+
+/// Reports of the bytes that were sent to these peers by slot, in as many frames as they need, and in
+/// one at least: peers that are not in it have sent nothing since the last one.
+pub fn slots(head: &Head, peers: &[(Mac, [u64; SLOTS])]) -> Vec<Vec<u8>> {
+    frames(head, KIND_SLOTS, &[], peers, MOST_SLOTS, |(peer, bytes), to| {
+        to.extend(peer);
+        to.extend([0; 2]);
+        to.extend(bytes.iter().flat_map(|number| number.to_be_bytes()));
     })
 }
 

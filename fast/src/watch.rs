@@ -19,7 +19,7 @@ use crate::openflow::message;
 use crate::openflow::mirror::{Changes, Mirror, REPORT};
 use crate::options::Place;
 use crate::plan::{Left, Mac, Plan};
-use crate::programs::{Count, Counts};
+use crate::programs::{Count, Counts, SlotCounts};
 use crate::report::{self, Carried, Force, Head, Row, State};
 use crate::rows::{self, Planned};
 use carrier::{Carrier, Devices};
@@ -30,8 +30,12 @@ const COALESCE: Duration = Duration::from_millis(3);
 /// The loop uses at most one part in so many of a CPU for plans.
 const PLAN_SHARE: u32 = 5;
 const COUNTS_EVERY: Duration = Duration::from_millis(250);
-/// A report with all rows, also those that have not changed.
-const ALL_COUNTS_EVERY: Duration = Duration::from_secs(10);
+const SLOTS_EVERY: Duration = Duration::from_secs(1);
+/// The bridge lets a bounded number of frames a second through to the controller, among which are
+/// probes. So slots take at most so many of them on average: with many peers they come less often.
+const SLOTS_FRAMES: u32 = 64;
+/// A report with all rows or peers, also those that have not changed.
+const ALL_EVERY: Duration = Duration::from_secs(10);
 const TEND_EVERY: Duration = Duration::from_secs(1);
 /// A bridge that says nothing for so long, though it is asked every second, gets no reports: they
 /// would pile up.
@@ -79,8 +83,17 @@ struct Due {
     plan: Option<Instant>,
     counts: Instant,
     all_counts: Instant,
+    slots: Instant,
+    all_slots: Instant,
     state: Instant,
     tend: Instant,
+}
+
+impl Due {
+    fn at(now: Instant) -> Due {
+        let (counts, all_counts, slots, all_slots) = (now, now, now, now);
+        Due { plan: None, counts, all_counts, slots, all_slots, state: now, tend: now }
+    }
 }
 
 struct Watch {
@@ -100,6 +113,8 @@ struct Watch {
     right_at: Option<Instant>,
     told_counts: BTreeMap<Row, Carried>,
     told_epoch: u64,
+    told_slots: SlotCounts,
+    told_slots_epoch: u64,
     told_force: Option<Force>,
     said: BTreeMap<&'static str, String>,
     /// What was found at the last look at the devices.
@@ -117,11 +132,13 @@ impl Watch {
             planned: Planned::default(),
             changes: None,
             carrier: Carrier::default(),
-            due: Due { plan: None, counts: now, all_counts: now, state: now, tend: now },
+            due: Due::at(now),
             rested: now,
             right_at: None,
             told_counts: BTreeMap::new(),
             told_epoch: 0,
+            told_slots: SlotCounts::new(),
+            told_slots_epoch: 0,
             told_force: None,
             said: BTreeMap::new(),
             noted: Vec::new(),
@@ -142,6 +159,9 @@ impl Watch {
             if self.due.counts <= now {
                 self.report_counts(now);
             }
+            if self.due.slots <= now {
+                self.report_slots(now);
+            }
             if self.due.state <= now {
                 self.report_state(now);
             }
@@ -152,7 +172,7 @@ impl Watch {
     /// Waits for news, at most until something is due.
     fn wait(&mut self, events: &Receiver<Event>) {
         let due = &self.due;
-        let first = [due.counts, due.state, due.tend].into_iter().chain(due.plan).min();
+        let first = [due.counts, due.slots, due.state, due.tend].into_iter().chain(due.plan).min();
         let time = first.map_or(COUNTS_EVERY, |at| at.saturating_duration_since(Instant::now()));
         match events.recv_timeout(time) {
             Ok(event) => self.take(event),
@@ -348,13 +368,36 @@ impl Watch {
             .map(|(row, carried)| (*row, *carried))
             .collect();
         if all {
-            self.due.all_counts = now + ALL_COUNTS_EVERY;
+            self.due.all_counts = now + ALL_EVERY;
             self.told_epoch = self.carrier.epoch;
         }
         self.told_counts = rows;
         if !news.is_empty() {
             self.send(report::counts(&head, &news));
         }
+    }
+
+    fn report_slots(&mut self, now: Instant) {
+        self.due.slots = now + SLOTS_EVERY;
+        if !self.is_listening(now) || self.carrier.devices().is_none() {
+            return;
+        }
+        let (Some(head), Some(slots)) = (self.head(), self.carrier.slot_counts()) else { return };
+        let all = self.due.all_slots <= now || self.told_slots_epoch != self.carrier.epoch;
+        let news: Vec<_> = slots
+            .iter()
+            .filter(|(peer, bytes)| all || self.told_slots.get(*peer) != Some(bytes))
+            .map(|(peer, bytes)| (*peer, *bytes))
+            .collect();
+        if all {
+            self.due.all_slots = now + ALL_EVERY;
+            self.told_slots_epoch = self.carrier.epoch;
+        }
+        self.told_slots = slots;
+        let frames = report::slots(&head, &news);
+        let share = u32::try_from(frames.len()).unwrap_or(u32::MAX).div_ceil(SLOTS_FRAMES);
+        self.due.slots = now + SLOTS_EVERY * share;
+        self.send(frames);
     }
 
     fn state(&self) -> State {

@@ -78,11 +78,13 @@ fn compare(plans: u32) {
             programs.apply(&plan).unwrap();
             prop_assert_eq!(programs.left_out(), 0);
             let mut expected = counted(&programs);
+            let mut by_slot = programs.slot_counts().unwrap();
             for frame in sent.iter().filter(|frame| can_run(frame)) {
                 let ran = test_run(programs.program("tx"), &frame.bytes, &context(0, frame));
                 let wanted = model::sent(&plan, frame, mtu);
                 if let Some(passes) = &wanted {
-                    let (peer, path) = &passes.by;
+                    let (peer, path, slot) = &passes.by;
+                    by_slot.get_mut(peer).unwrap()[*slot] += passes.count.bytes;
                     add(expected.sent.entry((*peer, path.id)).or_default(), passes.count);
                     passed.set(passed.get() + 1);
                 }
@@ -100,6 +102,7 @@ fn compare(plans: u32) {
             }
             all.set(all.get() + sent.len() + arriving.len());
             prop_assert_eq!(counted(&programs), expected);
+            prop_assert_eq!(programs.slot_counts().unwrap(), by_slot);
             Ok(())
         })
         .unwrap();

@@ -35,6 +35,15 @@ fn counts(report: &Value) -> Vec<Vec<u8>> {
     report::counts(&head(report), &rows)
 }
 
+fn slots(report: &Value) -> Vec<Vec<u8>> {
+    let peer = |it: &Value| {
+        let bytes = it["bytes"].as_array().unwrap().iter().map(number).collect::<Vec<_>>();
+        (mac(&it["mac"]), bytes.try_into().unwrap())
+    };
+    let peers: Vec<_> = report["peers"].as_array().unwrap().iter().map(peer).collect();
+    report::slots(&head(report), &peers)
+}
+
 fn state(report: &Value) -> Vec<Vec<u8>> {
     let mut plan = Plan::default();
     for it in report["peers"].as_array().unwrap() {
@@ -67,12 +76,16 @@ fn reports_are_as_the_examples_say() {
     let examples = examples.as_array().unwrap();
     for example in examples {
         let report = &example["report"];
-        let frames = if report["kind"] == "counts" { counts(report) } else { state(report) };
+        let frames = match report["kind"].as_str().unwrap() {
+            "counts" => counts(report),
+            "slots" => slots(report),
+            _ => state(report),
+        };
         let hex = |frame: &Vec<u8>| frame.iter().map(|it| format!("{it:02x}")).collect::<String>();
         let frames: Vec<Value> = frames.iter().map(|frame| hex(frame).into()).collect();
         assert_eq!(Value::from(frames), example["frames"], "{}", example["name"]);
     }
-    assert!(examples.len() > 8);
+    assert!(examples.len() > 11);
 }
 
 #[test]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ri2n_sdn.apps.cluster import Cluster, Member
 from ri2n_sdn.contract.choices import FastState
 from ri2n_sdn.pipeline.fast_path import MAX_PARTS, FastPath
-from ri2n_sdn.pipeline.fast_reports import CountsReport, MalformedReport, decode
+from ri2n_sdn.pipeline.fast_reports import CountsReport, MalformedReport, SlotsReport, decode
 
 __all__ = ["judge_fast_paths", "take_fast_report"]
 
@@ -39,6 +39,8 @@ def take_fast_report(cluster: Cluster, member: Member, frame: bytes, now_s: floa
         too_many = 0
         if isinstance(report, CountsReport):
             too_many = path.counts.take(report.counts)
+        elif isinstance(report, SlotsReport):
+            too_many = path.counts.take_slots(report)
         elif report.parts > MAX_PARTS:
             too_many = 1
         elif path.take_state(report, now_s):

@@ -32,6 +32,7 @@ from ri2n_sdn.pipeline.messages import Wanted
 from ri2n_sdn.pipeline.plan import RECEIVED, SENT, pair_group_id
 from ri2n_sdn.weights.counters import ZERO, Count, PairCounters, PathCounters, RowCounts
 from ri2n_sdn.weights.loop import Decision, PairDecision
+from ri2n_sdn.weights.slot_bytes import SlotBytes
 from ri2n_sdn.weights.windows import FairWindow, HostRates, Reading, Row, Window
 
 __all__ = ["Round", "TelemetryApp", "Watcher"]
@@ -82,15 +83,15 @@ class _Counts:
     """What the hosts' rows have counted. A host that does not answer keeps its last values.
 
     `sent` and `received` are of the pairs' rows, `sent_beside` and `received_beside` what passed
-    beside the bridges that these rows would have counted. `slots` are the table of an active pair,
-    and the bytes that were counted in each slot of it.
+    beside the bridges that these rows would have counted. `slots` is what was counted in each slot
+    of an active pair's table.
     """
 
     sent: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
     received: defaultdict[_Row, RowCounts] = field(default_factory=lambda: defaultdict(RowCounts))
     sent_beside: dict[_Row, Count] = field(default_factory=dict)
     received_beside: dict[_Row, Count] = field(default_factory=dict)
-    slots: dict[PairKey, tuple[tuple[PathKey, ...], tuple[int, ...]]] = field(default_factory=dict)
+    slots: dict[PairKey, SlotBytes] = field(default_factory=dict)
 
     def all_sent(self, row: _Row) -> Count:
         """What the row's sender has sent, by its bridge and beside it."""
@@ -390,38 +391,42 @@ class TelemetryApp(App):
         return rows is not None
 
     def _take_slots(self, poll: _Poll) -> dict[PairKey, tuple[int, ...]]:
-        """The bytes in each slot of the host's active pairs since the last round.
+        """The bytes in each slot of the host's active pairs since they were known last.
 
-        A change of a group sets its counters to 0, so they count from 0 when the slot table has
-        changed since the last round. Nobody counts by slot what passes beside the bridge, so the
-        bytes of a pair that may pass there are unknown.
+        Bytes of a pair that may pass beside the bridge are known when its host has reported them:
+        more seldom than there are rounds. Until then what the bridge counts waits for them.
         """
+        member = poll.member
+        path = self.cluster.measured.fast.get(member.name)
+        told = path.counts.drain_slots() if path is not None else None
         groups = {
             group.group_id: group
-            for group in _entries(poll.member.name, poll.groups, codec.read_group_counters) or ()
+            for group in _entries(member.name, poll.groups, codec.read_group_counters) or ()
         }
         result = {}
         for pair, slots in self.cluster.pair_slots.items():
-            group = groups.get(pair_group_id(pair[1])) if pair[0] == poll.member.name else None
+            if pair[0] != member.name:
+                continue
+            counts = self._counts.slots.get(pair)
+            if counts is None or counts.table != slots:
+                counts = self._counts.slots[pair] = SlotBytes(slots)
+            peer = self.cluster.members.get(pair[1])
+            mac = "" if peer is None else peer.mac.lower()
+            beside = (told or {}).get(mac)
+            if beside is not None and len(beside) == len(slots):
+                counts.add(beside)
+            group = groups.get(pair_group_id(pair[1]))
             if group is None or len(group.buckets) != len(slots):
                 continue
             now = tuple(bucket.bytes for bucket in group.buckets)
             if max(now, default=0) > _MAX_COUNT:
                 self.cluster.counters.add("dropped_counter_unknown")
                 continue
-            table, before = self._counts.slots.get(pair, ((), ()))
-            if table != slots or any(new < old for new, old in zip(now, before, strict=True)):
-                before = (0,) * len(now)
-            self._counts.slots[pair] = slots, now
-            if not self._passes_beside(pair):
-                result[pair] = tuple(new - old for new, old in zip(now, before, strict=True))
+            counts.take_buckets(now)
+            told_of_all = path is not None and told is not None and path.counts.knows_slots(mac)
+            if told_of_all or path is None or not path.may_carry(mac):
+                result[pair] = counts.hand_on()
         return result
-
-    def _passes_beside(self, pair: PairKey) -> bool:
-        """Whether a pair's frames may pass beside the bridge of its sender."""
-        path = self.cluster.measured.fast.get(pair[0])
-        peer = self.cluster.members.get(pair[1])
-        return path is not None and peer is not None and path.may_carry(peer.mac)
 
     def _choose_vlans(self, now_s: float) -> None:
         cluster = self.cluster

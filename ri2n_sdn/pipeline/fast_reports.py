@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ri2n_sdn.contract.choices import FastFilter, FastPeer, FastState
 from ri2n_sdn.pipeline.crc32c import crc32c
@@ -18,24 +18,27 @@ from ri2n_sdn.pipeline.messages import Flow
 
 __all__ = [
     "MAX_COUNTS",
+    "MAX_SLOTS",
     "MAX_STATES",
     "CountsReport",
     "FastCount",
     "FastRow",
+    "FastSlots",
     "Fault",
     "MalformedReport",
     "PeerState",
+    "SlotsReport",
     "StateReport",
     "decode",
     "is_fast_report",
     "row_of",
 ]
 
-MAX_COUNTS, MAX_STATES = 40, 160
-"""So many records a frame has at most, of counts and of peers."""
+MAX_COUNTS, MAX_STATES, MAX_SLOTS = 40, 160, 2
+"""So many records a frame has at most, of counts, of peers' states and of peers' slots."""
 
 _TO_CONTROLLER = bytes(6)
-_VERSION, _COUNTS, _STATE = 1, 1, 2
+_VERSION, _COUNTS, _STATE, _SLOTS = 1, 1, 2, 3
 _MAX_PARTS = 1024
 # At 4 Tbit/s, 2^62 bytes take three months.
 _MAX_COUNT = 1 << 62
@@ -45,6 +48,7 @@ _HEAD = Struct("!6s6sHBBHHHQQ")
 _ABOUT_STATE = Struct("!BBHI")
 _COUNT = Struct("!BBHI6sHQQ")
 _PEER = Struct("!6sBB")
+_SLOTS_OF_PEER = Struct("!6sH64Q")
 _CHECKSUM = Struct("!I")
 _CHECKED_FROM = 14
 
@@ -94,6 +98,13 @@ class FastCount(NamedTuple):
     bytes: int
 
 
+class FastSlots(NamedTuple):
+    """The bytes that passed beside the bridge to a peer, by slot, since the epoch began."""
+
+    mac: str
+    bytes: tuple[int, ...]
+
+
 class PeerState(NamedTuple):
     """How frames to a peer go, by the peer's own MAC address."""
 
@@ -115,6 +126,20 @@ class CountsReport:
     part: int
     parts: int
     counts: tuple[FastCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsReport:
+    """A part of a report of bytes by slot. Peers in none of its parts have been sent nothing since
+    the report before.
+    """
+
+    mac: str
+    epoch: int
+    time_ns: int
+    part: int
+    parts: int
+    peers: tuple[FastSlots, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +167,7 @@ def is_fast_report(frame: bytes) -> bool:
     return frame[:6] == _TO_CONTROLLER and frame[12:14] == ETH_STRIPED.to_bytes(2, "big")
 
 
-def decode(frame: bytes) -> CountsReport | StateReport:
+def decode(frame: bytes) -> CountsReport | SlotsReport | StateReport:
     """Read a report. Raises MalformedReport, which says what is wrong with the frame."""
     if len(frame) < _HEAD.size + _CHECKSUM.size:
         raise MalformedReport(Fault.LENGTH, f"{len(frame)} bytes are too few")
@@ -150,11 +175,13 @@ def decode(frame: bytes) -> CountsReport | StateReport:
     to, source, eth_type, version, kind, part, parts, records, epoch, time_ns = head
     if to != _TO_CONTROLLER or eth_type != ETH_STRIPED:
         raise MalformedReport(Fault.UNKNOWN, f"to {to.hex(':')}, EtherType {eth_type:#06x}")
-    if version != _VERSION or kind not in (_COUNTS, _STATE):
+    if version != _VERSION or kind not in (_COUNTS, _STATE, _SLOTS):
         raise MalformedReport(Fault.UNKNOWN, f"version {version}, kind {kind}")
-    about, record, most = (0, _COUNT, MAX_COUNTS)
-    if kind == _STATE:
-        about, record, most = _ABOUT_STATE.size, _PEER, MAX_STATES
+    about, record, most = {
+        _COUNTS: (0, _COUNT, MAX_COUNTS),
+        _STATE: (_ABOUT_STATE.size, _PEER, MAX_STATES),
+        _SLOTS: (0, _SLOTS_OF_PEER, MAX_SLOTS),
+    }[kind]
     begin = _HEAD.size + about
     end = begin + records * record.size
     if records > most or len(frame) != end + _CHECKSUM.size:
@@ -166,11 +193,14 @@ def decode(frame: bytes) -> CountsReport | StateReport:
         )
     if part >= parts or parts > _MAX_PARTS:
         raise MalformedReport(Fault.VALUE, f"part {part} of {parts}")
-    if kind == _COUNTS and not epoch:
+    if kind != _STATE and not epoch:
         raise MalformedReport(Fault.VALUE, "counts without an epoch")
     of_all = (_mac(source), epoch, time_ns, part, parts)
     if kind == _COUNTS:
         return CountsReport(*of_all, tuple(map(_count, _COUNT.iter_unpack(frame[begin:end]))))
+    if kind == _SLOTS:
+        slots = map(_slots_of_peer, _SLOTS_OF_PEER.iter_unpack(frame[begin:end]))
+        return SlotsReport(*of_all, tuple(slots))
     programs, filtered, errno, dropped = _ABOUT_STATE.unpack_from(frame, _HEAD.size)
     peers = tuple(map(_peer, _PEER.iter_unpack(frame[begin:end])))
     of_state = (_word(_PROGRAMS, programs), _word(_FILTERS, filtered))
@@ -203,6 +233,13 @@ def _count(fields: tuple[int, int, int, int, bytes, int, int, int]) -> FastCount
     if not fits or zero or also_zero or max(packets, octets) >= _MAX_COUNT:
         raise MalformedReport(Fault.VALUE, f"the record {fields} has a value that it cannot have")
     return FastCount(FastRow(table, number, _mac(mac), vlan), packets, octets)
+
+
+def _slots_of_peer(fields: tuple[Any, ...]) -> FastSlots:
+    mac, zero, *octets = fields
+    if zero or max(octets) >= _MAX_COUNT:
+        raise MalformedReport(Fault.VALUE, "slots have a value that they cannot have")
+    return FastSlots(_mac(mac), tuple(octets))
 
 
 def _peer(fields: tuple[bytes, int, int]) -> PeerState:

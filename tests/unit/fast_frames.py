@@ -54,6 +54,19 @@ def counts_frame(
     return sealed(head(1, len(counts), epoch=epoch, time_ns=time_ns) + records, mac)
 
 
+def slots_frame(
+    peers: Sequence[tuple[str, Sequence[int]]],
+    *,
+    mac: str = MAC,
+    epoch: int = EPOCH,
+    part: int = 0,
+    parts: int = 1,
+) -> bytes:
+    """A part of a report of slots: the peer's MAC address and the bytes in each of its slots."""
+    records = b"".join(pack("!6sH64Q", _raw(peer), 0, *octets) for peer, octets in peers)
+    return sealed(head(3, len(peers), epoch=epoch, part=part, parts=parts) + records, mac)
+
+
 def state_frame(
     peers: Sequence[tuple[str, int]],
     *,

@@ -16,10 +16,16 @@ from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.pipeline.fast_counts import FastCounts
 from ri2n_sdn.pipeline.fast_path import SILENT_S, FastPath
-from ri2n_sdn.pipeline.fast_reports import FastCount, FastRow, StateReport, decode
+from ri2n_sdn.pipeline.fast_reports import (
+    FastCount,
+    FastRow,
+    SlotsReport,
+    StateReport,
+    decode,
+)
 from ri2n_sdn.weights.counters import Count
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac
-from tests.unit.fast_frames import EPOCH, counts_frame, state_frame
+from tests.unit.fast_frames import EPOCH, counts_frame, slots_frame, state_frame
 
 ONE, TWO = FastRow(30, 1, host_mac("B"), 0), FastRow(30, 2, host_mac("B"), 0)
 
@@ -96,6 +102,67 @@ def test_new_epochs_without_end_fill_no_memory(monkeypatch: pytest.MonkeyPatch) 
         refused += counts.take([read(FastRow(30, epoch, host_mac("B"), 0), 1, 1)])
     assert refused == 999 - 10
     assert len(counts.drain()) == 10
+
+
+def told(*octets: int, host: str = "B", part: int = 0, parts: int = 1) -> SlotsReport:
+    """A report of a peer whose first slots have these bytes, and the others none."""
+    slots = [*octets, *[0] * (64 - len(octets))]
+    report = decode(slots_frame([(host_mac(host), slots)], part=part, parts=parts))
+    assert isinstance(report, SlotsReport)
+    return report
+
+
+def first(counts: FastCounts, host: str = "B") -> tuple[int, ...] | None:
+    """The bytes in a peer's first two slots."""
+    drained = counts.drain_slots()
+    return None if drained is None else drained.get(host_mac(host), ())[:2]
+
+
+def test_slots_begin_with_a_level_and_go_on_over_loads() -> None:
+    counts, mac = FastCounts(), host_mac("B")
+    counts.begin(7)
+    assert first(counts) is None and not counts.knows_slots(mac)
+    counts.take_slots(told(1000, 5))
+    assert first(counts) == (0, 0) and counts.knows_slots(mac)
+    assert not counts.knows_slots(host_mac("C"))
+    counts.take_slots(told(1000, 9))
+    counts.take_slots(told(900, 7))  # an older one
+    counts.take_slots(told(1001, 12))
+    assert first(counts) == (1, 7)
+    assert first(counts) is None, "nothing twice"
+    counts.take_slots(told(1001, 13))
+    counts.begin(8)
+    counts.take_slots(told(30))
+    assert first(counts) == (30, 1)
+    assert counts.knows_slots(host_mac("C")), "all count from 0"
+
+
+def test_slots_are_told_when_the_last_part_is_there() -> None:
+    counts = FastCounts()
+    counts.begin(7)
+    counts.take_slots(told(0, part=0, parts=2))
+    assert first(counts) is None
+    counts.take_slots(told(0, host="C", part=1, parts=2))
+    assert first(counts) == (0, 0)
+    counts.take_slots(told(5, part=0, parts=2))
+    counts.take_slots(told(6, host="C", part=1, parts=2))
+    drained = counts.drain_slots()
+    assert drained is not None
+    assert [drained[host_mac(host)][0] for host in "BC"] == [5, 6]
+
+
+def test_slots_of_peers_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ri2n_sdn.pipeline.fast_counts.MAX_PEERS", 1)
+    counts = FastCounts()
+    counts.begin(7)
+    assert counts.take_slots(told(1)) == 0
+    assert counts.take_slots(told(1, host="C")) == 1
+    # New loads without end make no more of them.
+    for epoch in range(8, 20):
+        counts.begin(epoch)
+        assert counts.take_slots(told(1, host="C")) == 1
+        assert counts.take_slots(told(1)) == 0
+    assert first(counts) == (12, 0)
 
 
 @pytest.mark.parametrize("seed", range(20))

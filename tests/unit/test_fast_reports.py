@@ -17,8 +17,10 @@ from ri2n_sdn.pipeline.fast_reports import (
     CountsReport,
     FastCount,
     FastRow,
+    FastSlots,
     MalformedReport,
     PeerState,
+    SlotsReport,
     StateReport,
     decode,
     is_fast_report,
@@ -31,12 +33,14 @@ from tests.unit.fast_frames import (
     counts_frame,
     head,
     sealed,
+    slots_frame,
     state_frame,
 )
 
 SENT = FastRow(30, 0x00802000, PEER, 0)
 RECEIVED = FastRow(3, 2, "02:00:00:00:0b:02", 102)
 COUNTS = counts_frame([(SENT, 7, 9000), (RECEIVED, 1, 64)])
+SLOTS = slots_frame([(PEER, range(64)), ("02:00:00:00:0c:00", [0] * 64)])
 STATE = state_frame([(PEER, 0), ("02:00:00:00:0c:00", 2)], errno=1, dropped=5)
 
 
@@ -65,6 +69,11 @@ def test_reports_as_the_fast_path_writes_them(example: dict[str, Any]) -> None:
             for row in said["rows"]
         ]
         return
+    if said["kind"] == "slots":
+        slots = [each for part in found if isinstance(part, SlotsReport) for each in part.peers]
+        assert slots == [FastSlots(each["mac"], tuple(each["bytes"])) for each in said["peers"]]
+        assert all(isinstance(part, SlotsReport) for part in found)
+        return
     peers: list[PeerState] = []
     for part in found:
         assert isinstance(part, StateReport)
@@ -90,8 +99,14 @@ def test_state() -> None:
     )
 
 
+def test_slots() -> None:
+    assert is_fast_report(SLOTS)
+    peers = (FastSlots(PEER, tuple(range(64))), FastSlots("02:00:00:00:0c:00", (0,) * 64))
+    assert decode(SLOTS) == SlotsReport(MAC, EPOCH, 5_000_000_000, 0, 1, peers)
+
+
 def test_the_largest_frames_fit_a_wire() -> None:
-    for frame in (counts_frame([(SENT, 1, 1)] * 40), state_frame([(PEER, 0)] * 160)):
+    for frame in (counts_frame([(SENT, 1, 1)] * 40), state_frame([(PEER, 0)] * 160), SLOTS):
         decode(frame)
         assert len(frame) <= 1514
 
@@ -128,7 +143,13 @@ def counted(record: bytes) -> bytes:
         (sealed(head(2, 0)), "length"),
         (COUNTS[:-1] + bytes([COUNTS[-1] ^ 1]), "checksum"),
         (sealed(head(1, 0, version=2)), "unknown"),
-        (sealed(head(3, 0)), "unknown"),
+        (sealed(head(4, 0)), "unknown"),
+        (sealed(head(3, 3) + SLOTS[38:558] * 3), "length"),
+        (sealed(head(3, 1) + SLOTS[38:557]), "length"),
+        (sealed(head(3, 0, epoch=0)), "value"),
+        (slots_frame([("01:00:00:00:0b:00", [0] * 64)]), "value"),
+        (slots_frame([(PEER, [0] * 63 + [1 << 62])]), "value"),
+        (sealed(head(3, 1) + SLOTS[38:44] + b"\0\1" + bytes(512)), "value"),
         (b"\2" + COUNTS[1:], "unknown"),
         (COUNTS[:13] + b"\xb5" + COUNTS[14:], "unknown"),
         (sealed(head(1, 0, parts=0)), "value"),
@@ -167,7 +188,7 @@ def test_hellos_and_frames_of_helpers_are_not_meant_as_reports() -> None:
 
 
 @given(
-    frame=st.sampled_from([COUNTS, STATE, counts_frame([(SENT, 5, 5)] * 40)]),
+    frame=st.sampled_from([COUNTS, STATE, SLOTS, counts_frame([(SENT, 5, 5)] * 40)]),
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=4),
     length=st.none() | st.integers(0, 1600),
     resealed=st.booleans(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::{Arrival, Exception, Mac, PathId, Peer, Plan, MAX_PATHS, SLOTS};
 
+const COUNTER_AT: usize = 6;
 const PATH_BYTES: usize = 24;
 const SLOTS_AT: usize = 8;
 const PATHS_AT: usize = SLOTS_AT + SLOTS;
@@ -53,10 +54,12 @@ pub struct Links {
     pub nics: BTreeMap<u32, Link>,
 }
 
-/// Where each path's and each arrival's frames are counted.
+/// Where each path's, each peer's and each arrival's frames are counted.
 pub trait Counters {
     /// The place for what is sent to a peer by a path; None: there is no more room.
     fn sent(&mut self, peer: Mac, path: PathId) -> Option<u32>;
+    /// The place for what is sent to a peer by slot.
+    fn by_slot(&mut self, peer: Mac) -> Option<u16>;
     /// The place for what arrives.
     fn arrived(&mut self, arrival: &Arrival) -> Option<u32>;
 }
@@ -160,6 +163,7 @@ fn encode(mac: Mac, peer: &Peer, links: &Links, counters: &mut impl Counters) ->
     }
     let mut bytes = [0; PATHS_AT + MAX_PATHS * PATH_BYTES];
     put(&mut bytes, 0, mac);
+    put(&mut bytes, COUNTER_AT, counters.by_slot(mac)?.to_ne_bytes());
     put(&mut bytes, SLOTS_AT, peer.slots);
     for (at, path) in (PATHS_AT..).step_by(PATH_BYTES).zip(&peer.paths) {
         // Without its device a path is empty: its frames go through the bridge.

@@ -17,7 +17,7 @@ use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
 use self::layout::{wanted, Link, Links};
 use self::store::Store;
 use self::tc::{Filter, Side, Tc};
-use crate::plan::{Arrival, Mac, PathId, Plan};
+use crate::plan::{Arrival, Mac, PathId, Plan, SLOTS};
 use crate::sys::bpf::Grace;
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
@@ -92,6 +92,9 @@ pub struct Counts {
     /// Frames that the programs dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
 }
+
+/// The bytes that were sent to each peer beside the bridge, by slot.
+pub type SlotCounts = BTreeMap<Mac, [u64; SLOTS]>;
 
 /// Loaded programs and their maps.
 pub struct Programs {
@@ -237,6 +240,11 @@ impl Programs {
         self.store.counts()
     }
 
+    /// What was sent by slot since the load. This is more to read than `counts`.
+    pub fn slot_counts(&self) -> Result<SlotCounts, Refusal> {
+        self.store.slot_counts()
+    }
+
     /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices. An empty name
     /// is no device.
     pub fn unload(local: &str, nics: &[Device]) -> Result<(), Refusal> {
@@ -373,6 +381,10 @@ struct NoCounters;
 
 impl layout::Counters for NoCounters {
     fn sent(&mut self, _: Mac, _: PathId) -> Option<u32> {
+        None
+    }
+
+    fn by_slot(&mut self, _: Mac) -> Option<u16> {
         None
     }
 

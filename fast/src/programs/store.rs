@@ -11,8 +11,8 @@ use super::layout::{
     ArrivalKey, Counters, ExceptionBytes, MacKey, PeerBytes, SetupBytes, SourceBytes, Wanted,
     FIRST_AT, MAX_EXCEPTIONS, OPEN_AT,
 };
-use super::{Count, Counts, Refusal};
-use crate::plan::{Arrival, Mac, PathId};
+use super::{Count, Counts, Refusal, SlotCounts};
+use crate::plan::{Arrival, Mac, PathId, SLOTS};
 use crate::sys::bpf::{read_per_cpu, Grace};
 
 /// The places of an array. A place is free again when no program can still read what was there.
@@ -36,14 +36,17 @@ impl Places {
     }
 }
 
-/// Where frames are counted. A place belongs to one path or arrival for good, so that counters only
-/// grow.
+/// Where frames are counted. A place belongs to one path, peer or arrival for good, so that counters
+/// only grow.
 #[derive(Debug, Default)]
 struct Ledger {
     room: u32,
     used: u32,
     sent: BTreeMap<(Mac, PathId), u32>,
     arrived: BTreeMap<Arrival, u32>,
+    peer_room: u32,
+    peers_used: u32,
+    by_slot: BTreeMap<Mac, u32>,
 }
 
 fn place<K: Ord>(map: &mut BTreeMap<K, u32>, key: K, used: &mut u32, room: u32) -> Option<u32> {
@@ -62,12 +65,18 @@ impl Counters for Ledger {
         place(&mut self.sent, (peer, path), &mut self.used, self.room)
     }
 
+    fn by_slot(&mut self, peer: Mac) -> Option<u16> {
+        let found = place(&mut self.by_slot, peer, &mut self.peers_used, self.peer_room);
+        found.and_then(|place| place.try_into().ok())
+    }
+
     fn arrived(&mut self, arrival: &Arrival) -> Option<u32> {
         place(&mut self.arrived, arrival.clone(), &mut self.used, self.room)
     }
 }
 
 const COUNT_BYTES: usize = 24;
+const SLOT_COUNT_BYTES: usize = SLOTS * 8;
 /// The reasons in the order of `bpf/maps.h`.
 const DROPS: [&str; 1] = ["memory"];
 
@@ -81,6 +90,7 @@ pub struct Store {
     by_arrival: HashMap<MapData, ArrivalKey, u32>,
     sources: Array<MapData, SourceBytes>,
     counts: MapData,
+    slot_counts: MapData,
     drops: PerCpuArray<MapData, u64>,
     grace: Grace,
     ledger: Ledger,
@@ -97,15 +107,38 @@ fn map<T: TryFrom<Map, Error = MapError>>(programs: &mut Ebpf, name: &str) -> Re
     T::try_from(map).map_err(|error| Refusal::map(name, &error))
 }
 
+/// A per-CPU array, and how many values it has room for.
+fn per_cpu(programs: &mut Ebpf, name: &str) -> Result<(MapData, u32), Refusal> {
+    let Some(Map::PerCpuArray(map)) = programs.take_map(name) else {
+        unreachable!("the object has this map")
+    };
+    let room = map.info().map_err(|error| Refusal::map(name, &error))?.max_entries();
+    Ok((map, room))
+}
+
+/// The first values of a per-CPU array of numbers, each as the sum over all CPUs.
+fn sums(map: &MapData, name: &str, count: u32, size: usize) -> Result<Vec<Vec<u64>>, Refusal> {
+    let cpus =
+        aya::util::nr_cpus().map_err(|(_, error)| Refusal::kernel("the number of CPUs", &error))?;
+    let values = read_per_cpu(map.fd().as_fd(), count, cpus, size)
+        .map_err(|error| Refusal::kernel(format!("read {name}"), &error))?;
+    let sum = |parts: &[u8]| {
+        let mut sum = vec![0; size / 8];
+        for (at, number) in parts.chunks_exact(8).enumerate() {
+            sum[at % (size / 8)] += u64::from_ne_bytes(number.try_into().unwrap());
+        }
+        sum
+    };
+    Ok(values.chunks_exact(cpus * size).map(sum).collect())
+}
+
 impl Store {
     /// Takes the maps, which are empty.
     pub fn new(programs: &mut Ebpf, empty: Wanted) -> Result<Self, Refusal> {
         let peers: Array<_, _> = map(programs, "peers")?;
         let sources: Array<_, _> = map(programs, "sources")?;
-        let Some(Map::PerCpuArray(counts)) = programs.take_map("counts") else {
-            unreachable!("the object has this map")
-        };
-        let room = counts.info().map_err(|error| Refusal::map("counts", &error))?.max_entries();
+        let (counts, room) = per_cpu(programs, "counts")?;
+        let (slot_counts, peer_room) = per_cpu(programs, "slot_counts")?;
         Ok(Store {
             state: map(programs, "state")?,
             setups: map(programs, "setups")?,
@@ -114,7 +147,7 @@ impl Store {
             by_arrival: map(programs, "by_arrival")?,
             drops: map(programs, "drops")?,
             grace: Grace::new().map_err(|error| Refusal::kernel("a map in a map", &error))?,
-            ledger: Ledger { room, ..Ledger::default() },
+            ledger: Ledger { room, peer_room, ..Ledger::default() },
             setup: 0,
             in_force: empty,
             peer_places: Places::new(peers.len()),
@@ -124,6 +157,7 @@ impl Store {
             peers,
             sources,
             counts,
+            slot_counts,
         })
     }
 
@@ -244,21 +278,10 @@ impl Store {
 
     /// What was counted since the load.
     pub fn counts(&self) -> Result<Counts, Refusal> {
-        let cpus = aya::util::nr_cpus()
-            .map_err(|(_, error)| Refusal::kernel("the number of CPUs", &error))?;
-        let map = self.counts.fd().as_fd();
-        let values = read_per_cpu(map, self.ledger.used, cpus, COUNT_BYTES)
-            .map_err(|error| Refusal::kernel("read counts", &error))?;
+        let sums = sums(&self.counts, "counts", self.ledger.used, COUNT_BYTES)?;
         let count = |place: &u32| {
-            let size = cpus * COUNT_BYTES;
-            let start = *place as usize * size;
-            let mut count = Count::default();
-            for cpu in values[start..start + size].chunks_exact(COUNT_BYTES) {
-                let number = |at| u64::from_ne_bytes(cpu[at..at + 8].try_into().unwrap());
-                count.packets += number(0);
-                count.bytes += number(8);
-            }
-            count
+            let sum = &sums[*place as usize];
+            Count { packets: sum[0], bytes: sum[1] }
         };
         let mut counts = Counts::default();
         for (key, place) in &self.ledger.sent {
@@ -272,5 +295,14 @@ impl Store {
             counts.dropped.insert(reason, parts.iter().sum());
         }
         Ok(counts)
+    }
+
+    /// The bytes that were sent by slot since the load.
+    pub fn slot_counts(&self) -> Result<SlotCounts, Refusal> {
+        let used = self.ledger.peers_used;
+        let sums = sums(&self.slot_counts, "slot_counts", used, SLOT_COUNT_BYTES)?;
+        let of =
+            |place: &u32| sums[*place as usize][..].try_into().expect("a number for each slot");
+        Ok(self.ledger.by_slot.iter().map(|(peer, place)| (*peer, of(place))).collect())
     }
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use crate::plan::Plan;
-use crate::programs::{Counts, Device, Programs, Refusal};
+use crate::programs::{Counts, Device, Programs, Refusal, SlotCounts};
 use crate::report::{Filter, Force};
 use crate::rows::model::{Port, LOCAL};
 use crate::rows::NICS_END;
@@ -154,6 +154,11 @@ impl Carrier {
     /// What was carried since the load.
     pub fn counts(&self) -> Option<Counts> {
         self.loaded.as_ref()?.programs.counts().ok()
+    }
+
+    /// What was sent by slot since the load.
+    pub fn slot_counts(&self) -> Option<SlotCounts> {
+        self.loaded.as_ref()?.programs.slot_counts().ok()
     }
 }
 

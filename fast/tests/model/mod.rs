@@ -148,18 +148,24 @@ fn with_macs(frame: &Frame, destination: Mac, source: Mac) -> Vec<u8> {
     [&destination[..], &source[..], &frame.bytes[12..]].concat()
 }
 
-/// What becomes of a frame that the host sends without a tag of its own. None: the bridge's.
-pub fn sent(plan: &Plan, frame: &Frame, mtu: impl Fn(u32) -> usize) -> Option<Passes<(Mac, Path)>> {
+/// What becomes of a frame that the host sends without a tag of its own, and its slot. None: the
+/// bridge's.
+pub fn sent(
+    plan: &Plan,
+    frame: &Frame,
+    mtu: impl Fn(u32) -> usize,
+) -> Option<Passes<(Mac, Path, usize)>> {
     let (to, from) = (mac(&frame.bytes)?, mac(frame.bytes.get(6..)?)?);
     let peer = plan.peers.get(&to).filter(|_| plan.own == Some(from))?;
     let flow = flow(frame).filter(|flow| !is_exception(plan, flow))?;
-    let path = &peer.paths[usize::from(peer.slots[(hash(&flow) >> 58) as usize])];
+    let slot = (hash(&flow) >> 58) as usize;
+    let path = &peer.paths[usize::from(peer.slots[slot])];
     let longest = match frame.gso_size as usize {
         0 => frame.bytes.len(),
         size => flow.headers + size,
     };
     (longest <= mtu(path.port) + 14).then(|| Passes {
-        by: (to, path.clone()),
+        by: (to, path.clone(), slot),
         frame: with_macs(frame, path.destination, path.source),
         count: count(frame, &flow, 0),
     })
