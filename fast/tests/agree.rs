@@ -75,10 +75,14 @@ fn compare(plans: u32) {
     TestRunner::new(config)
         .run(&many, |(plan, sent, arriving)| {
             let mut programs = programs.borrow_mut();
+            let before = programs.slot_counts().unwrap();
             programs.apply(&plan).unwrap();
             prop_assert_eq!(programs.left_out(), 0);
             let mut expected = counted(&programs);
             let mut by_slot = programs.slot_counts().unwrap();
+            for (peer, bytes) in before {
+                prop_assert_eq!(by_slot[&peer], bytes, "counters go on when an entry moves");
+            }
             for frame in sent.iter().filter(|frame| can_run(frame)) {
                 let ran = test_run(programs.program("tx"), &frame.bytes, &context(0, frame));
                 let wanted = model::sent(&plan, frame, mtu);

@@ -13,6 +13,7 @@ from ri2n_lab.cluster.run import ip_batch
 __all__ = ["takes_super_packets", "unshape"]
 
 OFFLOADS_ON = "tso on gso on gro on tx on rx on"
+MOST_SEGMENTS = 65_535
 
 
 def takes_super_packets(
@@ -45,6 +46,7 @@ def unshape(lab: Lab, *, userspace_tso: bool = False, fast: bool = False) -> Non
         # What the bridge's own port cannot do, it refuses.
         for host in lab.topology.managed_hosts():
             lab.exec(host, ["ethtool", "-K", "br-ri2n", *OFFLOADS_ON.split()], check=False)
+            ip_batch([f"link set br-ri2n gso_max_segs {MOST_SEGMENTS}"], lab.namespace(host))
 
 
 def _bridges_of_the_kernel(lab: Lab) -> None:

@@ -29,7 +29,7 @@ from ri2n_lab.cluster.faults import ON_HOSTS, Fault, apply_faults, check_fault, 
 from ri2n_lab.cluster.helpers import find_program
 from ri2n_lab.cluster.lab_base import LabBase
 from ri2n_lab.cluster.namespaces import namespace_exists, remove_namespaces
-from ri2n_lab.cluster.run import in_parallel
+from ri2n_lab.cluster.run import in_parallel, ip_batch
 from ri2n_sdn.errors import BadInput, NotAvailable
 from ri2n_sdn.fabric.topology import Topology
 
@@ -376,6 +376,12 @@ class Lab(LabBase):
             # A shaper counts frames, so the bridge must cut super-packets into frames before it.
             in_parallel(
                 lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()]),
+                hosts,
+            )
+        if self.has_fast:
+            # The fast path takes what TCP makes before the bridge's device would cut it.
+            in_parallel(
+                lambda host: ip_batch(["link set br-ri2n gso_max_segs 1"], self.namespace(host)),
                 hosts,
             )
 

@@ -174,6 +174,7 @@ def test_super_packets_are_cut_on_either_way(lab: Lab, talking: Talking) -> None
     try:
         for host in lab.topology.managed_hosts():
             lab.exec(host, ["ethtool", "-K", "br-ri2n", *features.split()], check=False)
+            lab.exec(host, ["ip", "link", "set", "br-ri2n", "gso_max_segs", "65535"])
         state = lab.exec("A", ["ethtool", "-k", "br-ri2n"]).stdout
         assert "generic-segmentation-offload: on" in state
         talks = [talking("A", "B", "R", most=300_000), talking("B", "A", "R", most=300_000)]
@@ -182,6 +183,7 @@ def test_super_packets_are_cut_on_either_way(lab: Lab, talking: Talking) -> None
     finally:
         for host in lab.topology.managed_hosts():
             lab.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()], check=False)
+            lab.exec(host, ["ip", "link", "set", "br-ri2n", "gso_max_segs", "1"])
 
 
 @pytest.mark.long
