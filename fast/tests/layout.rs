@@ -7,8 +7,8 @@ use crate::hosts::{arrival, own, plan};
 use ri2n_fast::plan::{Arrival, Exception, Mac, PathId, Plan};
 use ri2n_fast::programs::layout::{wanted, Counters, Link, Links, Wanted};
 
-/// Gives every path and arrival a place, as long as there are some.
-struct Room(u32);
+/// Gives every path and arrival a place, as long as there are some, and so does it for peers.
+struct Room(u32, u16);
 
 impl Counters for Room {
     fn sent(&mut self, _: Mac, _: PathId) -> Option<u32> {
@@ -17,7 +17,8 @@ impl Counters for Room {
     }
 
     fn by_slot(&mut self, _: Mac) -> Option<u16> {
-        Some(7)
+        self.1 = self.1.checked_sub(1)?;
+        Some(self.1)
     }
 
     fn arrived(&mut self, _: &Arrival) -> Option<u32> {
@@ -31,7 +32,7 @@ fn links() -> Links {
 }
 
 fn into_maps(plan: &Plan) -> Wanted {
-    wanted(plan, &links(), &mut Room(100))
+    wanted(plan, &links(), &mut Room(100, 1))
 }
 
 /// So many peers and arrivals come into the maps, and so many are left out.
@@ -90,9 +91,10 @@ fn what_has_no_device_or_no_counter_is_left_out() {
     let mut without = links();
     without.nics.remove(&2);
     // The peer stays: frames of a path without its NIC go through the bridge.
-    assert_eq!(counts(&wanted(&plan, &without, &mut Room(100))), (1, 1, 1));
+    assert_eq!(counts(&wanted(&plan, &without, &mut Room(100, 1))), (1, 1, 1));
     without.local = 0;
-    assert_eq!(counts(&wanted(&plan, &without, &mut Room(100))), (0, 0, 3));
-    assert_eq!(counts(&wanted(&plan, &links(), &mut Room(1))), (0, 0, 3));
-    assert_eq!(counts(&wanted(&plan, &links(), &mut Room(3))), (1, 1, 1));
+    assert_eq!(counts(&wanted(&plan, &without, &mut Room(100, 1))), (0, 0, 3));
+    assert_eq!(counts(&wanted(&plan, &links(), &mut Room(1, 1))), (0, 0, 3));
+    assert_eq!(counts(&wanted(&plan, &links(), &mut Room(3, 1))), (1, 1, 1));
+    assert_eq!(counts(&wanted(&plan, &links(), &mut Room(100, 0))), (0, 2, 1));
 }

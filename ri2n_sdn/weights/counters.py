@@ -87,8 +87,8 @@ class PairCounters:
     """The counters of one directed pair, and its slot table.
 
     `slots` is the table that is installed now. `slot_bytes` has the bytes that each slot carried
-    since the last poll; None when unknown. After a group was changed, its counters may hold older
-    traffic, so the loop ignores the first `slot_bytes` after its own changes.
+    since they were last known; None when unknown. After a group was changed, its counters may hold
+    older traffic, so the loop ignores the first `slot_bytes` after its own changes.
 
     `known` says whether the traffic that the sender and the receiver count is known yet. While it
     is not, the pair is neither silent nor busy.

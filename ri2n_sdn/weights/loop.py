@@ -382,7 +382,8 @@ class WeightLoop:
     def _read_slots(self, now_s: float, pair: PairCounters, state: _SlotState) -> None:
         """Take in the bytes per slot, unless they may belong to the table before the last one.
 
-        Where they are not read for long, as beside a bridge, the ones before say nothing any more.
+        Where they are not read for long, as of a silent fast path, the ones before say nothing any
+        more.
         """
         if pair.slot_bytes is None or len(pair.slot_bytes) != self.settings.slots:
             if now_s - state.read_s > SLOT_FORGET_S:
