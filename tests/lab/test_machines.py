@@ -500,7 +500,7 @@ def test_the_controller_runs_as_nobody_in_particular(
         pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
     code = f"{paths}; from ri2n_sdn.cli.main import main; main()"
     machine.write("/opt/ri2n_sdn/.venv/bin/ri2n", f"#!/usr/bin/python3\n{code}\n")
-    # The service has a /tmp of its own and no homes; it must see these folders even if they are there.
+    # The service has a /tmp of its own, and no homes. It must see these folders even there.
     shown = f"[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={ROOT} {site}\n"
     machine.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
     # This is the controller's address in the docs.
