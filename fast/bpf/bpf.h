@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+// SPDX-License-Identifier: Apache-2.0
 /* What every program for the kernel needs: helpers, sections, maps. */
 #ifndef BPF_H
 #define BPF_H

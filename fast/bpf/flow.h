@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+// SPDX-License-Identifier: Apache-2.0
 /* Which flow a frame belongs to, as Open vSwitch reads it from the headers. */
 #ifndef FLOW_H
 #define FLOW_H

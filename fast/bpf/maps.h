@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The maps: how a plan is said to the programs. src/programs/layout.rs writes the same bytes.
  *

@@ -42,7 +42,11 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 mount -t tmpfs tmpfs run
 shift 2
-exec chroot . "$@"
+# Whoever enters this mount namespace must find this root, so a chroot alone is not enough.
+pivot_root . .
+umount -l .
+cd /
+exec "$@"
 """
 
 

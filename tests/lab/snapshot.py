@@ -66,8 +66,8 @@ print(json.dumps({
     "nft": said("nft", "list", "ruleset"),
     "mounts": sorted(" ".join(line.split()[3:5]) for line in mounts),
     "settings": sorted(settings()),
-    # One lock that all labs share stays for ever.
-    "labs": sorted({*os.listdir("/run/ri2n-lab")} - {".lock-"}) if labs.is_dir() else [],
+    # One lock that all labs share stays for ever, and the rate of the last demo's links.
+    "labs": sorted({*os.listdir(labs)} - {".lock-", ".demo-rate"}) if labs.is_dir() else [],
     "temporary": sorted(str(path) for path in pathlib.Path("/tmp").glob("ri2n-demo*")),
     "processes": sorted(processes()),
 }))

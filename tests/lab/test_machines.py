@@ -500,8 +500,8 @@ def test_the_controller_runs_as_nobody_in_particular(
         pytest.skip("this checkout is not for everybody to read, or not for /usr/bin/python3")
     code = f"{paths}; from ri2n_sdn.cli.main import main; main()"
     machine.write("/opt/ri2n_sdn/.venv/bin/ri2n", f"#!/usr/bin/python3\n{code}\n")
-    # The service has a /tmp of its own; it must see these folders even if they are in /tmp.
-    shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
+    # The service has a /tmp of its own, and no homes. It must see these folders even there.
+    shown = f"[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={ROOT} {site}\n"
     machine.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
     # This is the controller's address in the docs.
     machine.run("ip", "addr", "add", "192.0.2.10/32", "dev", "lo")

@@ -13,6 +13,7 @@ from ri2n_lab.bench.fair import GOODPUT_RATIO, goodput_optimum
 from ri2n_lab.traffic.iperf import IperfRun
 from ri2n_sdn.client import Watch, call
 from ri2n_sdn.contract.documents import Documents
+from ri2n_sdn.weights.windows import WINDOW_S
 
 from .conftest import PATIENCE_S, controlled
 
@@ -21,16 +22,24 @@ STATES = 15
 
 
 def _limited(watch: Watch, strategy: str) -> Iterator[Documents]:
-    """States under a strategy in which a link limits every client, each of another sample."""
-    sampled_s = 0.0
+    """States under a strategy in which a link limits every client, each of another sample.
+
+    What is fair is a mean over the window of rates, so a link has limited all of them for so long.
+    """
+    sampled_s, since_s = 0.0, 0.0
     deadline_s = time.monotonic() + PATIENCE_S
     for state in watch:
         about = state["controller"]
         assert time.monotonic() < deadline_s, (about, state.get("fair"))
         now_s = about.get("sampled_s", 0.0)
-        new = now_s > sampled_s and about["strategy"] == strategy
-        if new and state.get("fair", {}).keys() == set(CLIENTS):
-            sampled_s = now_s
+        if now_s <= sampled_s or about["strategy"] != strategy:
+            continue
+        sampled_s = now_s
+        if state.get("fair", {}).keys() != set(CLIENTS):
+            since_s = 0.0
+            continue
+        since_s = since_s or now_s
+        if now_s - since_s > WINDOW_S + 0.5:
             yield state
 
 

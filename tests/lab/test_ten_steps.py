@@ -111,8 +111,8 @@ def test_ten_steps(
     control.write("/opt/ri2n_sdn/.venv/bin/ri2n", code)
     control.run("sh", "-ec", "chmod 755 /opt/ri2n_sdn/.venv/bin/ri2n")
     control.run("cp", "-r", f"{ROOT}/ovs-host-scripts", "/opt/ri2n_sdn/")
-    # The service has a /tmp of its own; it must see these folders even if they are in /tmp.
-    shown = f"[Service]\nBindReadOnlyPaths={ROOT} {site}\n"
+    # The service has a /tmp of its own, and no homes. It must see these folders even there.
+    shown = f"[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={ROOT} {site}\n"
     control.write("/etc/systemd/system/ri2n-controller.service.d/checkout.conf", shown)
 
     for number, (words, commands) in sorted(by_number.items())[1:]:
