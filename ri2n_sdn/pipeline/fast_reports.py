@@ -130,8 +130,9 @@ class CountsReport:
 
 @dataclass(frozen=True, slots=True)
 class SlotsReport:
-    """A part of a report of bytes by slot. Peers in none of its parts have been sent nothing since
-    the report before.
+    """A part of a report of bytes by slot.
+
+    Peers in none of its parts have been sent nothing since the report before.
     """
 
     mac: str
