@@ -80,7 +80,7 @@ fn rows_say_what_passes_beside_the_bridge() {
 }
 
 #[test]
-fn a_watch_that_is_killed_leaves_its_programs_and_another_takes_over() {
+fn programs_of_a_killed_watch_go_on_for_a_while_and_another_takes_over() {
     in_namespace(|| {
         let mut host = Host::new();
         host.start_watch();
@@ -89,9 +89,44 @@ fn a_watch_that_is_killed_leaves_its_programs_and_another_takes_over() {
         host.kill_watch();
         host.ping(PINGS);
         assert_eq!(host.counted_by_rows(), rows, "the programs go on");
+        // Then the bridge has all again, and nothing is lost.
+        wait_for("the bridge having all", || {
+            let rows = host.counted_by_rows();
+            host.ping(PINGS);
+            (host.counted_by_rows() - rows == BOTH).then_some(())
+        });
         host.start_watch();
         host.await_peer("carried");
         assert_eq!(ping(&host), Beside::All);
+    });
+}
+
+/// Rows that forbid something are walls, also while nobody tells the programs of them.
+#[test]
+fn rows_are_obeyed_while_the_watch_stands_still() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+        host.signal_watch("STOP");
+        for table in [0, 10] {
+            host.add(&format!("table={table},priority=500,ip,actions=drop"));
+        }
+        let ping_once = ["ping", "-q", "-c", "1", "-W", "1", "10.0.0.2"];
+        let passes =
+            || Command::new(ping_once[0]).args(&ping_once[1..]).output().unwrap().status.success();
+        wait_for("the rows being obeyed", || (!passes()).then_some(()));
+        assert!((0..3).all(|_| !passes()), "the wall is not whole");
+        // What it hears first when it goes on is old.
+        host.signal_watch("CONT");
+        host.await_peer("undecided");
+        assert!(!passes());
+        for table in [0, 10] {
+            host.remove(&format!("table={table},priority=500,ip"));
+        }
+        host.await_peer("carried");
+        wait_for("the bridge having none", || (ping(&host) == Beside::All).then_some(()));
     });
 }
 

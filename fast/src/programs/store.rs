@@ -74,6 +74,7 @@ const DROPS: [&str; 1] = ["memory"];
 /// The maps, and what is in them.
 pub struct Store {
     state: Array<MapData, u32>,
+    until_ns: Array<MapData, u64>,
     setups: Array<MapData, SetupBytes>,
     exceptions: Array<MapData, ExceptionBytes>,
     by_mac: HashMap<MapData, MacKey, u32>,
@@ -108,6 +109,7 @@ impl Store {
         let room = counts.info().map_err(|error| Refusal::map("counts", &error))?.max_entries();
         Ok(Store {
             state: map(programs, "state")?,
+            until_ns: map(programs, "until_ns")?,
             setups: map(programs, "setups")?,
             exceptions: map(programs, "exceptions")?,
             by_mac: map(programs, "by_mac")?,
@@ -125,6 +127,11 @@ impl Store {
             sources,
             counts,
         })
+    }
+
+    /// Until when the entries hold, by CLOCK_MONOTONIC.
+    pub fn hold_until(&mut self, until_ns: u64) -> Result<(), Refusal> {
+        self.until_ns.set(0, until_ns, 0).map_err(|error| Refusal::map("until_ns", &error))
     }
 
     /// Where frames are counted.
