@@ -132,6 +132,7 @@ INLINE struct source *find(struct __sk_buff *skb, struct flow *flow) {
  */
 SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
     struct flow flow;
+    int over = is_over();
     struct setup *setup = the_setup();
     struct source *source = setup ? find(skb, &flow) : 0;
     struct count *count = source ? lookup(&counts, &source->counter) : 0;
@@ -142,7 +143,7 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         if (!count->asked)
             return TC_ACT_OK;
         count->asked = 0;
-    } else if (is_exception(setup, &flow) || is_over())
+    } else if (over || is_exception(setup, &flow))
         return TC_ACT_OK;
 
     __u32 tag = skb->vlan_present ? TAG_BYTES : 0;
@@ -167,10 +168,12 @@ SECTION("socket/own") int own(struct __sk_buff *skb) {
 
     if (skb->pkt_type == PACKET_OUTGOING)
         return 0;
+    if (is_over())
+        return ALL_BYTES;
     struct setup *setup = the_setup();
     struct source *source = setup && setup->must_ask ? find(skb, &flow) : 0;
     struct count *count = source && source->open ? lookup(&counts, &source->counter) : 0;
-    if (!count || count->asked >= MOST_ASKED || is_exception(setup, &flow) || is_over())
+    if (!count || count->asked >= MOST_ASKED || is_exception(setup, &flow))
         return ALL_BYTES;
     count->asked++;
     return 0;
