@@ -75,6 +75,16 @@ fn rows_say_what_passes_beside_the_bridge() {
         host.await_peer("undecided");
         run("ovs-vsctl clear bridge br-ri2n mirrors");
         host.await_peer("carried");
+        // A spanning tree closes ports, and no row says so.
+        run("ovs-vsctl set bridge br-ri2n stp_enable=true");
+        host.await_peer("undecided");
+        run("ovs-vsctl set bridge br-ri2n stp_enable=false");
+        host.await_peer("carried");
+        // The ports open one after the other.
+        wait_for("an answer", || {
+            let ping = ["-q", "-c", "1", "-W", "1", "10.0.0.2"];
+            Command::new("ping").args(ping).output().unwrap().status.success().then_some(())
+        });
         assert_eq!(ping(&host), Beside::All);
     });
 }
@@ -127,6 +137,38 @@ fn rows_are_obeyed_while_the_watch_stands_still() {
         }
         host.await_peer("carried");
         wait_for("the bridge having none", || (ping(&host) == Beside::All).then_some(()));
+    });
+}
+
+/// Some frames to the host are Open vSwitch's own: those of a tunnel that ends in it.
+#[test]
+fn a_tunnel_that_ends_in_open_vswitch_has_its_frames() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        run("ip -n peer link add tunnel type vxlan id 7 remote 10.0.0.1 local 10.0.0.2 \
+             dstport 4789 dev eth1");
+        run("ip -n peer addr add 10.1.0.2/24 dev tunnel");
+        run("ip -n peer link set tunnel up");
+        host.start_watch();
+        host.await_peer("carried");
+        run("ovs-vsctl add-br inside -- set bridge inside datapath_type=netdev");
+        wait_for("the inner bridge", || {
+            run("ip -o link").contains(" inside:").then(|| run("ip link set inside up"))
+        });
+        run("ovs-vsctl add-port inside tunnel -- set interface tunnel type=vxlan options:key=7 \
+             options:remote_ip=10.0.0.2");
+        run("ip -n peer neigh add 10.1.0.1 lladdr 02:00:00:00:00:01 dev tunnel");
+        let came = || run("ovs-appctl dpctl/dump-flows netdev@ovs-netdev").contains("tnl_pop(");
+        assert!(!came());
+        wait_for("a frame through the tunnel", || {
+            // Nobody has that address.
+            let ping = "netns exec peer ping -q -c 1 -W 0.1 10.1.0.1".split(' ');
+            assert!(!Command::new("ip").args(ping).output().unwrap().status.success());
+            came().then_some(())
+        });
+        run("ovs-vsctl del-port inside tunnel");
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
     });
 }
 
