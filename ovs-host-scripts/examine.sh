@@ -451,7 +451,8 @@ look_at_helper() {
     fine helper "running"
 }
 
-# Without ri2n-fast the programs that it attached stay in force, and hear of no link that dies.
+# Without ri2n-fast the programs that it attached stay in force for some seconds, and do not hear of
+# a link that dies.
 look_at_fast() {
     local device why number left='' attached
     local restart="systemctl restart ri2n-fast, and see journalctl -u ri2n-fast"

@@ -25,6 +25,8 @@ static long (*const vlan_push)(void *skb, __u16 protocol, __u16 tci) =
     (void *)BPF_FUNC_skb_vlan_push;
 static long (*const vlan_pop)(void *skb) = (void *)BPF_FUNC_skb_vlan_pop;
 static long (*const redirect)(__u32 ifindex, __u64 flags) = (void *)BPF_FUNC_redirect;
+/* CLOCK_MONOTONIC in ns, as of the last tick. */
+static __u64 (*const tick_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define NET16(number) ((__u16)__builtin_bswap16(number))

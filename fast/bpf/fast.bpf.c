@@ -21,6 +21,14 @@ INLINE struct setup *the_setup(void) {
     return lookup(&setups, &place);
 }
 
+/* Rows may have changed since somebody last looked at them. So what was told holds for a while, and
+   then everything is the bridge's. */
+INLINE int is_over(void) {
+    __u32 zero = 0;
+    __u64 *end_ns = lookup(&until_ns, &zero);
+    return !end_ns || tick_ns() >= *end_ns;
+}
+
 INLINE int is_exception(struct setup *setup, struct flow *flow) {
     if (flow->protocol != TCP && flow->protocol != UDP)
         return 0;
@@ -66,7 +74,7 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
     struct peer *peer = lookup(&peers, place);
     struct setup *setup = the_setup();
     if (!peer || !setup || !same_mac(peer->mac, destination.mac) ||
-        !same_mac(setup->own, ethernet.macs + 6))
+        !same_mac(setup->own, ethernet.macs + 6) || is_over())
         return TC_ACT_OK;
     if (!read_flow(skb, ethernet.type, &flow) || is_exception(setup, &flow))
         return TC_ACT_OK;
@@ -130,6 +138,7 @@ INLINE struct source *find(struct __sk_buff *skb, struct flow *flow) {
  */
 SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
     struct flow flow;
+    int over = is_over();
     struct setup *setup = the_setup();
     struct source *source = setup ? find(skb, &flow) : 0;
     struct count *count = source ? lookup(&counts, &source->counter) : 0;
@@ -140,7 +149,7 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         if (!count->asked)
             return TC_ACT_OK;
         count->asked = 0;
-    } else if (is_exception(setup, &flow))
+    } else if (over || is_exception(setup, &flow))
         return TC_ACT_OK;
 
     __u32 tag = skb->vlan_present ? TAG_BYTES : 0;
@@ -165,6 +174,8 @@ SECTION("socket/own") int own(struct __sk_buff *skb) {
 
     if (skb->pkt_type == PACKET_OUTGOING)
         return 0;
+    if (is_over())
+        return ALL_BYTES;
     struct setup *setup = the_setup();
     struct source *source = setup && setup->must_ask ? find(skb, &flow) : 0;
     struct count *count = source && source->open ? lookup(&counts, &source->counter) : 0;

@@ -81,6 +81,7 @@ struct slot_count {
 enum { DROP_MEMORY, DROP_REASONS };
 
 MAP(state, ARRAY, __u32, __u32, 1); /* which one of `setups` holds */
+MAP(until_ns, ARRAY, __u32, __u64, 1); /* when the entries end, by CLOCK_MONOTONIC */
 MAP(setups, ARRAY, __u32, struct setup, 2);
 MAP(exceptions, ARRAY, __u32, struct exception, 2 * MAX_EXCEPTIONS);
 MAP(by_mac, HASH, struct mac, __u32, 2048);

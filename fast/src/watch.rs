@@ -40,6 +40,12 @@ const TEND_EVERY: Duration = Duration::from_secs(1);
 /// A bridge that says nothing for so long, though it is asked every second, gets no reports: they
 /// would pile up.
 const SILENT: Duration = Duration::from_secs(3);
+/// What was told to the programs holds for so long after the moment of which the bridge last said
+/// that its rows are those. Then everything goes through the bridge. So rows that forbid something
+/// are obeyed after this time at the latest, also where the watch was stopped or killed and nobody
+/// starts it again. It is longer than what systemd needs to notice that (2 s) and to start the next
+/// watch, and than what a busy machine keeps a process waiting.
+const HOLDS: Duration = Duration::from_secs(5);
 /// So many news are taken in before the clock is looked at.
 const AT_ONCE: usize = 256;
 
@@ -75,6 +81,16 @@ struct Link {
     sender: Sender,
     mirror: Mirror,
     heard: Instant,
+    /// When the bridge was asked for a sign of life that has not come yet.
+    asked: Option<Instant>,
+    /// All that the bridge did before this is known, once the mirror is whole.
+    known: Instant,
+}
+
+impl Link {
+    fn new(sender: Sender, now: Instant) -> Link {
+        Link { sender, mirror: Mirror::new(), heard: now, asked: None, known: now }
+    }
 }
 
 /// When things are due.
@@ -192,7 +208,7 @@ impl Watch {
     fn take(&mut self, event: Event) {
         match event {
             Event::Connected(sender) => {
-                self.link = Some(Link { sender, mirror: Mirror::new(), heard: Instant::now() });
+                self.link = Some(Link::new(sender, Instant::now()));
                 self.changes = None;
             }
             Event::Message(bytes) => {
@@ -202,6 +218,8 @@ impl Watch {
                     link.sender.close();
                     self.link = None;
                     self.say("bridge", format!("{why}; asking again"));
+                } else if link.mirror.take_echo() {
+                    link.known = link.asked.take().unwrap_or(link.known);
                 }
             }
             Event::Closed(why) => {
@@ -262,7 +280,9 @@ impl Watch {
         if needed && self.due.plan.is_none() {
             self.due.plan = Some((now + COALESCE).max(self.rested));
         } else if !needed {
-            self.right_at = Some(link.heard);
+            let until_ns = holds_until_ns(link.known);
+            self.right_at = Some(link.known);
+            self.carrier.hold_until(until_ns);
         }
     }
 
@@ -280,12 +300,14 @@ impl Watch {
             self.due.state = start;
         }
         let ports = &link.mirror.bridge().ports;
-        self.right_at = Some(link.heard);
+        let known = link.known;
+        self.right_at = Some(known);
         self.said.remove("bridge");
         match Devices::of(ports, &self.settings.nics) {
             Some(devices) => {
                 let was_new = self.carrier.devices() != Some(&devices);
-                self.carrier.carry(&devices, &self.planned.plan, start);
+                let until_ns = holds_until_ns(known);
+                self.carrier.carry(&devices, &self.planned.plan, until_ns, start);
                 if was_new {
                     self.due.tend = start;
                 }
@@ -304,12 +326,13 @@ impl Watch {
         self.carrier.tend(self.vswitchd_pid());
         self.tell_carrier();
         if let Some(link) = &mut self.link {
-            if now.duration_since(link.heard) < SILENT {
+            if link.asked.is_none() {
+                link.asked = Some(now);
                 link.mirror.ask_for_echo();
             }
         }
         // What was refused, or what a device was missing for, is tried again.
-        if self.carrier.devices().is_none() && self.changes.is_some() {
+        if !self.carrier.agrees() && self.changes.is_some() {
             self.changes = None;
         }
         self.flush();
@@ -453,6 +476,12 @@ fn by_row(counts: Counts) -> BTreeMap<Row, Carried> {
 fn states(plan: &Plan) -> BTreeMap<Mac, Option<Left>> {
     let carried = plan.peers.keys().map(|peer| (*peer, None));
     carried.chain(plan.left.iter().map(|(peer, why)| (*peer, Some(*why)))).collect()
+}
+
+/// Until when holds what was right then, by CLOCK_MONOTONIC.
+fn holds_until_ns(right_at: Instant) -> u64 {
+    let age_ns = right_at.elapsed().as_nanos() as u64;
+    (now_ns() + HOLDS.as_nanos() as u64).saturating_sub(age_ns)
 }
 
 /// CLOCK_MONOTONIC.

@@ -211,6 +211,31 @@ fn a_socket_without_the_filter_gets_every_frame() {
 }
 
 #[test]
+fn what_holds_no_longer_comes_to_the_switch() {
+    in_namespace(|| {
+        let mut bridge = Bridge::new();
+        bridge.programs.apply(&plan_of_one()).unwrap();
+        bridge.set_filters();
+        let soon_ns = ri2n_fast::watch::now_ns() + 50_000_000;
+        for (until_ns, local) in [(u64::MAX, true), (0, false), (u64::MAX, true), (soon_ns, false)]
+        {
+            bridge.programs.hold_until(until_ns).unwrap();
+            if until_ns == soon_ns {
+                // Nobody is there to see to it.
+                wait_for("the end", || {
+                    (ri2n_fast::watch::now_ns() > soon_ns + 20_000_000).then_some(())
+                });
+            }
+            for number in 0..50 {
+                bridge.send(&datagram(number));
+                assert_eq!(is_local(&bridge.next()), local, "{until_ns}");
+            }
+            assert_eq!(bridge.out(), None);
+        }
+    });
+}
+
+#[test]
 fn a_program_that_somebody_removed_is_missed() {
     in_namespace(|| {
         let mut bridge = Bridge::new();

@@ -75,12 +75,22 @@ fn rows_say_what_passes_beside_the_bridge() {
         host.await_peer("undecided");
         run("ovs-vsctl clear bridge br-ri2n mirrors");
         host.await_peer("carried");
+        // A spanning tree closes ports, and no row says so.
+        run("ovs-vsctl set bridge br-ri2n stp_enable=true");
+        host.await_peer("undecided");
+        run("ovs-vsctl set bridge br-ri2n stp_enable=false");
+        host.await_peer("carried");
+        // The ports open one after the other.
+        wait_for("an answer", || {
+            let ping = ["-q", "-c", "1", "-W", "1", "10.0.0.2"];
+            Command::new("ping").args(ping).output().unwrap().status.success().then_some(())
+        });
         assert_eq!(ping(&host), Beside::All);
     });
 }
 
 #[test]
-fn a_watch_that_is_killed_leaves_its_programs_and_another_takes_over() {
+fn programs_of_a_killed_watch_go_on_for_a_while_and_another_takes_over() {
     in_namespace(|| {
         let mut host = Host::new();
         host.start_watch();
@@ -89,7 +99,74 @@ fn a_watch_that_is_killed_leaves_its_programs_and_another_takes_over() {
         host.kill_watch();
         host.ping(PINGS);
         assert_eq!(host.counted_by_rows(), rows, "the programs go on");
+        // Then the bridge has all again, and nothing is lost.
+        wait_for("the bridge having all", || {
+            let rows = host.counted_by_rows();
+            host.ping(PINGS);
+            (host.counted_by_rows() - rows == BOTH).then_some(())
+        });
         host.start_watch();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+    });
+}
+
+/// Rows that forbid something are walls, also while nobody tells the programs of them.
+#[test]
+fn rows_are_obeyed_while_the_watch_stands_still() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        assert_eq!(ping(&host), Beside::All);
+        host.signal_watch("STOP");
+        for table in [0, 10] {
+            host.add(&format!("table={table},priority=500,ip,actions=drop"));
+        }
+        let ping_once = ["ping", "-q", "-c", "1", "-W", "1", "10.0.0.2"];
+        let passes =
+            || Command::new(ping_once[0]).args(&ping_once[1..]).output().unwrap().status.success();
+        wait_for("the rows being obeyed", || (!passes()).then_some(()));
+        assert!((0..3).all(|_| !passes()), "the wall is not whole");
+        // What it hears first when it goes on is old.
+        host.signal_watch("CONT");
+        host.await_peer("undecided");
+        assert!(!passes());
+        for table in [0, 10] {
+            host.remove(&format!("table={table},priority=500,ip"));
+        }
+        host.await_peer("carried");
+        wait_for("the bridge having none", || (ping(&host) == Beside::All).then_some(()));
+    });
+}
+
+/// Some frames to the host are Open vSwitch's own: those of a tunnel that ends in it.
+#[test]
+fn a_tunnel_that_ends_in_open_vswitch_has_its_frames() {
+    in_namespace(|| {
+        let mut host = Host::new();
+        run("ip -n peer link add tunnel type vxlan id 7 remote 10.0.0.1 local 10.0.0.2 \
+             dstport 4789 dev eth1");
+        run("ip -n peer addr add 10.1.0.2/24 dev tunnel");
+        run("ip -n peer link set tunnel up");
+        host.start_watch();
+        host.await_peer("carried");
+        run("ovs-vsctl add-br inside -- set bridge inside datapath_type=netdev");
+        wait_for("the inner bridge", || {
+            run("ip -o link").contains(" inside:").then(|| run("ip link set inside up"))
+        });
+        run("ovs-vsctl add-port inside tunnel -- set interface tunnel type=vxlan options:key=7 \
+             options:remote_ip=10.0.0.2");
+        run("ip -n peer neigh add 10.1.0.1 lladdr 02:00:00:00:00:01 dev tunnel");
+        let came = || run("ovs-appctl dpctl/dump-flows netdev@ovs-netdev").contains("tnl_pop(");
+        assert!(!came());
+        wait_for("a frame through the tunnel", || {
+            // Nobody has that address.
+            let ping = "netns exec peer ping -q -c 1 -W 0.1 10.1.0.1".split(' ');
+            assert!(!Command::new("ip").args(ping).output().unwrap().status.success());
+            came().then_some(())
+        });
+        run("ovs-vsctl del-port inside tunnel");
         host.await_peer("carried");
         assert_eq!(ping(&host), Beside::All);
     });

@@ -284,6 +284,8 @@ def test_frames_pass_while_nobody_watches_and_the_next_one_loses_none(
     assert through(lab, "A") - bridge < FEW
     said = lab.host_script("A", "host-doctor", check=False)
     assert "bad: nobody tells the fast path what changes: " in said.stdout
+    # What the programs were told holds for some seconds. Then the bridge has all.
+    wait_until(lambda: through(lab, "A") - bridge > 10 * FEW, "the bridge has no frames")
     lab.fast_paths.start("A")
     await_in_force(lab, "A")
     lab.fast_paths.stop("A")

@@ -401,8 +401,8 @@ def test_the_fast_path_runs_with_the_few_powers_that_its_service_has(
     show = ("systemctl", "show", "--property=MainPID", "--value", "ri2n-fast")
     pid = machine.run(*show).stdout.strip()
     capabilities = machine.run("sh", "-c", f"grep CapBnd /proc/{pid}/status").stdout.split()[1]
-    # These are DAC_OVERRIDE, NET_ADMIN, SYS_PTRACE and BPF.
-    assert int(capabilities, 16) == sum(1 << number for number in (1, 12, 19, 39))
+    # These are DAC_OVERRIDE, NET_ADMIN, SYS_PTRACE, PERFMON and BPF.
+    assert int(capabilities, 16) == sum(1 << number for number in (1, 12, 19, 38, 39))
     machine.run("kill", "-KILL", pid)
     wait_until(lambda: machine.run(*show).stdout.strip() not in ("0", pid), said, PATIENCE_S)
     wait_until(in_force, said, PATIENCE_S)

@@ -61,6 +61,7 @@ pub struct Mirror {
     /// For each request for a single group, which one.
     asked: BTreeMap<u32, u32>,
     last_asked: u32,
+    is_answered: bool,
     changes: Changes,
     to_send: Vec<Vec<u8>>,
 }
@@ -105,6 +106,12 @@ impl Mirror {
         self.to_send.push(message::echo(ECHO));
     }
 
+    /// Whether it has come since the last call. Then all is known that the bridge did before it was
+    /// asked, for it says everything in order.
+    pub fn take_echo(&mut self) -> bool {
+        std::mem::take(&mut self.is_answered)
+    }
+
     /// Takes in a whole message.
     pub fn take_in(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         let message = Message::read(bytes)?;
@@ -115,6 +122,10 @@ impl Mirror {
             kind::ERROR => Err(Broken::Refused(from.u16()?, from.u16()?)),
             kind::ECHO_REQUEST => {
                 self.to_send.push(message::message(kind::ECHO_REPLY, message.id, message.body));
+                Ok(())
+            }
+            kind::ECHO_REPLY => {
+                self.is_answered |= message.id == ECHO;
                 Ok(())
             }
             kind::PORT_STATUS => Ok(self.port_status(from)?),

@@ -146,6 +146,7 @@ impl Programs {
             filtered: BTreeSet::new(),
             notes: Vec::new(),
         };
+        programs.hold_until(u64::MAX)?;
         programs.links = programs.look()?;
         Ok(programs)
     }
@@ -160,6 +161,12 @@ impl Programs {
         self.links = self.look()?;
         self.plan = plan.clone();
         self.put()
+    }
+
+    /// Until when what was applied holds, by CLOCK_MONOTONIC. From then on everything goes through
+    /// the bridge, whether or not anybody is there to see to it. After `load` there is no end.
+    pub fn hold_until(&mut self, until_ns: u64) -> Result<(), Refusal> {
+        self.store.hold_until(until_ns)
     }
 
     /// So many peers and arrivals of the last plan found no room, or are none that can be.

@@ -83,6 +83,7 @@ const DROPS: [&str; 1] = ["memory"];
 /// The maps, and what is in them.
 pub struct Store {
     state: Array<MapData, u32>,
+    until_ns: Array<MapData, u64>,
     setups: Array<MapData, SetupBytes>,
     exceptions: Array<MapData, ExceptionBytes>,
     by_mac: HashMap<MapData, MacKey, u32>,
@@ -141,6 +142,7 @@ impl Store {
         let (slot_counts, peer_room) = per_cpu(programs, "slot_counts")?;
         Ok(Store {
             state: map(programs, "state")?,
+            until_ns: map(programs, "until_ns")?,
             setups: map(programs, "setups")?,
             exceptions: map(programs, "exceptions")?,
             by_mac: map(programs, "by_mac")?,
@@ -159,6 +161,11 @@ impl Store {
             counts,
             slot_counts,
         })
+    }
+
+    /// Until when the entries hold, by CLOCK_MONOTONIC.
+    pub fn hold_until(&mut self, until_ns: u64) -> Result<(), Refusal> {
+        self.until_ns.set(0, until_ns, 0).map_err(|error| Refusal::map("until_ns", &error))
     }
 
     /// Where frames are counted.

@@ -55,6 +55,8 @@ pub struct Carrier {
     /// What a look at the devices did and found, since these lines were taken.
     pub notes: Option<Vec<String>>,
     load_again: Option<Instant>,
+    /// Whether the programs have the last plan.
+    agrees: bool,
 }
 
 impl Carrier {
@@ -93,38 +95,65 @@ impl Carrier {
     }
 
     /// Loads the programs for these devices, unless they are loaded for them, and gives them the
-    /// plan. The programs take the places of those that were there, with the plan in them already.
-    pub fn carry(&mut self, devices: &Devices, plan: &Plan, now: Instant) {
+    /// plan, which holds until then. The programs take the places of those that were there, with the
+    /// plan in them already.
+    pub fn carry(&mut self, devices: &Devices, plan: &Plan, until_ns: u64, now: Instant) {
+        self.agrees = false;
         let is_loaded = self.devices().is_some_and(|known| known.local == devices.local);
         if !is_loaded && self.load_again.is_some_and(|again| now < again) {
             return;
         }
-        let done = if is_loaded { self.change(devices, plan) } else { self.load(devices, plan) };
+        let done = if is_loaded {
+            self.change(devices, plan, until_ns)
+        } else {
+            self.load(devices, plan, until_ns)
+        };
         self.load_again = if !is_loaded && done.is_err() { Some(now + LOAD_AGAIN) } else { None };
         self.refused = done.err();
     }
 
-    fn load(&mut self, devices: &Devices, plan: &Plan) -> Result<(), Refusal> {
+    fn load(&mut self, devices: &Devices, plan: &Plan, until_ns: u64) -> Result<(), Refusal> {
         let mut programs = Programs::load(&devices.local, &devices.nics)?;
+        programs.hold_until(until_ns)?;
         programs.apply(plan)?;
+        self.agrees = true;
         self.loaded = Some(Loaded { programs, devices: devices.clone() });
         self.epoch = random();
         self.attach()
     }
 
-    fn change(&mut self, devices: &Devices, plan: &Plan) -> Result<(), Refusal> {
+    fn change(&mut self, devices: &Devices, plan: &Plan, until_ns: u64) -> Result<(), Refusal> {
         let Some(loaded) = &mut self.loaded else { return Ok(()) };
-        if loaded.devices == *devices {
-            return loaded.programs.apply(plan);
+        let are_new = loaded.devices != *devices;
+        if are_new {
+            loaded.programs.set_nics(&devices.nics);
         }
-        loaded.programs.set_nics(&devices.nics);
         loaded.programs.apply(plan)?;
+        loaded.programs.hold_until(until_ns)?;
+        self.agrees = true;
+        if !are_new {
+            return Ok(());
+        }
         let mut gone = std::mem::replace(&mut loaded.devices, devices.clone()).nics;
         gone.retain(|nic| !devices.nics.contains(nic));
         if !gone.is_empty() {
             Programs::unload("", &gone)?;
         }
         self.attach()
+    }
+
+    /// Whether the programs have the last plan.
+    pub fn agrees(&self) -> bool {
+        self.agrees
+    }
+
+    /// The last plan is still right, and holds until then (CLOCK_MONOTONIC). A plan that the
+    /// programs do not have makes nothing hold.
+    pub fn hold_until(&mut self, until_ns: u64) {
+        let Some(loaded) = self.loaded.as_mut().filter(|_| self.agrees) else { return };
+        if let Err(why) = loaded.programs.hold_until(until_ns) {
+            self.refused = Some(why);
+        }
     }
 
     fn attach(&mut self) -> Result<(), Refusal> {

@@ -178,6 +178,11 @@ impl Host {
         watch.wait().unwrap();
     }
 
+    /// Sends the watch a signal, such as STOP.
+    pub fn signal_watch(&self, signal: &str) {
+        run(&format!("kill -{signal} {}", self.watch.as_ref().unwrap().id()));
+    }
+
     /// How the watch ended by itself.
     pub fn watch_ended(&mut self) -> std::process::ExitStatus {
         self.watch.take().unwrap().wait().unwrap()
