@@ -17,6 +17,7 @@ from ri2n_lab.traffic.flooding import flooded_frames
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
 from ri2n_sdn.errors import NotAvailable
+from tests.waiting import wait_until
 
 from .conftest import EXACT
 from .fat_trees import vbft
@@ -53,9 +54,16 @@ def test_linux_bridges_carry_the_traffic(lab: Lab) -> None:
     assert sum(flooded_frames(lab).values()) == before
 
 
+def received(lab: Lab) -> int:
+    """How many frames the NICs of n2 have received."""
+    return sum(lab.nic_counters("n2", "rx_packets").values())
+
+
 def test_the_files_can_be_run_again(lab: Lab) -> None:
     """The files change nothing when they run again: no packet is lost."""
+    before = received(lab)
     stream = Stream(lab, "n1", "n2", seconds=2, flows=32)
+    wait_until(lambda: received(lab) > before + 100, "no packets come")
     for switch in lab.topology.switches:
         done: subprocess.CompletedProcess[str] = lab.exec(
             "sw", ["bash", str(lab.run_dir / "switches" / f"{switch}.sh")]

@@ -55,13 +55,13 @@ def test_figures_of_one_sample_agree_and_fair_is_the_optimum() -> None:
             for strategy in ("max_min", "round_robin", "ri2n_plus"):
                 call(lab.controller_socket, "strategy", name=strategy)
                 alike: list[float] = []
+                known: dict[str, list[float]] = {name: [] for name in CLIENTS}
                 with Watch(lab.controller_socket) as watch:
                     for state in _limited(watch, strategy):
                         fair, rates = state["fair"], state["rates"]
-                        # Fair rates are those of frames, and the optimum is that of data.
-                        known = {name: fair[name]["fair_bps"] * GOODPUT_RATIO for name in CLIENTS}
-                        assert known == pytest.approx(optimum, rel=0.01)
                         for client in CLIENTS:
+                            # Fair rates are those of frames, and the optimum is that of data.
+                            known[client].append(fair[client]["fair_bps"] * GOODPUT_RATIO)
                             sent_bps = sum(tx_bps for tx_bps, _ in rates[client].values())
                             tx_bps = fair[client]["tx_bps"]
                             # Each of both is a sum of whole numbers.
@@ -69,6 +69,10 @@ def test_figures_of_one_sample_agree_and_fair_is_the_optimum() -> None:
                             alike.append(tx_bps / max(1, sent_bps))
                         if len(alike) >= STATES * len(CLIENTS):
                             break
+                # A client that gets no CPU for a moment wants less, and the others' part is larger
+                # for as long as the mean has that moment.
+                usual = {name: median(rates_bps) for name, rates_bps in known.items()}
+                assert usual == pytest.approx(optimum, rel=0.01), (strategy, known)
                 # Here hosts send to the server alone. Where the weight of a client has just
                 # changed, the counters of its rows may be late by more than a window can correct.
                 assert median(alike) > 0.97, (strategy, alike)
