@@ -67,9 +67,9 @@ pub struct Carried {
 /// Whether the programs are in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// They were removed.
+    /// The programs were removed.
     Off,
-    /// They are.
+    /// The programs carry frames.
     InForce,
     /// The kernel refuses them.
     Refused,
@@ -82,9 +82,9 @@ pub enum Force {
 pub enum Filter {
     /// There are no such sockets.
     NotNeeded,
-    /// They do.
+    /// The sockets refuse what the programs take.
     InForce,
-    /// They take them, too.
+    /// The sockets copy what the programs take.
     Missing,
 }
 

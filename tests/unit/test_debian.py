@@ -27,7 +27,7 @@ FORBIDDEN = re.compile(
 )
 """Compilers, MPI and what only labs and tests need."""
 PROGRAMS = ("ri2n-fast", "ri2n-reorder")
-"""Those of Rust."""
+"""The programs in Rust."""
 
 
 def stanzas() -> dict[str, dict[str, str]]:

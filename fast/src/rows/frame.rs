@@ -50,7 +50,7 @@ pub(super) enum Taken {
     All,
     /// Maybe some.
     Some,
-    /// Those of this flow at most: the plan leaves them to the bridge.
+    /// At most the frames of this flow, which the plan leaves to the bridge.
     Excepted(Exception),
 }
 

@@ -18,11 +18,11 @@ pub(super) struct Sent {
 /// What becomes of a frame. Two outcomes are equal only if nobody could tell them apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is dropped.
+    /// The frame is dropped.
     Nothing,
-    /// It is sent once, in the same way for the whole class.
+    /// The frame is sent once, in the same way for the whole class.
     Sent(Sent),
-    /// It is sent once, and the flow's hash says how.
+    /// The frame is sent once, and the flow's hash says how.
     Slots(Box<[Sent; SLOTS]>),
     /// Only the bridge knows.
     Left(Left),
