@@ -11,16 +11,25 @@
 
 #define LANES 32
 #define PEERS 2048
+#define NICS 64
 #define FLOWS 4096
 
 struct lane {
     __u64 free_ns;
     __u32 ns_per_kib;
     __u32 skew_ns;
+    __u32 nic; /* place in `nics` */
+    __u32 zero;
     __u64 frames_out;
     __u64 bytes_out;
     __u64 frames_in;
     __u64 bytes_in;
+};
+
+struct nic {
+    __u64 free_ns;
+    __u32 ns_per_kib;
+    __u32 zero;
 };
 
 struct steer {

@@ -30,6 +30,10 @@ pub struct Plan {
     pub own: Option<Mac>,
     /// The peers to which frames are sent beside the bridge, by MAC.
     pub peers: BTreeMap<Mac, Peer>,
+    /// The peers that the helper reaches, by MAC, and the path of each of its links. TCP to them is
+    /// striped beside the bridge while the helper says so; the rest is left to the bridge. They are
+    /// in `left`, too.
+    pub striped: BTreeMap<Mac, BTreeMap<u8, Path>>,
     /// The frames that are taken from NICs beside the bridge.
     pub arrivals: BTreeMap<Arrival, Source>,
     /// Frames of these flows go through the bridge, whoever the peer is.
@@ -43,6 +47,7 @@ impl Plan {
     pub fn leave_all(&mut self, why: Left) {
         let peers = std::mem::take(&mut self.peers);
         self.left.extend(peers.into_keys().map(|peer| (peer, why)));
+        self.striped.clear();
         self.arrivals.clear();
         self.exceptions.clear();
     }
@@ -90,6 +95,8 @@ pub struct Arrival {
 pub struct Source {
     /// The peer's own MAC.
     pub peer: Mac,
+    /// The helper's link by which it came, if it is one of `Plan::striped`.
+    pub lane: Option<u8>,
 }
 
 /// Frames with this protocol and this port are left to the bridge.

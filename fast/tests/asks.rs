@@ -105,7 +105,7 @@ fn datagram(number: u32) -> Vec<u8> {
 fn plan_of_one() -> Plan {
     let (source, destination) = (far_nic(0, 1), own_nic(1));
     let arrival = Arrival { port: 1, source, destination, vlan: None };
-    let source = Source { peer: [6, 0, 0, 0, 1, 0] };
+    let source = Source { peer: [6, 0, 0, 0, 1, 0], lane: None };
     Plan { own: Some(OWN), arrivals: [(arrival, source)].into(), ..Plan::default() }
 }
 

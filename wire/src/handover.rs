@@ -14,7 +14,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::shared::{Shared, LAYOUT};
+use crate::shared::{Files, Shared, LAYOUT};
 
 const MAGIC: [u8; 4] = *b"ri2n";
 const READY: &[u8] = b"ready";
@@ -43,8 +43,8 @@ impl Server {
         Ok(Server(socket))
     }
 
-    /// The next helper, which gets both maps; none if nobody waits.
-    pub fn accept(&self, steers: impl AsFd, flows: impl AsFd) -> io::Result<Option<Client>> {
+    /// The next helper, which gets the maps; none if nobody waits.
+    pub fn accept(&self, maps: &Files<impl AsFd>) -> io::Result<Option<Client>> {
         let client = match accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Err(rustix::io::Errno::AGAIN) => return Ok(None),
             client => client?,
@@ -52,8 +52,8 @@ impl Server {
         let mut text = [0; 8];
         text[..4].copy_from_slice(&MAGIC);
         text[4..].copy_from_slice(&LAYOUT.to_ne_bytes());
-        let fds = [steers.as_fd(), flows.as_fd()];
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let fds = [maps.steers.as_fd(), maps.nics.as_fd(), maps.flows.as_fd()];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut room);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         sendmsg(&client, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL)?;
@@ -110,7 +110,7 @@ impl Connection {
     /// mapped, or the other side is gone.
     pub fn take(&mut self) -> io::Result<Option<Shared>> {
         let mut text = [0u8; 8];
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::CMSG_CLOEXEC;
         let mut parts = [IoSliceMut::new(&mut text)];
@@ -126,7 +126,7 @@ impl Connection {
         }
         let known = length == 8 && text[..4] == MAGIC && text[4..] == LAYOUT.to_ne_bytes();
         match (&fds[..], known) {
-            ([steers, flows], true) => Shared::new(steers, flows).map(Some),
+            ([steers, nics, flows], true) => Shared::new(&Files { steers, nics, flows }).map(Some),
             _ if length == 0 => Err(io::ErrorKind::ConnectionReset.into()),
             _ => Err(io::Error::other("ri2n-fast has maps of another layout")),
         }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr;
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
@@ -19,6 +19,8 @@ pub unsafe trait Shareable: Sized {}
 
 // SAFETY: the derivation rule of the trait; `shared` asserts the sizes.
 unsafe impl Shareable for super::shared::Steer {}
+// SAFETY: the same.
+unsafe impl Shareable for super::shared::Nic {}
 // SAFETY: the same.
 unsafe impl Shareable for super::shared::Flow {}
 
@@ -38,7 +40,7 @@ unsafe impl<T: Shareable> Sync for Array<T> {}
 impl<T: Shareable> Array<T> {
     /// Maps the first `count` elements of a file, such as a BPF array that may be mapped. An error
     /// if the kernel refuses that, as it does when the map is shorter.
-    pub fn map(file: &OwnedFd, count: usize) -> io::Result<Self> {
+    pub fn map(file: impl AsFd, count: usize) -> io::Result<Self> {
         let bytes = Self::bytes(count);
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the place; nothing else is there.

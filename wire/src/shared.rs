@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two maps that the helper and the programs in the kernel change at the same time
+//! The maps that the helper and the programs in the kernel change at the same time
 //! (`fast/bpf/shared.h` names the same fields).
 //!
 //! `steers` says how TCP to a peer is striped: the helper, which hears the peer, writes links and
-//! rates; `tx` notes what it sent, `rx` what came in. `flows` says where a TCP connection that comes
-//! in is in its sequence. All numbers are in the machine's byte order.
+//! rates; `tx` notes what it sent, `rx` what came in. `nics` says the same of the host's own NICs,
+//! which all peers share. `flows` says where a TCP connection that comes in is in its sequence. All
+//! numbers are in the machine's byte order.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::memory::Array;
@@ -20,6 +21,8 @@ pub const LAYOUT: u32 = 1;
 pub const PEERS: usize = 2048;
 /// Helper links with a higher number are not used beside the bridge.
 pub const LANES: usize = 32;
+/// So many NICs of the host have a place in `nics`: that of their port.
+pub const NICS: usize = 64;
 /// So many connections that come in are known at a time.
 pub const FLOWS: usize = 4096;
 
@@ -34,6 +37,10 @@ pub struct Lane {
     pub ns_per_kib: AtomicU32,
     /// By how much longer the way is than the fastest link's (the helper writes it).
     pub skew_ns: AtomicU32,
+    /// The port of the host's own NIC, a place in `nics` (the helper writes it).
+    pub nic: AtomicU32,
+    /// Always 0.
+    pub zero: AtomicU32,
     /// Frames that `tx` sent, as they are on the wire.
     pub frames_out: AtomicU64,
     /// Their bytes, from the destination MAC to the end of the payload.
@@ -42,6 +49,19 @@ pub struct Lane {
     pub frames_in: AtomicU64,
     /// Their bytes.
     pub bytes_in: AtomicU64,
+}
+
+/// One of the host's own NICs.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Nic {
+    /// When what was sent by it so far, to whatever peer, has left it. `tx` and the helper both move
+    /// it on.
+    pub free_ns: AtomicU64,
+    /// What 1,024 bytes on the medium take; 0: not known. The helper writes it.
+    pub ns_per_kib: AtomicU32,
+    /// Always 0.
+    pub zero: AtomicU32,
 }
 
 /// A peer.
@@ -92,8 +112,9 @@ pub struct Flow {
     pub lanes: [AtomicU64; LANES],
 }
 
-const _: () = assert!(size_of::<Lane>() == 48);
-const _: () = assert!(size_of::<Steer>() == 48 + LANES * 48);
+const _: () = assert!(size_of::<Lane>() == 56);
+const _: () = assert!(size_of::<Nic>() == 16);
+const _: () = assert!(size_of::<Steer>() == 48 + LANES * 56);
 const _: () = assert!(size_of::<Flow>() == 32 + LANES * 8);
 
 /// A MAC as `Steer::mac` has it.
@@ -103,27 +124,52 @@ pub fn mac_word(mac: [u8; 6]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Both maps in this process's memory.
+/// The descriptors of the maps.
+#[derive(Debug)]
+pub struct Files<F> {
+    /// `steers`.
+    pub steers: F,
+    /// `nics`.
+    pub nics: F,
+    /// `flows`.
+    pub flows: F,
+}
+
+/// The maps in this process's memory.
 #[derive(Debug)]
 pub struct Shared {
     steers: Array<Steer>,
+    nics: Array<Nic>,
     flows: Array<Flow>,
 }
 
 impl Shared {
-    /// The lengths of both files in bytes.
-    pub fn bytes() -> (usize, usize) {
-        (Array::<Steer>::bytes(PEERS), Array::<Flow>::bytes(FLOWS))
+    /// The lengths of the files in bytes.
+    pub fn bytes() -> Files<usize> {
+        Files {
+            steers: Array::<Steer>::bytes(PEERS),
+            nics: Array::<Nic>::bytes(NICS),
+            flows: Array::<Flow>::bytes(FLOWS),
+        }
     }
 
-    /// Maps both.
-    pub fn new(steers: &OwnedFd, flows: &OwnedFd) -> io::Result<Self> {
-        Ok(Shared { steers: Array::map(steers, PEERS)?, flows: Array::map(flows, FLOWS)? })
+    /// Maps all of them.
+    pub fn new<F: AsFd>(files: &Files<F>) -> io::Result<Self> {
+        Ok(Shared {
+            steers: Array::map(&files.steers, PEERS)?,
+            nics: Array::map(&files.nics, NICS)?,
+            flows: Array::map(&files.flows, FLOWS)?,
+        })
     }
 
     /// All places for peers.
     pub fn steers(&self) -> &[Steer] {
         self.steers.all()
+    }
+
+    /// All places for NICs.
+    pub fn nics(&self) -> &[Nic] {
+        self.nics.all()
     }
 
     /// All places for connections.

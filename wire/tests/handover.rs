@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ri2n_wire::handover::{Connection, Server};
-use ri2n_wire::shared::{mac_word, Given, Shared};
+use ri2n_wire::shared::{mac_word, Files, Given, Shared};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 
 fn file(bytes: usize) -> OwnedFd {
@@ -14,21 +14,21 @@ fn file(bytes: usize) -> OwnedFd {
     file
 }
 
-fn maps() -> (OwnedFd, OwnedFd) {
-    let (steers, flows) = Shared::bytes();
-    (file(steers), file(flows))
+fn maps() -> Files<OwnedFd> {
+    let bytes = Shared::bytes();
+    Files { steers: file(bytes.steers), nics: file(bytes.nics), flows: file(bytes.flows) }
 }
 
 #[test]
 fn both_sides_see_the_same_memory() {
     let path = std::env::temp_dir().join(format!("ri2n-wire-{}.sock", std::process::id()));
-    let (steers, flows) = maps();
+    let maps = maps();
     let server = Server::new(&path).unwrap();
-    assert!(server.accept(&steers, &flows).unwrap().is_none());
+    assert!(server.accept(&maps).unwrap().is_none());
     let mut connection = Connection::new(&path).unwrap();
     assert!(connection.take().unwrap().is_none());
-    let mut client = server.accept(&steers, &flows).unwrap().expect("somebody connected");
-    let (ours, theirs) = (Shared::new(&steers, &flows).unwrap(), connection.take().unwrap());
+    let mut client = server.accept(&maps).unwrap().expect("somebody connected");
+    let (ours, theirs) = (Shared::new(&maps).unwrap(), connection.take().unwrap());
     let theirs = theirs.expect("the maps came");
     assert!(!client.is_ready().unwrap());
     connection.ready().unwrap();
@@ -48,7 +48,7 @@ fn both_sides_see_the_same_memory() {
     drop(client);
     assert!(!connection.is_open());
     let mut next = Connection::new(&path).unwrap();
-    let mut client = server.accept(&steers, &flows).unwrap().unwrap();
+    let mut client = server.accept(&maps).unwrap().unwrap();
     assert!(next.take().unwrap().is_some());
     drop(next);
     assert!(client.is_ready().is_err());

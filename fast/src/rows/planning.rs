@@ -66,7 +66,7 @@ pub fn plan(bridge: &Bridge) -> Planned {
         let outcome = walk.follow(frame);
         planned.tables.append(&mut walk.tables);
         if let Some(peer) = delivered(&outcome, local.mac) {
-            planned.plan.arrivals.insert(arrival, Source { peer });
+            planned.plan.arrivals.insert(arrival, Source { peer, lane: None });
             exceptions.append(&mut walk.exceptions);
         }
     }

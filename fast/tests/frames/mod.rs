@@ -89,7 +89,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
                 .into_keys()
                 .map(|arrival| {
                     let peer = peer_mac(arrival.source[4]);
-                    (arrival, Source { peer })
+                    (arrival, Source { peer, lane: None })
                 })
                 .collect(),
             exceptions,

@@ -53,7 +53,7 @@ pub fn plan(host: u8) -> Plan {
     });
     let slots: [u8; SLOTS] = std::array::from_fn(|slot| slot as u8 % 2);
     let peer = Peer { paths: paths.to_vec(), slots };
-    let source = Source { peer: own(3 - host) };
+    let source = Source { peer: own(3 - host), lane: None };
     Plan {
         own: Some(own(host)),
         peers: BTreeMap::from([(own(3 - host), peer)]),

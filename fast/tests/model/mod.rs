@@ -180,7 +180,7 @@ pub fn arrived(
 ) -> Option<Passes<Arrival>> {
     let (destination, source) = (mac(&frame.bytes)?, mac(frame.bytes.get(6..)?)?);
     let arrival = Arrival { port, source, destination, vlan };
-    let Source { peer } = plan.arrivals.get(&arrival)?;
+    let Source { peer, .. } = plan.arrivals.get(&arrival)?;
     let flow = flow(frame).filter(|flow| !is_exception(plan, flow))?;
     Some(Passes {
         by: arrival,
