@@ -93,6 +93,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
                 })
                 .collect(),
             exceptions,
+            striped: BTreeMap::new(),
             left: BTreeMap::new(),
         },
     )
