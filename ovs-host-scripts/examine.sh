@@ -221,7 +221,7 @@ look_at_nics() {
 look_at_guests() {
     local port number found=()
     for port in $(vsctl list-ports "$BRIDGE"); do
-        [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" &&
+        [[ $port != "$PLAIN_TAP" && $port != "$WIRE_TAP" && $port != "$HOLD_TAP" &&
             -z $(ovs_get interface "$port" external_ids:ri2n-nic) ]] || continue
         number=$(ovs_get interface "$port" ofport)
         if ((${number:-0} < FIRST_GUEST_PORT || number >= FIRST_GUEST_PORT + MAX_EXTRA_MACS)); then
@@ -429,6 +429,7 @@ look_at_helper() {
         fi
         TAP_LINES+=("$tap ${port:-none} $link ${LINK_MTU:-null}")
     done
+    look_at_hold
     queue=$(cat "/sys/class/net/$PLAIN_TAP/tx_queue_len" 2>/dev/null || echo 0)
     ((queue <= MAX_QUEUE_FRAMES)) ||
         finding warning helper "$queue frames may wait for the helper, which is delay" \
@@ -449,6 +450,43 @@ look_at_helper() {
         fi
     fi
     fine helper "running"
+}
+
+# The third TAP. Nobody is without traffic where something is wrong with it.
+look_at_hold() {
+    local owner link=down
+    hold_is_set_up || return 0
+    owner=$(vsctl port-to-br "$HOLD_TAP" 2>/dev/null || true)
+    [[ -z $owner ]] || finding warning helper "TAP $HOLD_TAP is in the bridge $owner" \
+        "ovs-vsctl del-port $owner $HOLD_TAP"
+    read_link "$HOLD_TAP" || finding warning helper "TAP $HOLD_TAP is not there" "run host-up again"
+    [[ $(cat "/sys/class/net/$HOLD_TAP/carrier" 2>/dev/null || true) != 1 ]] || link=up
+    TAP_LINES+=("$HOLD_TAP none $link ${LINK_MTU:-null}")
+}
+
+# Where both were asked for, helper and fast path stripe TCP together, and both must be ready for
+# it. Otherwise the helper alone does it.
+look_at_order() {
+    local why advice="run host-up again"
+    helper_is_set_up || return 0
+    [[ $(fast_word order) != ready ]] || return 0
+    if ! hold_is_set_up; then
+        why=not_asked_for # by an older host-up
+    elif ! read_link "$HOLD_TAP"; then
+        why=no_tap
+    elif [[ -z $(fast_word order) ]]; then
+        why=old_fast_path advice="install the ri2n-fast of this version, and restart it"
+    elif [[ $HELPER_RUNS != yes ]]; then
+        why=no_helper advice="systemctl start ri2n-reorder, and see journalctl -u ri2n-reorder"
+    elif [[ $(cat "/sys/class/net/$HOLD_TAP/carrier" 2>/dev/null || true) != 1 ]]; then
+        # It began before there was the TAP, or is older.
+        why=not_held advice="systemctl restart ri2n-reorder, and see journalctl -u ri2n-reorder"
+    else
+        # They do not agree on what their shared memory means, or one waits for the other.
+        why=no_maps advice="install both in one version, and systemctl restart ri2n-fast ri2n-reorder"
+    fi
+    finding warning "fast path" "TCP to hosts with a helper goes through Open vSwitch ($why)" \
+        "$advice"
 }
 
 # Without ri2n-fast the programs that it attached stay in force for some seconds, and do not hear of
@@ -484,6 +522,7 @@ look_at_fast() {
     done
     [[ $(fast_word filter) != missing ]] || finding warning "fast path" \
         "Open vSwitch's sockets have no filter: it gets a copy of each frame beside it" "$restart"
+    [[ $FAST_STATE != in_force ]] || look_at_order
     for why in "${FAST_LEFT[@]}"; do
         number=$(fast_number "$why")
         ((${number:-0} == 0)) || left+=", $number ${why//_/ }"

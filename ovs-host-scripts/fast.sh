@@ -9,9 +9,9 @@
 
 readonly FAST_PROGRAM=${RI2N_FAST:-/usr/local/lib/ri2n/ri2n-fast}
 readonly MAX_FAST_BYTES=1048576 # of what it says, so much is read
-# Why the bridge keeps a peer's frames, as ri2n-fast says it.
+# Peers with frames that the bridge keeps, by the reason, as ri2n-fast says it.
 # shellcheck disable=SC2034 # examine.sh and host-metrics use it
-readonly FAST_LEFT=(striped undecided unsupported too_many)
+readonly FAST_LEFT=(striped_tcp striped undecided unsupported too_many)
 
 fast_is_set_up() { [[ -e $STATE/fast ]]; }
 

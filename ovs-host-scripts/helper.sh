@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# The two TAPs of the helper ri2n-reorder: making, checking and removing them. Needs common.sh.
+# The TAPs of the helper ri2n-reorder: making, checking and removing them. Needs common.sh and
+# fast.sh.
 #
 # The TAPs are persistent, and they are made here, never by the helper: on the netdev datapath a TAP
 # that is made anew under a port that exists never receives anything again. While no helper runs,
@@ -10,6 +11,10 @@
 readonly PLAIN_TAP=ri2n-plain
 # The helper's own frames, with a VLAN tag between the helper and the bridge.
 readonly WIRE_TAP=ri2n-wire
+# Frames of TCP that came beside the bridge and too early, until it is their turn. It is there where
+# host-up was asked for the helper and for the fast path, and is no port of the bridge.
+readonly HOLD_TAP=ri2n-hold
+readonly HOLD_QUEUE=1000 # frames, most of them super-packets
 # shellcheck disable=SC2034 # host-up and host-status, which read this file, use it
 readonly -A TAP_PORT=(["$PLAIN_TAP"]=101 ["$WIRE_TAP"]=102)
 readonly HELPER_BYTES=22 # what the helper adds to each frame (docs/wire-format.md)
@@ -22,6 +27,15 @@ readonly QUEUE_MS=5 MIN_QUEUE=16 MAX_QUEUE=1000 QUEUE_UNKNOWN=32
 declare -A OWNER_OF=() # of each NIC and TAP: the OVS bridge that has it
 
 helper_is_set_up() { [[ -e $STATE/helper ]]; }
+
+# Whether the helper was told of the third TAP. Then a device of that name is ours.
+hold_is_set_up() {
+    content "$STATE/helper"
+    [[ " $CONTENT " == *" --hold $HOLD_TAP "* ]]
+}
+
+# Whether helper and fast path are to stripe TCP together, beside the bridge.
+hold_is_wanted() { [[ $HELPER == yes && $FAST == yes ]]; }
 
 # Before anything is changed: find devices of these names that host-up did not make. Fills in
 # OWNER_OF.
@@ -37,14 +51,22 @@ check_taps() {
         fi
         OWNER_OF[$tap]=$OWNER
     done
+    hold_is_wanted || return 0
+    find_owner "$HOLD_TAP"
+    [[ -z $OWNER ]] || die "--helper: $HOLD_TAP is in the OVS bridge $OWNER, and must be in none"
+    if read_link "$HOLD_TAP" && ! hold_is_set_up; then
+        die "--helper: there is a device $HOLD_TAP that host-up did not make: remove it"
+    fi
+    OWNER_OF[$HOLD_TAP]=
 }
 
 # The options of the helper that depend on this host and on host-up's options. The netdev datapath
 # takes only single frames with complete checksums.
 helper_options() { # helper_options MTU-OF-THE-NICS
-    local log=''
-    [[ $LOG_FORMAT != json ]] || log=' --log-format json'
-    echo "--gro $([[ $DATAPATH == system ]] && echo on || echo off) --mtu-wire $1$log"
+    local more=''
+    [[ $LOG_FORMAT != json ]] || more=' --log-format json'
+    ! hold_is_wanted || more+=" --fast-maps $(fast_dir)/maps.sock --hold $HOLD_TAP"
+    echo "--gro $([[ $DATAPATH == system ]] && echo on || echo off) --mtu-wire $1$more"
 }
 
 # Write the file that the service reads. It also marks the TAPs as ours, so it is written before the
@@ -77,11 +99,14 @@ reported_rate_mbps() {
     echo "$sum"
 }
 
-# make_taps MTU-OF-THE-ADDRESS MTU-OF-THE-NICS QUEUE-IN-FRAMES: make both TAPs, up, with no IPv6 of
+# make_taps MTU-OF-THE-ADDRESS MTU-OF-THE-NICS QUEUE-IN-FRAMES: make the TAPs, up, with no IPv6 of
 # their own.
 make_taps() {
     local plain_mtu=$1 wire_mtu=$(($2 + HELPER_BYTES + TAG_BYTES)) queue=$3
+    # The third one is ours as long as the options name it, so it goes before they change.
+    hold_is_wanted || delete_hold
     tell_helper "$2"
+    ! hold_is_wanted || make_tap "$HOLD_TAP" "$2" "$HOLD_QUEUE"
     make_tap "$PLAIN_TAP" "$plain_mtu" "$queue"
     make_tap "$WIRE_TAP" "$wire_mtu" "$MAX_QUEUE" # what came over the wire must not be lost here
     # A TAP takes every frame that its queueing discipline hands it, and drops the frames for which
@@ -129,5 +154,11 @@ delete_taps() {
     for tap in "$PLAIN_TAP" "$WIRE_TAP"; do
         ! read_link "$tap" || run ip link del dev "$tap"
     done
+    # By then the helper has ended, and no frame is given to it any more.
+    delete_hold
     run rm -f "$STATE/helper"
+}
+
+delete_hold() {
+    if hold_is_set_up && read_link "$HOLD_TAP"; then run ip link del dev "$HOLD_TAP"; fi
 }

@@ -45,6 +45,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for option in ("--plain", "--wire", "--gro", "--mtu-wire", "--overhead", "--status"):
         parser.add_argument(option)
+    for option in ("--fast-maps", "--hold"):
+        parser.add_argument(option)
     parser.add_argument("--autonomous", action="store_true")
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--fail", action="store_true")
@@ -53,6 +55,7 @@ def main() -> None:
         sys.exit("ri2n-reorder: asked to fail")
     signal.signal(signal.SIGTERM, leave)
     taps = [hold(options.plain), *([] if options.autonomous else [hold(options.wire)])]
+    taps += [hold(options.hold)] if options.hold else []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(options.status)
         server.listen()

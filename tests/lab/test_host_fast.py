@@ -29,8 +29,12 @@ STATUS = {
         {"attached": True, "name": "eth1"},
     ],
     "filter": "in_force",
+    "order": "none",
     "plan_age_ms": 2500,
-    "peers": {"carried": 3, "striped": 1, "undecided": 0, "unsupported": 2, "too_many": 0},
+    "peers": {
+        **{"carried": 3, "striped_tcp": 4, "striped": 1, "undecided": 0, "unsupported": 2},
+        "too_many": 0,
+    },
 }
 
 
@@ -187,18 +191,19 @@ def test_the_doctor_says_what_is_in_force(fast: FastHost) -> None:
     fast.up("--fast")
     fast.answers("status", json.dumps(STATUS, separators=(",", ":")))
     (finding,) = fast.found()
-    seen = "on br-ri2n, eth0, eth1; peers: 3 carried, 1 striped, 2 unsupported"
+    seen = "on br-ri2n, eth0, eth1; peers: 3 carried, 4 striped tcp, 1 striped, 2 unsupported"
     assert (finding["verdict"], finding["seen"]) == ("ok", seen)
     status = json.loads(fast.script("host-status", "--json", check=False).stdout)
     assert status["fast"] == {
         "state": "in_force",
         "devices": ["br-ri2n", "eth0", "eth1"],
         "filter": "in_force",
+        "order": "none",
         "plan_age_ms": 2500,
         "peers": STATUS["peers"],
     }
     text = fast.script("host-status", check=False).stdout
-    assert "  fast path: in force, peers: 3 carried, 1 striped, 2 unsupported\n" in text
+    assert "  fast path: in force, peers: 3 carried, 4 striped tcp, 1 striped, 2 unsupported\n" in text
     assert "fast" not in "".join(line for line in text.splitlines() if line[:1] != " ")
 
 

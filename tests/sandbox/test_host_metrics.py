@@ -140,7 +140,8 @@ def test_all_of_a_host_is_written(host: Host) -> None:
 
 def test_what_the_fast_path_does_is_written(host: Host) -> None:
     peers = {"carried": 12, "striped": 1, "undecided": 0, "unsupported": 0, "too_many": 2}
-    says = {"programs": "in_force", "plan_age_ms": 61_007, "peers": peers, "pid": 5}
+    peers["striped_tcp"] = 3
+    says = {"programs": "in_force", "plan_age_ms": 61_007, "peers": peers, "order": "ready"}
     host.fast(f"[ \"$1\" = status ] && echo '{json.dumps(says)}'")
     host.run()
     found = {key: value for key, value in host.written().items() if "fast" in key[0]}
@@ -150,6 +151,13 @@ def test_what_the_fast_path_does_is_written(host: Host) -> None:
     wanted[("ri2n_node_fast_up",)] = wanted[("ri2n_node_fast_in_force",)] = 1
     wanted[("ri2n_node_fast_plan_age_seconds",)] = 61.007
     assert found == wanted
+    # With a helper there is one figure more.
+    (host.folder / "state" / "br-x" / "helper").touch()
+    for order, ready in (("ready", 1), ("none", 0)):
+        host.fast(f"echo '{json.dumps({**says, 'order': order})}'")
+        host.run()
+        assert host.written()[("ri2n_node_fast_order_ready",)] == ready
+    (host.folder / "state" / "br-x" / "helper").unlink()
     host.fast("exit 1")
     host.run()
     found = {key: value for key, value in host.written().items() if "fast" in key[0]}
