@@ -123,6 +123,7 @@ def stream_cells(settings: StreamSettings, seed: int) -> list[Cell]:
                 "autonomous": ",".join(group.autonomous),
                 "proto": ",".join(group.protos),
                 "cc": ",".join(group.ccs),
+                "mode": group.mode,
                 "seconds": group.seconds,
             }
             label = f"{links} {','.join(group.beside) or 'strategies'}"

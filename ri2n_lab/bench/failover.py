@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ri2n_lab.bench.context import Report
-from ri2n_lab.bench.fast import FLOW_FAST, await_fast
+from ri2n_lab.bench.fast import FLOW_FAST, PACKET, PACKET_FAST, await_fast, parts
 from ri2n_lab.bench.figure import Figure, Plot
 from ri2n_lab.bench.helper_faults import DOWN_S, HELPER_FAULTS, HelperFault, traffic_again_ms
 from ri2n_lab.bench.peers import Peer, await_whole
@@ -53,7 +53,7 @@ SWITCH_KILLED = {"switch_killed": SENDER, "peer_switch_killed": RECEIVER}
 """{fault: the host whose ovs-vswitchd is killed}."""
 
 FAULTS = ["nic_down", "peer_nic_down", "blackhole", "switch_down", *SWITCH_KILLED]
-PACKETS_PER_S = {"flow": 1000, FLOW_FAST: 1000, "packet": 10_000}
+PACKETS_PER_S = {"flow": 1000, FLOW_FAST: 1000, PACKET: 10_000, PACKET_FAST: 10_000}
 STREAM_S = 6.0
 FAULT_AT_S = 2.0
 LOOK_S = 0.3
@@ -171,7 +171,7 @@ class _Bench:
         if self.peer is None:
             _wait_whole(self.lab)
             await_striped(self.lab, [SENDER], RECEIVER)
-            await_fast(self.lab, [SENDER], RECEIVER)
+            await_fast(self.lab, [SENDER], RECEIVER, strategy=self.name)
             return
         self.peer.mend(self.lab)
         await_whole(self.peer, self.lab, [SENDER], RECEIVER)
@@ -255,9 +255,7 @@ def run_failover(settings: FailoverSettings, report: Report, progress: Progress)
         )
     if settings.strategies:
         progress.say("building the lab")
-        with Lab.create(
-            topology, helpers=settings.mode == "packet", fast=settings.mode == FLOW_FAST
-        ) as lab:
+        with Lab.create(topology, **parts(settings.mode)) as lab:
             start_and_wait(lab, settings.strategies[0])
             report.describe_lab(lab)
             progress.done(LAB_S)

@@ -19,7 +19,7 @@ from typing import Any
 
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fair import Optimum, goodput_optimum
-from ri2n_lab.bench.fast import FLOW_FAST, await_fast
+from ri2n_lab.bench.fast import await_fast, parts
 from ri2n_lab.bench.figure import Figure, Number, Plot, names
 from ri2n_lab.bench.meters import Window
 from ri2n_lab.bench.peers import Peer, await_whole
@@ -196,9 +196,7 @@ def run_fig4(settings: Fig4Settings, report: Report, progress: Progress) -> None
     for topology in topologies:
         if settings.strategies:
             progress.say(f"{topology.name}: building the lab")
-            with Lab.create(
-                topology, helpers=settings.mode == "packet", fast=settings.mode == FLOW_FAST
-            ) as lab:
+            with Lab.create(topology, **parts(settings.mode)) as lab:
                 start_and_wait(lab, settings.strategies[0])
                 report.describe_lab(lab)
                 progress.done(LAB_S)
@@ -224,7 +222,7 @@ def _runs(
                 )
                 lab.wait_ready(30)
                 await_striped(lab, clients, SERVER)
-                await_fast(lab, clients, SERVER)
+                await_fast(lab, clients, SERVER, strategy=strategy)
                 key = _key(topology, strategy, settings, streams, peer=False)
                 row, raw = _one_run(lab, clients, settings, streams, optimum)
                 progress.done(_run_seconds(settings))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ri2n_lab.bench.context import Report
-from ri2n_lab.bench.fast import FLOW_FAST, await_fast, lacks_fast
+from ri2n_lab.bench.fast import await_fast, lacks_fast, parts
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_loads import End
 from ri2n_lab.bench.helper_memory import memory_rows
@@ -165,28 +165,27 @@ def _why_not(place: Place) -> str | None:
     what, datapath = place
     if datapath == "system" and not has_kernel_datapath():
         return "this kernel has no datapath of Open vSwitch"
-    if what == FLOW_FAST:
-        return lacks_fast()
-    peer = Autonomous("max_min") if what == "packet" else _peer(what)
-    return None if peer is None else peer.lacks()
+    wanted = parts(what)
+    peer = Autonomous("max_min") if wanted["helpers"] else _peer(what)
+    why_not = None if peer is None else peer.lacks()
+    return lacks_fast() if why_not is None and wanted["fast"] else why_not
 
 
 @contextmanager
 def _end(place: Place, settings: HelperSettings, report: Report) -> Iterator[End]:
     """A lab in which the contender is ready to carry traffic."""
     what, datapath = place
-    peer, tso, fast = _peer(what), datapath == "netdev-tso", what == FLOW_FAST
+    peer, tso, wanted = _peer(what), datapath == "netdev-tso", parts(what)
     count = 1 if what == PLAIN else settings.links
     with Lab.create(
         topology_of(",".join([str(LINK_MBPS)] * count)),
         datapath="system" if datapath == "system" else "netdev",
         software=peer.software if peer else "none" if what == PLAIN else "ri2n",
-        helpers=what == "packet",
-        fast=fast,
+        **wanted,
         userspace_tso=tso,
         switches="cable",
     ) as lab:
-        unshape(lab, userspace_tso=tso, fast=fast)
+        unshape(lab, userspace_tso=tso, fast=wanted["fast"])
         if peer is not None:
             peer.set_up(lab)
         elif lab.software == "ri2n":
@@ -200,7 +199,7 @@ def _end(place: Place, settings: HelperSettings, report: Report) -> Iterator[End
             partial(_await_ready, lab, peer),
         )
         end.wait_ready()
-        more = {"fast": await_fast(lab, [CLIENT], SERVER)} if fast else {}
+        more = {"fast": await_fast(lab, [CLIENT], SERVER)} if wanted["fast"] else {}
         report.describe_lab(lab, _label(place), **more)
         yield end
 

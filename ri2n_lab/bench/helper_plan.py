@@ -45,6 +45,7 @@ CONTENDERS = {
     "flow": "the bridges alone, flow mode",
     "flow_fast": "flow mode, with the fast path beside the bridges",
     "packet": "the bridges and the helper",
+    "packet_fast": "the same, with TCP striped beside the bridges",
 }
 """{contender: what it is}, in the order in which a round measures them."""
 
@@ -60,6 +61,7 @@ ON_DATAPATHS = {
     "flow": ("netdev", "netdev-tso", "system"),
     "flow_fast": ("netdev", "system"),  # no super-packet meets the bridge
     "packet": ("netdev", "netdev-tso", "system"),
+    "packet_fast": ("netdev", "system"),
 }
 
 CALM_CPUS = 0.2

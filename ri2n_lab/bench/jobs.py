@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.fast import await_all_fast, parts
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.jobs_exchange import START_S, Exchange, choose_congestion_control
 from ri2n_lab.bench.jobs_meter import LimitMeter
@@ -94,8 +95,9 @@ def run_jobs(settings: JobsSettings, report: Report, progress: Progress) -> None
     check(settings)
     for topology in settings.topologies:
         progress.say(f"{topology.name}: building the lab")
-        with Lab.create(topology, helpers=settings.mode == "packet") as lab:
+        with Lab.create(topology, **parts(settings.mode)) as lab:
             start_and_wait(lab, STRATEGY, READY_S)
+            await_all_fast(lab)
             report.describe_lab(lab)
             progress.done(LAB_S)
             bench = _Bench(lab, topology, settings, report, progress)

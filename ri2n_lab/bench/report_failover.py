@@ -12,6 +12,7 @@ from ri2n_lab.bench.failover import (
     STALL_END_MS,
     packets_per_s,
 )
+from ri2n_lab.bench.fast import PACKET, PACKET_FAST
 from ri2n_lab.bench.figure import spread
 from ri2n_lab.bench.report_cells import code, prose
 from ri2n_lab.bench.report_input import Measurement
@@ -39,7 +40,7 @@ NEAR_END_MS = 100.0
 def body(measurement: Measurement, drawn: Sequence[Picture]) -> Iterator[str]:
     """A line for each fault and strategy or peer."""
     rows = measurement.failover
-    mode = "packet" if any(row.mode == "packet" for row in rows) else "flow"
+    mode = next((row.mode for row in rows if row.mode in (PACKET, PACKET_FAST)), "flow")
     yield from prose(
         f"{packets_per_s(mode):,} UDP packets per second between two hosts, and in a run of its "
         "own a bulk TCP stream; the fault hits a NIC or switch that the stream uses. Outage: the "

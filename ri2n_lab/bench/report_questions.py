@@ -18,7 +18,7 @@ from ri2n_lab.bench import (
     report_striped,
     report_vbft,
 )
-from ri2n_lab.bench.fast import FLOW_FAST
+from ri2n_lab.bench.fast import FLOW_FAST, PACKET, PACKET_FAST
 from ri2n_lab.bench.figure import Figure
 from ri2n_lab.bench.parallel_plan import size_text
 from ri2n_lab.bench.report_cells import code, prose, table
@@ -79,7 +79,7 @@ def _failover(mode: str) -> Callable[[Measurement], Sequence[Any]]:
     def rows(measurement: Measurement) -> Sequence[Any]:
         modes = {row.mode for row in measurement.failover}
         # Peers have a mode, too: that of the run, or none.
-        own = next((each for each in ("packet", FLOW_FAST) if each in modes), "flow")
+        own = next((each for each in (PACKET_FAST, PACKET, FLOW_FAST) if each in modes), "flow")
         return measurement.failover if own == mode else []
 
     return rows

@@ -22,6 +22,7 @@ from typing import Any
 from ri2n_lab.bench import helper_counts, priorities
 from ri2n_lab.bench.context import Report
 from ri2n_lab.bench.fair import GOODPUT_RATIO
+from ri2n_lab.bench.fast import PACKET, await_fast, parts
 from ri2n_lab.bench.figure import Figure, names
 from ri2n_lab.bench.helper_counts import HelperCounts
 from ri2n_lab.bench.meters import Window
@@ -95,8 +96,8 @@ class StreamSettings:
     """What to run; `links` are the rates in Mbit/s of each set of links, as texts like `100,50`.
 
     `ccs` are congestion controls, for TCP alone. `peers` are names of `ri2n_lab.bench.peers.PEERS`,
-    `autonomous` strategies that helpers follow without a controller. `busy`: beside programs that
-    spin on all CPUs.
+    `autonomous` strategies that helpers follow without a controller. `mode` is PACKET or
+    PACKET_FAST. `busy`: beside programs that spin on all CPUs.
     """
 
     links: tuple[str, ...]
@@ -108,6 +109,7 @@ class StreamSettings:
     peers: tuple[str, ...] = ()
     autonomous: tuple[str, ...] = ()
     busy: bool = False
+    mode: str = PACKET
 
     @property
     def beside(self) -> list[str]:
@@ -223,19 +225,20 @@ def _run_strategies(
 ) -> None:
     progress.say(f"{links}: building the lab")
     options = priorities.HELPER_OPTIONS if settings.busy else ()
-    with Lab.create(topology_of(links), helpers=True, helper_options=options) as lab:
+    with Lab.create(topology_of(links), helper_options=options, **parts(settings.mode)) as lab:
         start_and_wait(lab, settings.strategies[0])
         _describe(lab, links, settings, report)
         progress.done(LAB_S)
 
-        def wait() -> None:
+        def wait(strategy: str) -> None:
             lab.wait_ready(30)
             await_striped(lab, [CLIENT], SERVER)
+            await_fast(lab, [CLIENT], SERVER, strategy=strategy)
 
         for strategy in settings.strategies:
             call(lab.controller_socket, "strategy", name=strategy)
-            key = {"links_mbps": links, "strategy": strategy, "peer": False, "mode": "packet"}
-            for row, raw in _runs(lab, key, settings, progress, wait):
+            key = {"links_mbps": links, "strategy": strategy, "peer": False, "mode": settings.mode}
+            for row, raw in _runs(lab, key, settings, progress, partial(wait, strategy)):
                 report.add(row, raw, summarized([*report.rows, row]))
 
 
@@ -249,7 +252,7 @@ def _run_beside(
         "links_mbps": links,
         "strategy": peer.name,
         "peer": is_peer,
-        "mode": "packet" if ours else None,
+        "mode": PACKET if ours else None,
     }
     why_not = peer.why_not(topology, SERVER, [CLIENT]) or peer.lacks()
     if why_not is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ri2n_lab.bench.fast import FLOW_FAST
+from ri2n_lab.bench.fast import FLOW_FAST, PACKET, PACKET_FAST
 from ri2n_lab.bench.peers import PEERS, Peer
 from ri2n_lab.bench.peers.base import no_common_network, pings
 from ri2n_lab.cluster import Lab
@@ -27,11 +27,11 @@ __all__ = [
     "with_plain",
 ]
 
-MODES = ("flow", FLOW_FAST, "packet")
+MODES = ("flow", FLOW_FAST, PACKET, PACKET_FAST)
 """How traffic is spread.
 
 flow: whole flows, by hash; flow_fast: the same, by the fast path beside the bridges; packet: packet
-by packet, by the helper ri2n-reorder.
+by packet, by the helper ri2n-reorder; packet_fast: the same, and TCP by both, beside the bridges.
 """
 
 AUTONOMOUS = "autonomous_"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ri2n_lab.bench.context import Report
+from ri2n_lab.bench.fast import await_all_fast, parts
 from ri2n_lab.bench.meters import switch_drops
 from ri2n_lab.bench.patterns import PATTERNS, Pair, pattern_bound, phases
 from ri2n_lab.bench.progress import Progress
@@ -206,10 +207,9 @@ def run_vbft(settings: VbftSettings, report: Report, progress: Progress) -> None
         name = " ".join(filter(None, (topology.name, table, mode)))
         progress.say(f"{name}: building the lab")
         spec = topology.vlans.model_copy(update={"table": table or "cyclic"})
-        with Lab.create(
-            topology.model_copy(update={"vlans": spec}), helpers=mode == "packet"
-        ) as lab:
+        with Lab.create(topology.model_copy(update={"vlans": spec}), **parts(mode)) as lab:
             start_and_wait(lab, STRATEGY, READY_S)
+            await_all_fast(lab)
             report.describe_lab(lab, name)
             progress.done(LAB_S)
             for pattern in settings.patterns:

@@ -72,13 +72,15 @@ def _first() -> None:
 
 
 DROPS: dict[str, Literal["oldest", "newest"]] = {"oldest": "oldest", "newest": "newest"}
-MODES = ["flow", "flow_fast", "packet"]
+MODES = ["flow", "flow_fast", "packet", "packet_fast"]
+PACKET_MODES = ["packet", "packet_fast"]
 
 Mode = Annotated[
     str,
     typer.Option(
         help="How traffic is spread. flow: whole flows, by hash; flow_fast: the same, by the fast "
-        "path; packet: each packet by itself, by the helper."
+        "path; packet: each packet by itself, by the helper; packet_fast: the same, and TCP by the "
+        "fast path, too."
     ),
 ]
 
@@ -147,7 +149,7 @@ def fig4(
         ],
         **contestants(strategies, peers, autonomous),
         mode=mode,
-        streams=stream_counts(streams or ("1" if mode == "packet" else "8")),
+        streams=stream_counts(streams or ("1" if mode in PACKET_MODES else "8")),
         seconds=seconds or (10 if kernel == "virtual" else 20),
         warmup=warmup,
         repeat=repeat or (1 if kernel == "virtual" else 3),
@@ -207,7 +209,7 @@ def failover(
     from ri2n_lab.bench.cells import failover_cells
 
     _check_mode(mode, autonomous)
-    faults = [*bench.FAULTS, *(bench.HELPER_FAULTS if mode == "packet" else ())]
+    faults = [*bench.FAULTS, *(bench.HELPER_FAULTS if mode in PACKET_MODES else ())]
     settings = bench.FailoverSettings(
         topology=find_topology(topology),
         faults=split_list(",".join(fault or faults), faults, "--fault"),
@@ -345,5 +347,5 @@ def _dropping(topology: Topology, drop: str) -> Topology:
 def _check_mode(mode: str, *needs_helpers: object) -> None:
     if mode not in MODES:
         raise BadInput(f"--mode: unknown {mode!r}; choose from {', '.join(MODES)}")
-    if mode != "packet" and any(needs_helpers):
+    if mode not in PACKET_MODES and any(needs_helpers):
         raise BadInput("--autonomous and --plain are about helpers: they need --mode packet")

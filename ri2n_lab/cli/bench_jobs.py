@@ -33,7 +33,7 @@ POLICIES = ["none", "exclusive", "min_rate", "max_rate", "isolated"]
 EXCHANGES = ["is", "cg"]
 EXCHANGE_POLICIES = "none,exclusive"
 EXCHANGE_MBPS = 20
-MODES = ["flow", "packet"]
+MODES = ["flow", "packet", "packet_fast"]
 MAX_MBPS = 10_000
 
 
@@ -58,7 +58,11 @@ def jobs(
         ),
     ] = None,
     mode: Annotated[
-        str, typer.Option(help="flow: whole flows, by hash; packet: each packet by itself.")
+        str,
+        typer.Option(
+            help="flow: whole flows, by hash; packet: each packet by itself; packet_fast: the "
+            "same, and TCP of no job by the fast path, too."
+        ),
     ] = "flow",
     streams: Streams = 8,
     seconds: Annotated[

@@ -33,7 +33,17 @@ LINKS = ("100,100", "100,50", "100,100,10", "100,100,100,100")
 PROTOCOLS = ["tcp", "udp"]
 CONGESTION_CONTROLS = ["cubic", "bbr", "reno"]
 BUSY_PEERS = "lcb,mptcp"
-CONTENDERS = ["veth", "mptcp", "ovs_bond", "autonomous", "flow", "flow_fast", "packet"]
+CONTENDERS = [
+    "veth",
+    "mptcp",
+    "ovs_bond",
+    "autonomous",
+    "flow",
+    "flow_fast",
+    "packet",
+    "packet_fast",
+]
+MODES = ["packet", "packet_fast"]
 DATAPATHS = ["netdev", "netdev-tso", "system"]
 
 
@@ -56,6 +66,12 @@ def stream(
     cc: Annotated[
         str, typer.Option(help="TCP's congestion control: cubic, bbr, reno, with commas.")
     ] = "cubic",
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="packet: by the helper; packet_fast: the same, and TCP by the fast path, too."
+        ),
+    ] = "packet",
     seconds: Annotated[
         int, typer.Option(min=1, help="Seconds of the window that is measured.")
     ] = 20,
@@ -83,6 +99,8 @@ def stream(
 
     if busy and kernel == "virtual":
         raise BadInput("--busy: programs that spin stop virtual time; take --kernel host or uml")
+    if mode not in MODES:
+        raise BadInput(f"--mode: unknown {mode!r}; choose from {', '.join(MODES)}")
     links = links or list(LINKS[:1] if busy else LINKS)
     settings = bench.StreamSettings(
         links=tuple(dict.fromkeys(",".join(map(str, bench.parse_links(text))) for text in links)),
@@ -92,6 +110,7 @@ def stream(
         seconds=seconds,
         repeat=repeat or (1 if busy or kernel == "virtual" else 3),
         busy=busy,
+        mode=mode,
     )
     measure(
         "stream",

@@ -32,7 +32,7 @@ __all__ = ["vbft", "vbft_table"]
 PATTERNS = ["bisection", "alltoall", "cg", "shift"]
 TABLES = ["cyclic", "spread", "adaptive"]
 ENGINES = ["tcp", "udp", "iperf3", "mpi"]
-MODES = ["flow", "packet"]
+MODES = ["flow", "packet", "packet_fast"]
 TOPOLOGIES = "flat,tree_2,tree_4,vbft_2_2,vbft_2_4,vbft_4_2,vbft_4_4"
 MAX_MBPS = 10_000
 
@@ -50,8 +50,8 @@ def vbft(
     mode: Annotated[
         str,
         typer.Option(
-            help="flow: whole flows, by hash; packet: each packet by itself, by the helper; or "
-            "both with a comma."
+            help="flow: whole flows, by hash; packet: each packet by itself, by the helper; "
+            "packet_fast: the same, and TCP by the fast path, too. Several with commas."
         ),
     ] = "flow",
     engine: Annotated[

@@ -203,7 +203,9 @@ def test_the_doctor_says_what_is_in_force(fast: FastHost) -> None:
         "peers": STATUS["peers"],
     }
     text = fast.script("host-status", check=False).stdout
-    assert "  fast path: in force, peers: 3 carried, 4 striped tcp, 1 striped, 2 unsupported\n" in text
+    assert (
+        "  fast path: in force, peers: 3 carried, 4 striped tcp, 1 striped, 2 unsupported\n" in text
+    )
     assert "fast" not in "".join(line for line in text.splitlines() if line[:1] != " ")
 
 

@@ -11,8 +11,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from ri2n_sdn.fabric.taps import HOLD_TAP, PLAIN_TAP, WIRE_TAP
 
 from .conftest import WaitUntil
@@ -71,9 +69,9 @@ def test_no_program_gives_frames_to_a_tap_that_goes(fast: FastHost) -> None:
     fast.program.write_text(
         fast.program.read_text().replace("bridge=$(", f"ls /sys/class/net >{fast.folder}/there; (")
     )
-    for loses in (lambda: fast.up("--helper"), lambda: fast.script("host-down")):
+    for name, words in (("host-up", ("--helper",)), ("host-down", ())):
         fast.up(*BOTH)
-        loses()
+        fast.up(*words) if name == "host-up" else fast.script(name)
         assert HOLD_TAP in (fast.folder / "there").read_text().split()
         assert HOLD_TAP not in devices(fast.host)
 

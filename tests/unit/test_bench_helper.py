@@ -16,12 +16,13 @@ import pytest
 
 from ri2n_lab.bench import helper, helper_ends, helper_plan
 from ri2n_lab.bench.cpus import TICK_S, busy_s
-from ri2n_lab.bench.fast import lacking
+from ri2n_lab.bench.fast import lacking, parts
 from ri2n_lab.bench.figure import names
 from ri2n_lab.bench.helper_loads import percentiles
 from ri2n_lab.bench.helper_plan import HelperSettings, Load, beside, blank_row, loads, speed_rows
 from ri2n_lab.bench.own_cpu import Process, parse_process, worked_s
 from ri2n_lab.bench.stream import topology_of
+from ri2n_lab.bench.striped import MODES
 from ri2n_lab.bench.unshaped import takes_super_packets
 from ri2n_lab.cli import bench_striped
 from ri2n_lab.cluster import plan
@@ -160,13 +161,24 @@ def test_percentiles() -> None:
 
 
 def test_the_fast_path_carries_when_programs_filter_and_peers_say_so() -> None:
-    good: Json = {"programs": "in_force", "filter": "in_force", "peers": {"carried": 2}}
-    assert lacking(good, 2) is None
-    assert lacking({**good, "filter": "not_needed"}, 2) is None
-    assert lacking(good, 3) == "2 of 3 peers"
-    assert lacking({**good, "filter": "missing"}, 1) == "filter missing"
-    assert lacking({**good, "programs": "refused"}, 1) == "programs refused"
-    assert lacking({}, 1) == "programs None"
+    good: Json = {"programs": "in_force", "filter": "in_force"}
+    good["peers"] = {"carried": 2, "striped_tcp": 1}
+    assert lacking(good, {"carried": 2, "striped_tcp": 1}) is None
+    assert lacking({**good, "filter": "not_needed"}, {"carried": 2}) is None
+    assert lacking(good, {"carried": 3}) == "2 of 3 peers carried"
+    assert lacking(good, {"carried": 1, "striped": 1}) == "0 of 1 peers striped"
+    assert lacking({**good, "filter": "missing"}, {"carried": 1}) == "filter missing"
+    assert lacking({**good, "programs": "refused"}, {"carried": 1}) == "programs refused"
+    assert lacking({}, {"carried": 1}) == "programs None"
+
+
+def test_a_mode_says_what_a_lab_has() -> None:
+    assert {mode: (parts(mode)["helpers"], parts(mode)["fast"]) for mode in MODES} == {
+        "flow": (False, False),
+        "flow_fast": (False, True),
+        "packet": (True, False),
+        "packet_fast": (True, True),
+    }
 
 
 class Restless:
