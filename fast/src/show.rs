@@ -64,13 +64,19 @@ pub fn plan(plan: &Plan) -> Value {
                 "destination": mac(&arrival.destination),
                 "vlan": arrival.vlan,
                 "peer": mac(&source.peer),
+                "lane": source.lane,
             })
         })
         .collect();
     let left = plan.left.iter().map(|(peer, why)| (mac(peer), Value::from(left(*why))));
+    let striped = plan.striped.iter().map(|(peer, links)| {
+        let links = links.iter().map(|(link, of)| (link.to_string(), path(of)));
+        (mac(peer), Value::from(links.collect::<Map<_, _>>()))
+    });
     json!({
         "own": plan.own.as_ref().map(mac),
         "peers": peers.collect::<Map<_, _>>(),
+        "striped": striped.collect::<Map<_, _>>(),
         "arrivals": arrivals,
         "exceptions": plan.exceptions.iter().map(exception).collect::<Vec<_>>(),
         "left": left.collect::<Map<_, _>>(),
