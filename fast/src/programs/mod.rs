@@ -3,6 +3,7 @@
 
 mod filters;
 pub mod layout;
+pub mod segments;
 mod store;
 mod tc;
 
