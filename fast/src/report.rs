@@ -141,12 +141,7 @@ pub fn slots(head: &Head, peers: &[(Mac, [u64; SLOTS])]) -> Vec<Vec<u8>> {
 
 /// Reports of the state of all peers, in as many frames as they need, and in one at least. To the
 /// peers in `striping` TCP is striped beside the bridge.
-pub fn state(
-    head: &Head,
-    state: &State,
-    plan: &Plan,
-    striping: &BTreeSet<Mac>,
-) -> Vec<Vec<u8>> {
+pub fn state(head: &Head, state: &State, plan: &Plan, striping: &BTreeSet<Mac>) -> Vec<Vec<u8>> {
     let mut front = vec![
         match state.programs {
             Force::Off => 0,

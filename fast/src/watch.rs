@@ -404,8 +404,8 @@ impl Watch {
     /// Whether TCP that comes in is put in order: all of it comes by the programs, and the helper
     /// takes what is early.
     fn order(&self) -> Order {
-        let comes = self.carrier.force() == Force::InForce
-            && self.carrier.filter() != Filter::Missing;
+        let comes =
+            self.carrier.force() == Force::InForce && self.carrier.filter() != Filter::Missing;
         match self.carrier.holds && comes {
             true => Order::Ready,
             false => Order::None,

@@ -65,7 +65,11 @@ impl Segments {
 
     /// Bounds the size by the slowest link, or by none when nobody is striped. Returns the bound
     /// that is in force, if there is one.
-    pub fn bound(&mut self, slowest_kbps: Option<u64>, now: Instant) -> Result<Option<u32>, Refusal> {
+    pub fn bound(
+        &mut self,
+        slowest_kbps: Option<u64>,
+        now: Instant,
+    ) -> Result<Option<u32>, Refusal> {
         let Some(device) = self.tc.device(&self.local).map_err(failed)? else { return Ok(None) };
         if device.ifindex != self.ifindex {
             // It was made anew.
