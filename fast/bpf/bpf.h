@@ -15,6 +15,10 @@ struct map_definition {
 #define MAP(name, kind, key, value, entries)                                                       \
     struct map_definition name SECTION("maps") = {BPF_MAP_TYPE_##kind, sizeof(key), sizeof(value), \
                                                   entries, 0}
+/* An array that processes have in their memory. */
+#define SHARED_ARRAY(name, value, entries)                                                         \
+    struct map_definition name SECTION("maps") = {BPF_MAP_TYPE_ARRAY, sizeof(__u32),               \
+                                                  sizeof(value), entries, BPF_F_MMAPABLE}
 
 static void *(*const lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static long (*const load_bytes)(const void *skb, __u32 offset, void *to, __u32 length) =
@@ -25,8 +29,19 @@ static long (*const vlan_push)(void *skb, __u16 protocol, __u16 tci) =
     (void *)BPF_FUNC_skb_vlan_push;
 static long (*const vlan_pop)(void *skb) = (void *)BPF_FUNC_skb_vlan_pop;
 static long (*const redirect)(__u32 ifindex, __u64 flags) = (void *)BPF_FUNC_redirect;
+static long (*const send_copy)(void *skb, __u32 ifindex, __u64 flags) =
+    (void *)BPF_FUNC_clone_redirect;
 /* CLOCK_MONOTONIC in ns, as of the last tick. */
 static __u64 (*const tick_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
+/* The same, exactly. */
+static __u64 (*const now_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
+
+/* Memory that others change at the same time is read and written once each. */
+#define READ(place) (*(const volatile __typeof__(place) *)&(place))
+#define WRITE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
+/* Writes a number where the old one still stands. Returns what stood there. */
+#define SWAP(place, old, new) __sync_val_compare_and_swap(&(place), old, new)
+#define ADD(place, number) ((void)__sync_fetch_and_add(&(place), number))
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define NET16(number) ((__u16)__builtin_bswap16(number))

@@ -3,62 +3,17 @@
  * Carries frames of known peers past Open vSwitch.
  *
  * `tx` stands at the egress of the bridge's local port, `rx` at the ingress of each NIC, and `own`
- * in front of Open vSwitch's packet sockets on the NICs. What no map names, or what looks in any
+ * in front of Open vSwitch's packet sockets on the NICs. `inj` stands at the ingress of the device by
+ * which the helper gets TCP that came early, and gives it back. What no map names, or what looks in any
  * way odd, is left to the bridge, which treats everything right. Nothing is written into a frame
  * before it is sure that it is taken.
  */
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
-#include "flow.h"
-#include "maps.h"
-
-#define TAG_BYTES 4
-#define TYPE_TAG 0x8100
-
-INLINE struct setup *the_setup(void) {
-    __u32 zero = 0, *now = lookup(&state, &zero), place = now ? *now & 1 : 0;
-    return lookup(&setups, &place);
-}
-
-/* Rows may have changed since somebody last looked at them. So what was told holds for a while, and
-   then everything is the bridge's. */
-INLINE int is_over(void) {
-    __u32 zero = 0;
-    __u64 *end_ns = lookup(&until_ns, &zero);
-    return !end_ns || tick_ns() >= *end_ns;
-}
-
-INLINE int is_exception(struct setup *setup, struct flow *flow) {
-    if (flow->protocol != TCP && flow->protocol != UDP)
-        return 0;
-    __u64 tuple = (__u64)flow->protocol << 32 | flow->ports;
-#pragma clang loop unroll(disable)
-    for (__u32 i = 0; i < MAX_EXCEPTIONS; i++) {
-        __u32 place = setup->first + i;
-        if (i >= setup->exceptions)
-            break;
-        struct exception *exception = lookup(&exceptions, &place);
-        if (exception && (tuple & exception->mask) == exception->value)
-            return 1;
-    }
-    return 0;
-}
-
-/* Counts a frame, or each one for which it stands, with so many bytes before the payload. Returns
-   the bytes of all. */
-INLINE __u64 add(struct count *count, __u32 packets, __u32 bytes, __u32 headers) {
-    __u64 all = bytes + (__u64)(packets - 1) * headers;
-    count->packets += packets;
-    count->bytes += all;
-    return all;
-}
-
-INLINE void drop(__u32 reason) {
-    __u64 *count = lookup(&drops, &reason);
-    if (count)
-        ++*count;
-}
+#include "frame.h"
+#include "order.h"
+#include "stripe.h"
 
 SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
     struct ethernet ethernet;
@@ -78,6 +33,8 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
         return TC_ACT_OK;
     if (!read_flow(skb, ethernet.type, &flow) || is_exception(setup, &flow))
         return TC_ACT_OK;
+    if (peer->is_striped)
+        return stripe(skb, peer, &flow);
 
     __u32 slot = flow.hash >> 58, peer_counter = peer->counter;
     struct path *path = &peer->paths[peer->slots[slot] & (MAX_PATHS - 1)];
@@ -86,19 +43,9 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
     if (!path->ifindex || !count || !by_slot)
         return TC_ACT_OK;
     __u64 *slot_bytes = &by_slot->bytes[slot];
-    /* The bridge drops what is too long for the NIC, and says so in its counters. */
-    __u32 size = skb->gso_size, longest = size ? flow.headers + size : skb->len;
-    if (longest > (__u32)path->mtu + ETHERNET)
-        return TC_ACT_OK;
-
     __u32 packets = segments(skb, &flow), bytes = skb->len;
-    if (path->vlan && vlan_push(skb, NET16(TYPE_TAG), path->vlan))
+    if (!fits(skb, &flow, path) || !address(skb, path))
         return TC_ACT_OK;
-    if (store_bytes(skb, 0, path->macs, sizeof path->macs, 0)) {
-        if (path->vlan)
-            vlan_pop(skb);
-        return TC_ACT_OK;
-    }
     *slot_bytes += add(count, packets, bytes, flow.headers);
     return redirect(path->ifindex, 0);
 }
@@ -154,11 +101,39 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
 
     __u32 tag = skb->vlan_present ? TAG_BYTES : 0;
     __u32 packets = segments(skb, &flow), bytes = skb->len + tag;
-    if ((tag && vlan_pop(skb)) || store_bytes(skb, 0, source->macs, sizeof source->macs, 0)) {
+    if (tag && vlan_pop(skb)) {
         drop(DROP_MEMORY);
         return TC_ACT_SHOT;
     }
-    add(count, packets, bytes, flow.headers + tag);
+    struct steer *steer = lane_of(source, &flow);
+    __u32 target = steer ? the_hold() : 0;
+    struct given given;
+    __builtin_memcpy(given.macs, source->macs, sizeof given.macs);
+    if (!target || !is_early(skb, source, &flow, &given))
+        target = 0;
+    if (store_bytes(skb, 0, given.macs, sizeof given.macs, 0)) {
+        drop(DROP_MEMORY);
+        return TC_ACT_SHOT;
+    }
+    __u64 all = add(count, packets, bytes, flow.headers + tag);
+    if (steer) {
+        struct lane *lane = &steer->lanes[source->lane & (LANES - 1)];
+        ADD(lane->frames_in, packets);
+        ADD(lane->bytes_in, all);
+    }
+    return target ? redirect(target, 0) : redirect(setup->local, BPF_F_INGRESS);
+}
+
+/* What the helper held comes back by its device, and nothing else does. */
+SECTION("classifier/inj") int inj(struct __sk_buff *skb) {
+    struct setup *setup = the_setup();
+    struct ethernet ethernet;
+
+    if (!setup || !setup->local || load_bytes(skb, 0, &ethernet, sizeof ethernet) ||
+        !same_mac(setup->own, ethernet.macs)) {
+        drop(DROP_STRAY);
+        return TC_ACT_SHOT;
+    }
     return redirect(setup->local, BPF_F_INGRESS);
 }
 

@@ -39,7 +39,10 @@ struct flow {
     __u64 hash;     /* see docs/decisions/14-fast-path.md */
     __u32 ports;    /* source port << 16 | destination port; 0: it has none */
     __u32 headers;  /* bytes before the payload, of frames that stand for several */
+    __u32 upper;    /* where the uppermost header is */
+    __u32 end;      /* of the packet; a short frame is longer */
     __u8 protocol;  /* of the uppermost header */
+    __u8 is_fragment;
 };
 
 INLINE __u64 hash(__u64 hash, __u32 word) {
@@ -112,8 +115,10 @@ INLINE int read_flow(struct __sk_buff *skb, __u16 type, struct flow *flow) {
         return 0;
 
     flow->protocol = protocol;
+    flow->is_fragment = !!fragment;
     flow->ports = 0;
-    flow->headers = at;
+    flow->headers = flow->upper = at;
+    flow->end = end;
     least = protocol == TCP ? 20 : protocol == UDP ? 8 : protocol == SCTP ? 12 : 0;
     if (least && !fragment) {
         if (at + least > end || load_bytes(skb, at, &flow->ports, sizeof flow->ports))

@@ -12,6 +12,7 @@
 #define MAPS_H
 
 #include "bpf.h"
+#include "shared.h"
 
 #define SLOTS 64
 #define MAX_PATHS 32
@@ -28,8 +29,9 @@ struct path {
 
 struct peer {
     __u8 mac[6];
-    __u16 counter;     /* place in `slot_counts` */
+    __u16 counter;     /* place in `slot_counts` and `steers` */
     __u8 slots[SLOTS]; /* places in `paths` */
+    __u32 is_striped;  /* 1: only TCP passes, as `steers` says, and `paths` go by link */
     struct path paths[MAX_PATHS];
 };
 
@@ -46,7 +48,8 @@ struct source {
     struct arrival arrival;
     __u8 macs[12]; /* the host's own and the peer's */
     __u8 open;     /* 0: `own` lets such frames pass, since the entry is about to go */
-    __u8 zero[3];
+    __u8 lane;     /* the helper's link by which TCP comes without a header; LANES: none */
+    __u16 steer;   /* the peer's place in `steers`, if it has a lane */
     __u32 counter; /* place in `counts` */
 };
 
@@ -78,7 +81,19 @@ struct slot_count {
 };
 
 /* Reasons for which frames are dropped, places in `drops`. */
-enum { DROP_MEMORY, DROP_REASONS };
+enum { DROP_MEMORY, DROP_STRAY, DROP_REASONS };
+
+/* What else frames meet, places in `events`. */
+enum {
+    EVENT_REFUSED,   /* every link has a queue: the socket shall send less */
+    EVENT_WOKEN,     /* the helper got a copy */
+    EVENT_EARLY,     /* the helper puts it in order */
+    EVENT_CROWDED,   /* not put in order, since another connection has the place */
+    EVENT_FAR,       /* not put in order, since its sequence is far from what was expected */
+    EVENT_FULL,      /* not put in order, since the helper holds very many */
+    EVENT_CONTENDED, /* not put in order, since other CPUs changed the place all the time */
+    EVENTS
+};
 
 MAP(state, ARRAY, __u32, __u32, 1); /* which one of `setups` holds */
 MAP(until_ns, ARRAY, __u32, __u64, 1); /* when the entries end, by CLOCK_MONOTONIC */
@@ -91,5 +106,10 @@ MAP(sources, ARRAY, __u32, struct source, 16384);
 MAP(counts, PERCPU_ARRAY, __u32, struct count, 32768);
 MAP(slot_counts, PERCPU_ARRAY, __u32, struct slot_count, 2048);
 MAP(drops, PERCPU_ARRAY, __u32, __u64, DROP_REASONS);
+MAP(events, PERCPU_ARRAY, __u32, __u64, EVENTS);
+MAP(hold, ARRAY, __u32, __u32, 1); /* ifindex of the helper's device for TCP; 0: no order */
+SHARED_ARRAY(steers, struct steer, PEERS);
+SHARED_ARRAY(nics, struct nic, NICS);
+SHARED_ARRAY(flows, struct flow_state, FLOWS);
 
 #endif

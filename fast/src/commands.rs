@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands that end by themselves.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,8 +15,9 @@ use crate::openflow::message::{self, kind, Message};
 use crate::openflow::mirror::{Broken, Mirror, REPORT};
 use crate::options::Place;
 use crate::plan::Plan;
+use crate::programs::segments::Segments;
 use crate::programs::{Device, Programs};
-use crate::report::{self, Filter, Force, Head, State};
+use crate::report::{self, Filter, Force, Head, Order, State};
 use crate::rows::model::LOCAL;
 use crate::rows::NICS_END;
 use crate::watch::sources::{self, Request};
@@ -92,13 +94,20 @@ pub fn probe(as_json: bool) -> Result<(), Option<Failed>> {
 }
 
 /// Removes the programs. With a bridge, a running watch is ended first, and the bridge's own
-/// device and all its NICs are freed, as far as they are there; without one, only these NICs are.
-pub fn unload(bridge: Option<&Place>, nics: &[String], state: &Path) -> Result<(), Failed> {
+/// device, all its NICs and the helper's device are freed, as far as they are there; without one,
+/// only these NICs are.
+pub fn unload(
+    bridge: Option<&Place>,
+    nics: &[String],
+    hold: &str,
+    state: &Path,
+) -> Result<(), Failed> {
     let named = nics.iter().map(|name| Device { port: 0, name: name.clone() });
     let mut devices: Vec<Device> = named.collect();
     let Some(place) = bridge else { return remove("", &devices) };
+    devices.push(Device { port: 0, name: hold.to_owned() });
     // Nobody answers when no watch runs. Otherwise the connection ends with it.
-    let _ = ask(state, Request::End);
+    let ended = ask(state, Request::End).is_ok();
     let mirror = read_bridge(place, None).ok();
     let mut local = place.bridge.clone();
     if let Some(mirror) = &mirror {
@@ -109,6 +118,9 @@ pub fn unload(bridge: Option<&Place>, nics: &[String], state: &Path) -> Result<(
                 devices.push(Device { port: *number, name: port.name.clone() });
             }
         }
+    }
+    if !ended {
+        Segments::reset(&local).map_err(|why| why.text)?;
     }
     remove(&local, &devices)?;
     if let Some(mirror) = mirror {
@@ -126,8 +138,14 @@ fn remove(local: &str, nics: &[Device]) -> Result<(), Failed> {
 fn tell_off(place: &Place, mirror: &Mirror) -> io::Result<()> {
     let Some(local) = mirror.bridge().ports.get(&LOCAL) else { return Ok(()) };
     let head = Head { own: local.mac, epoch: 0, time_ns: watch::now_ns() };
-    let off = State { programs: Force::Off, filter: Filter::NotNeeded, errno: 0, dropped: 0 };
-    let frames = report::state(&head, &off, &Plan::default());
+    let off = State {
+        programs: Force::Off,
+        filter: Filter::NotNeeded,
+        order: Order::None,
+        errno: 0,
+        dropped: 0,
+    };
+    let frames = report::state(&head, &off, &Plan::default(), &BTreeSet::new());
     let (mut sender, mut receiver) = connection::connect(&place.socket())?;
     receiver.wait_at_most(PATIENCE)?;
     let reports = frames.iter().map(|frame| message::to_controllers(REPORT, frame));

@@ -18,12 +18,12 @@ fn main() -> ExitCode {
         }
     };
     let done = match options.command {
-        Command::Watch { place, nics, state } => {
-            watch::run(Settings { place, nics, state }).map_err(Some)
+        Command::Watch { place, nics, hold, state } => {
+            watch::run(Settings { place, nics, hold, state }).map_err(Some)
         }
-        Command::Unload { bridge, rundir, nics, state } => {
+        Command::Unload { bridge, rundir, nics, hold, state } => {
             let place = bridge.map(|bridge| Place { bridge, rundir });
-            commands::unload(place.as_ref(), &nics, &state).map_err(Some)
+            commands::unload(place.as_ref(), &nics, &hold, &state).map_err(Some)
         }
         Command::Status { json, state } => commands::status(&state, json).map_err(Some),
         Command::Probe { json } => commands::probe(json),

@@ -25,6 +25,9 @@ pub enum Command {
         /// Only these NICs of the bridge; all of them when none is named.
         #[arg(long = "nic", value_name = "NAME")]
         nics: Vec<String>,
+        /// The helper's device for TCP that it puts in order.
+        #[arg(long, value_name = "NAME", default_value = HOLD)]
+        hold: String,
         /// The folder for the status socket.
         #[arg(long, value_name = "DIR", default_value = STATE)]
         state: PathBuf,
@@ -40,6 +43,9 @@ pub enum Command {
         /// Remove the programs from this NIC (too).
         #[arg(long = "nic", value_name = "NAME")]
         nics: Vec<String>,
+        /// The helper's device for TCP that it puts in order.
+        #[arg(long, value_name = "NAME", default_value = HOLD)]
+        hold: String,
         /// The folder of the status socket.
         #[arg(long, value_name = "DIR", default_value = STATE)]
         state: PathBuf,
@@ -74,6 +80,8 @@ pub enum Command {
 }
 
 const STATE: &str = "/run/ri2n-fast";
+/// The helper's device for TCP that it puts in order, where no other is named.
+pub const HOLD: &str = "ri2n-hold";
 const RUNDIR: &str = "/run/openvswitch";
 
 /// Where a bridge is.

@@ -4,7 +4,7 @@
 //! A report is a frame that the bridge gives to its controller. `docs/wire-format.md` has its
 //! layout, `tests/reports.json` examples that the controller's tests read, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::{Arrival, Left, Mac, PathId, Plan, SLOTS};
 use crate::rows::{PATH_TABLE, SOURCE_TABLE};
@@ -88,6 +88,15 @@ pub enum Filter {
     Missing,
 }
 
+/// Whether TCP that comes in without the helper's header is put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// It comes up as it comes in.
+    None,
+    /// A helper has the maps and holds early frames.
+    Ready,
+}
+
 /// The state of the fast path, besides the peers'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
@@ -95,8 +104,10 @@ pub struct State {
     pub programs: Force,
     /// The sockets.
     pub filter: Filter,
+    /// The order.
+    pub order: Order,
     /// The kernel's reason; 0: none.
-    pub errno: u16,
+    pub errno: u8,
     /// Frames that the programs dropped.
     pub dropped: u64,
 }
@@ -128,8 +139,9 @@ pub fn slots(head: &Head, peers: &[(Mac, [u64; SLOTS])]) -> Vec<Vec<u8>> {
     })
 }
 
-/// Reports of the state of all peers, in as many frames as they need, and in one at least.
-pub fn state(head: &Head, state: &State, plan: &Plan) -> Vec<Vec<u8>> {
+/// Reports of the state of all peers, in as many frames as they need, and in one at least. To the
+/// peers in `striping` TCP is striped beside the bridge.
+pub fn state(head: &Head, state: &State, plan: &Plan, striping: &BTreeSet<Mac>) -> Vec<Vec<u8>> {
     let mut front = vec![
         match state.programs {
             Force::Off => 0,
@@ -142,12 +154,17 @@ pub fn state(head: &Head, state: &State, plan: &Plan) -> Vec<Vec<u8>> {
             Filter::InForce => 1,
             Filter::Missing => 2,
         },
+        match state.order {
+            Order::None => 0,
+            Order::Ready => 1,
+        },
+        state.errno,
     ];
-    front.extend(state.errno.to_be_bytes());
     front.extend(u32::try_from(state.dropped).unwrap_or(u32::MAX).to_be_bytes());
     let mut peers: Vec<(Mac, u8)> = plan.peers.keys().map(|peer| (*peer, 0)).collect();
     peers.extend(plan.left.iter().map(|(peer, why)| {
         let code = match why {
+            Left::Striped if striping.contains(peer) => 5,
             Left::Striped => 1,
             Left::Undecided => 2,
             Left::Unsupported => 3,

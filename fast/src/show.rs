@@ -34,10 +34,20 @@ pub fn status(status: &Value) -> Vec<String> {
         "in_force" => "in force",
         _ => "not in force: Open vSwitch copies the frames, which costs time",
     };
+    let order = match (text(&status["order"]).as_str(), text(&status["order_lacks"]).as_str()) {
+        ("ready", _) => "put in order by the helper".to_owned(),
+        (_, "device") => format!("not put in order: no device {}", text(&status["hold"])),
+        (_, "programs") => "not put in order: it comes by the bridge".to_owned(),
+        _ => "not put in order: no helper has the maps".to_owned(),
+    };
     let mut lines = vec![
         format!("bridge {}: programs {programs}", text(&status["bridge"])),
         format!("filter of Open vSwitch's packet sockets: {filter}"),
+        format!("TCP that comes in without the helper's header: {order}"),
     ];
+    if let Some(bound) = status["gso_max_size"].as_u64() {
+        lines.push(format!("TCP sends pieces of at most {bound} bytes"));
+    }
     for (way, verb) in [("sent", "sent"), ("arrived", "received")] {
         let sum = &status[way];
         lines.push(format!("{verb} {} packets, {} bytes", sum["packets"], sum["bytes"]));
@@ -64,13 +74,19 @@ pub fn plan(plan: &Plan) -> Value {
                 "destination": mac(&arrival.destination),
                 "vlan": arrival.vlan,
                 "peer": mac(&source.peer),
+                "lane": source.lane,
             })
         })
         .collect();
     let left = plan.left.iter().map(|(peer, why)| (mac(peer), Value::from(left(*why))));
+    let striped = plan.striped.iter().map(|(peer, links)| {
+        let links = links.iter().map(|(link, of)| (link.to_string(), path(of)));
+        (mac(peer), Value::from(links.collect::<Map<_, _>>()))
+    });
     json!({
         "own": plan.own.as_ref().map(mac),
         "peers": peers.collect::<Map<_, _>>(),
+        "striped": striped.collect::<Map<_, _>>(),
         "arrivals": arrivals,
         "exceptions": plan.exceptions.iter().map(exception).collect::<Vec<_>>(),
         "left": left.collect::<Map<_, _>>(),

@@ -2,10 +2,11 @@
 //! The loop: follows the bridge, keeps the programs at what its rows say, and reports.
 
 mod carrier;
+mod handover;
 pub mod sources;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -20,9 +21,10 @@ use crate::openflow::mirror::{Changes, Mirror, REPORT};
 use crate::options::Place;
 use crate::plan::{Left, Mac, Plan};
 use crate::programs::{Count, Counts, SlotCounts};
-use crate::report::{self, Carried, Force, Head, Row, State};
+use crate::report::{self, Carried, Filter, Force, Head, Order, Row, State};
 use crate::rows::{self, Planned};
 use carrier::{Carrier, Devices};
+use handover::Handover;
 use sources::{Event, Request};
 
 /// Changes that come within this time make one plan.
@@ -56,7 +58,9 @@ pub struct Settings {
     pub place: Place,
     /// The NICs; all when there are none.
     pub nics: Vec<String>,
-    /// The folder of the status socket.
+    /// The helper's device for TCP that it puts in order.
+    pub hold: String,
+    /// The folder of the sockets for those who ask and for the helper.
     pub state: PathBuf,
 }
 
@@ -67,11 +71,15 @@ pub fn run(settings: Settings) -> Result<(), String> {
     sources::take_questions(listener, to.clone());
     let rundir = &settings.place.rundir;
     sources::follow_database(rundir.join("db.sock"), settings.place.bridge.clone(), to.clone());
-    sources::follow_bridge(settings.place.socket(), to);
-    let mut watch = Watch::new(settings, Instant::now());
+    sources::follow_bridge(settings.place.socket(), to.clone());
+    let handover = Handover::listen(&settings.state, to)?;
+    let mut watch = Watch::new(settings, handover, Instant::now());
     watch.turn(&events);
-    // The next watch would replace it, too.
-    let _ = fs::remove_file(sources::socket_in(&watch.settings.state));
+    watch.carrier.give_back();
+    // The next watch would replace them, too.
+    let state = &watch.settings.state;
+    let _ = fs::remove_file(sources::socket_in(state));
+    let _ = fs::remove_file(ri2n_wire::handover::socket_in(state));
     Ok(())
 }
 
@@ -112,9 +120,20 @@ impl Due {
     }
 }
 
+/// What the helper has.
+struct Helper {
+    handover: Handover,
+    /// The load whose maps it gets, as the reports' epoch and as the handover call it.
+    epoch: u64,
+    load: u64,
+    /// Whether it has them and is ready for frames.
+    ready: bool,
+}
+
 struct Watch {
     settings: Settings,
     manager: Manager,
+    helper: Helper,
     link: Option<Link>,
     /// Whether somebody wants to see all frames of the bridge; None: the database has not said.
     observed: Option<bool>,
@@ -131,7 +150,9 @@ struct Watch {
     told_epoch: u64,
     told_slots: SlotCounts,
     told_slots_epoch: u64,
-    told_force: Option<Force>,
+    told_force: Option<(Force, Filter, Order)>,
+    /// The peers to which TCP was striped beside the bridge when that was last looked at.
+    striping: BTreeSet<Mac>,
     said: BTreeMap<&'static str, String>,
     /// What was found at the last look at the devices.
     noted: Vec<String>,
@@ -139,9 +160,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(settings: Settings, now: Instant) -> Watch {
+    fn new(settings: Settings, handover: Handover, now: Instant) -> Watch {
         Watch {
             settings,
+            helper: Helper { handover, epoch: 0, load: 0, ready: false },
             manager: Manager::from_environment(),
             link: None,
             observed: None,
@@ -156,6 +178,7 @@ impl Watch {
             told_slots: SlotCounts::new(),
             told_slots_epoch: 0,
             told_force: None,
+            striping: BTreeSet::new(),
             said: BTreeMap::new(),
             noted: Vec::new(),
             ending: None,
@@ -173,6 +196,7 @@ impl Watch {
                 self.tend(now);
             }
             if self.due.counts <= now {
+                self.notice_striping(now);
                 self.report_counts(now);
             }
             if self.due.slots <= now {
@@ -238,6 +262,11 @@ impl Watch {
             }
             Event::Database(Err(why)) => {
                 self.say("database", format!("waiting for Open vSwitch's database: {why}"));
+            }
+            Event::Helper { load, ready } => {
+                self.helper.ready = ready && load == self.helper.load;
+                self.hold();
+                self.tell_carrier();
             }
             Event::Asked(Request::Status, mut stream) => {
                 let line = self.status().to_string();
@@ -308,6 +337,7 @@ impl Watch {
                 let was_new = self.carrier.devices() != Some(&devices);
                 let until_ns = holds_until_ns(known);
                 self.carrier.carry(&devices, &self.planned.plan, until_ns, start);
+                self.hand_over();
                 if was_new {
                     self.due.tend = start;
                 }
@@ -324,6 +354,10 @@ impl Watch {
     fn tend(&mut self, now: Instant) {
         self.due.tend = now + TEND_EVERY;
         self.carrier.tend(self.vswitchd_pid());
+        self.hand_over();
+        // Its device may have been made only now, or anew.
+        self.hold();
+        self.carrier.bound_segments(now);
         self.tell_carrier();
         if let Some(link) = &mut self.link {
             if link.asked.is_none() {
@@ -339,6 +373,56 @@ impl Watch {
         self.notice_changes(now);
     }
 
+    /// Gives the helper the maps of a new load.
+    fn hand_over(&mut self) {
+        let helper = &mut self.helper;
+        if helper.epoch == self.carrier.epoch {
+            return;
+        }
+        match self.carrier.maps() {
+            Some(Ok(maps)) => {
+                helper.epoch = self.carrier.epoch;
+                helper.load = helper.handover.give(maps);
+                helper.ready = false;
+            }
+            Some(Err(error)) => self.say("maps", format!("the helper gets no maps: {error}")),
+            None => {}
+        }
+    }
+
+    /// Lets the helper have TCP that comes early, as long as it is ready.
+    fn hold(&mut self) {
+        let device = Some(self.settings.hold.as_str()).filter(|_| self.helper.ready);
+        for note in self.carrier.set_hold(device) {
+            if !self.noted.contains(&note) {
+                eprintln!("ri2n-fast: {note}");
+                self.noted.push(note);
+            }
+        }
+    }
+
+    /// Whether TCP that comes in is put in order: all of it comes by the programs, and the helper
+    /// takes what is early.
+    fn order(&self) -> Order {
+        let comes =
+            self.carrier.force() == Force::InForce && self.carrier.filter() != Filter::Missing;
+        match self.carrier.holds && comes {
+            true => Order::Ready,
+            false => Order::None,
+        }
+    }
+
+    /// Looks at what the helper wants striped, in the maps that both have.
+    fn notice_striping(&mut self, now: Instant) {
+        let mut striping = self.carrier.striping();
+        striping.retain(|peer| self.planned.plan.striped.contains_key(peer));
+        if striping != self.striping {
+            self.striping = striping;
+            self.due.state = now;
+            self.carrier.bound_segments(now);
+        }
+    }
+
     fn vswitchd_pid(&self) -> Option<u32> {
         let file = self.settings.place.rundir.join("ovs-vswitchd.pid");
         fs::read_to_string(file).ok()?.trim().parse().ok()
@@ -352,9 +436,18 @@ impl Watch {
             }
             self.noted = notes;
         }
-        let force = self.carrier.force();
+        let force = (self.carrier.force(), self.carrier.filter(), self.order());
         if self.told_force.replace(force) != Some(force) {
             self.due.state = Instant::now();
+        }
+        if self.helper.ready {
+            let line = match self.carrier.holds {
+                true => "the helper puts TCP in order that comes without its header".into(),
+                false => format!("TCP is not put in order without {}", self.settings.hold),
+            };
+            self.say("order", line);
+        } else if self.said.remove("order").is_some() {
+            eprintln!("ri2n-fast: TCP is not put in order: no helper has the maps");
         }
         match self.carrier.left_out() {
             0 => drop(self.said.remove("room")),
@@ -428,6 +521,7 @@ impl Watch {
         State {
             programs: self.carrier.force(),
             filter: self.carrier.filter(),
+            order: self.order(),
             errno: self.carrier.errno(),
             dropped,
         }
@@ -437,7 +531,7 @@ impl Watch {
         self.due.state = now + TEND_EVERY;
         let state = self.state();
         if let (true, Some(head)) = (self.is_listening(now), self.head()) {
-            self.send(report::state(&head, &state, &self.planned.plan));
+            self.send(report::state(&head, &state, &self.planned.plan, &self.striping));
         }
     }
 

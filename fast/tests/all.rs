@@ -7,6 +7,7 @@ mod attach;
 mod concrete;
 mod dice;
 mod frames;
+mod helped;
 mod hosts;
 mod layout;
 mod model;

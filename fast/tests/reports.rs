@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports as the controller reads them: `reports.json` is what its own tests read, too.
 
+use std::collections::BTreeSet;
+
 use ri2n_fast::plan::{Arrival, Left, Mac, Peer, Plan, SLOTS};
-use ri2n_fast::report::{self, Carried, Filter, Force, Head, Row, State};
+use ri2n_fast::report::{self, Carried, Filter, Force, Head, Order, Row, State};
 use serde_json::Value;
 
 fn mac(text: &Value) -> Mac {
@@ -45,7 +47,7 @@ fn slots(report: &Value) -> Vec<Vec<u8>> {
 }
 
 fn state(report: &Value) -> Vec<Vec<u8>> {
-    let mut plan = Plan::default();
+    let (mut plan, mut striping) = (Plan::default(), BTreeSet::new());
     for it in report["peers"].as_array().unwrap() {
         let left = match number(&it["state"]) {
             0 => {
@@ -55,7 +57,11 @@ fn state(report: &Value) -> Vec<Vec<u8>> {
             1 => Left::Striped,
             2 => Left::Undecided,
             3 => Left::Unsupported,
-            _ => Left::TooMany,
+            4 => Left::TooMany,
+            _ => {
+                striping.insert(mac(&it["mac"]));
+                Left::Striped
+            }
         };
         plan.left.insert(mac(&it["mac"]), left);
     }
@@ -64,10 +70,11 @@ fn state(report: &Value) -> Vec<Vec<u8>> {
     let state = State {
         programs: programs[number(&report["programs"]) as usize],
         filter: filter[number(&report["filter"]) as usize],
-        errno: number(&report["errno"]) as u16,
+        order: [Order::None, Order::Ready][number(&report["order"]) as usize],
+        errno: number(&report["errno"]) as u8,
         dropped: number(&report["dropped"]),
     };
-    report::state(&head(report), &state, &plan)
+    report::state(&head(report), &state, &plan, &striping)
 }
 
 #[test]
@@ -91,10 +98,34 @@ fn reports_are_as_the_examples_say() {
 #[test]
 fn more_drops_than_fit_are_the_most_that_fit() {
     let head = Head { own: [6, 0, 0, 0, 3, 1], epoch: 1, time_ns: 2 };
-    let state =
-        |dropped| State { programs: Force::InForce, filter: Filter::InForce, errno: 0, dropped };
-    let frames = |dropped| report::state(&head, &state(dropped), &Plan::default());
+    let state = |dropped| State {
+        programs: Force::InForce,
+        filter: Filter::InForce,
+        order: Order::None,
+        errno: 0,
+        dropped,
+    };
+    let frames =
+        |dropped| report::state(&head, &state(dropped), &Plan::default(), &BTreeSet::new());
     assert_eq!(frames(u64::MAX), frames(u32::MAX.into()));
+}
+
+#[test]
+fn peers_are_striped_beside_the_bridge_only_where_the_helper_reaches_them() {
+    let head = Head { own: [6, 0, 0, 0, 3, 1], epoch: 1, time_ns: 2 };
+    let state = State {
+        programs: Force::InForce,
+        filter: Filter::InForce,
+        order: Order::Ready,
+        errno: 0,
+        dropped: 0,
+    };
+    let peer = [6, 0, 0, 0, 1, 1];
+    let code = |why| {
+        let plan = Plan { left: [(peer, why)].into(), ..Plan::default() };
+        report::state(&head, &state, &plan, &BTreeSet::from([peer]))[0][52]
+    };
+    assert_eq!([Left::Striped, Left::Undecided, Left::TooMany].map(code), [5, 2, 4]);
 }
 
 #[test]

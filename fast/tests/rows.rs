@@ -8,13 +8,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use ri2n_fast::commands::replay;
-use ri2n_fast::plan::{Arrival, Left, Mac, Peer, Plan};
+use ri2n_fast::plan::{Arrival, Left, Mac, Peer, Plan, MAX_PEERS};
 use ri2n_fast::rows::model::{
-    number, Action, Bridge, Choice, Field, Group, Test, LOCAL, VLAN_PRESENT,
+    mac, number, Action, Bridge, Choice, Field, Group, Row, RowKey, Test, LOCAL, VLAN_PRESENT,
 };
 use ri2n_fast::rows::plan;
 
-use crate::concrete::{Effect, Frame, Way};
+use crate::concrete::{Effect, Frame, Way, TO_HELPER};
 use crate::dice::Dice;
 
 pub fn saved(name: &str) -> Vec<u8> {
@@ -60,7 +60,7 @@ fn every_kind_of_bridge_is_carried_or_left() {
     let expected = BTreeMap::from([
         ("plain", "1 2 1 / 4 / 2 / "),
         ("helpers-away", "1 2 1 / 4 / 2 / "),
-        ("helpers", " / 4 / 0 / Striped Striped Striped"),
+        ("helpers", " / 4 / 2 / Striped Striped Striped"),
         ("by-flows", "1 2 1 / 4 / 2 / "),
         ("by-flows-helpers", " / 4 / 0 / Striped Striped Striped"),
         // Its services' ports are exceptions, too.
@@ -72,6 +72,165 @@ fn every_kind_of_bridge_is_carried_or_left() {
     for (name, expected) in expected {
         assert_eq!(words(&plan(&bridge(name)).plan), expected, "{name}");
     }
+}
+
+/// The helper links of each peer, and those by which arrivals come.
+fn links(plan: &Plan) -> String {
+    let numbers = |links: &mut dyn Iterator<Item = u8>| {
+        links.map(|it| it.to_string()).collect::<Vec<_>>().join(",")
+    };
+    let peers = plan.striped.values().map(|it| numbers(&mut it.keys().copied()));
+    let lanes = numbers(&mut plan.arrivals.values().filter_map(|it| it.lane));
+    format!("{} / {lanes}", peers.collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn tcp_of_no_job_is_striped_where_all_of_it_goes_to_the_helper() {
+    let all = "0 0,1 0 / 0,0,0,1";
+    for name in NAMES {
+        let plan = plan(&bridge(name)).plan;
+        let expected = match name {
+            // Some of TCP, what is of a class by its DSCP, goes by flows.
+            "by-flows-helpers" => " / ",
+            // To the job's other host alone.
+            "job-isolated-helpers" => "0 / 0",
+            _ if name.starts_with("helpers-away") || !name.contains("helpers") => " / ",
+            _ => all,
+        };
+        assert_eq!(links(&plan), expected, "{name}");
+        for (peer, links) in &plan.striped {
+            assert_eq!(plan.left[peer], Left::Striped, "{name}");
+            for (link, path) in links {
+                let arrival = Arrival {
+                    port: path.port,
+                    source: path.destination,
+                    destination: path.source,
+                    vlan: path.vlan,
+                };
+                let source = &plan.arrivals[&arrival];
+                assert_eq!((source.peer, source.lane), (*peer, Some(*link)), "{name}");
+            }
+        }
+    }
+}
+
+fn exact(field: Field, value: u128) -> Test {
+    Test { field, value, mask: field.exact() }
+}
+
+fn add(bridge: &mut Bridge, table: u8, tests: Vec<Test>, actions: Vec<Action>) {
+    let encoded = bridge.rows.len().to_be_bytes().to_vec();
+    let key = RowKey { table, priority: 40_000, encoded };
+    bridge.rows.insert(key, Row { tests: Some(tests), actions, idles: false });
+}
+
+#[test]
+fn tcp_of_which_some_goes_another_way_is_not_striped() {
+    let whole = bridge("helpers");
+    let all = links(&plan(&whole).plan);
+    let with = |tests: Vec<Test>, actions: Vec<Action>| {
+        let mut changed = whole.clone();
+        add(&mut changed, 10, tests.clone(), actions);
+        let plan = plan(&changed).plan;
+        assert!(plan.peers.is_empty(), "{tests:?}");
+        let exceptions = plan.exceptions.len();
+        format!("{} / {exceptions}", links(&plan).split(" /").next().unwrap())
+    };
+    let none = " / 0";
+    let some = format!("{} / 2", all.split(" /").next().unwrap());
+    let any_tcp = [exact(Field::EthType, 0x0800), exact(Field::IpProto, 6)];
+    // What becomes of other protocols does not matter, nor what one port of TCP asks for.
+    let udp = vec![exact(Field::EthType, 0x0800), exact(Field::IpProto, 17)];
+    assert_eq!(with(udp, vec![]), some);
+    let port = [&any_tcp[..], &[exact(Field::DestinationPort, 80)]].concat();
+    assert_eq!(with(port, vec![]), some.replace("/ 2", "/ 3"));
+    // A placed connection of anybody, a drop of IPv4, what only some frames meet, a class.
+    for tests in [
+        any_tcp.to_vec(),
+        vec![exact(Field::EthType, 0x0800)],
+        vec![exact(Field::Other(7), 1)],
+        vec![exact(Field::EthType, 0x86dd), exact(Field::Other(8), 40)],
+    ] {
+        assert_eq!(with(tests.clone(), vec![]), none, "{tests:?}");
+        assert_eq!(with(tests.clone(), vec![Action::Output(1)]), none, "{tests:?}");
+        assert_eq!(with(tests.clone(), vec![Action::Output(102)]), none, "{tests:?}");
+        // With a tag it is a channel's.
+        let tag = Action::Set { field: Field::VlanVid, value: 0x1003, mask: u128::MAX };
+        let channel = vec![Action::PushVlan(0x8100), tag, Action::Output(TO_HELPER)];
+        assert_eq!(with(tests.clone(), channel), none, "{tests:?}");
+        // A row that says the same as the others changes nothing.
+        assert_eq!(with(tests.clone(), vec![Action::Output(TO_HELPER)]), some, "{tests:?}");
+    }
+    let changed = |field, value| {
+        let set = Action::Set { field, value, mask: field.exact() };
+        with(vec![exact(Field::InPort, LOCAL.into())], vec![set, Action::Output(TO_HELPER)])
+    };
+    assert_eq!(changed(Field::EthSrc, 2), none);
+    assert_eq!(changed(Field::EthDst, 2), none);
+    let from_here = vec![exact(Field::InPort, LOCAL.into())];
+    let twice = vec![Action::Output(TO_HELPER), Action::Output(TO_HELPER)];
+    assert_eq!(with(from_here.clone(), twice), none);
+    let copied = vec![Action::Output(TO_HELPER), Action::Output(1)];
+    assert_eq!(with(from_here.clone(), copied), none);
+    assert_eq!(with(from_here, vec![Action::Unknown, Action::Output(TO_HELPER)]), none);
+}
+
+#[test]
+fn a_row_that_idles_and_a_port_that_is_closed_stripe_nothing() {
+    let whole = bridge("helpers");
+    let mut idles = whole.clone();
+    let to_helper = |row: &Row| row.exactly(Field::Reg(3)) == Some(0);
+    idles.rows.values_mut().filter(|row| to_helper(row)).for_each(|row| row.idles = true);
+    assert_eq!(links(&plan(&idles).plan), " / ");
+    let mut closed = whole.clone();
+    closed.ports.get_mut(&TO_HELPER).unwrap().restricted = true;
+    assert_eq!(links(&plan(&closed).plan), " / ");
+    // The helper ended: its devices have no carrier, and peers are reached by slots.
+    let mut ended = whole.clone();
+    ended.ports.get_mut(&TO_HELPER).unwrap().live = false;
+    let ended = plan(&ended).plan;
+    assert_eq!((links(&ended).as_str(), ended.peers.len()), (" / ", 3));
+}
+
+#[test]
+fn a_helper_link_that_the_rows_drop_is_none() {
+    let mut bridge = bridge("helpers");
+    let second = |tests: &[Test]| tests.contains(&exact(Field::VlanVid, 0x1002));
+    let from_helper = |row: &&mut Row| row.exactly(Field::InPort) == Some(WIRE);
+    for row in bridge.rows.values_mut().filter(from_helper) {
+        if row.tests.as_ref().is_some_and(|tests| second(tests)) {
+            row.actions.clear();
+        }
+    }
+    assert_eq!(links(&plan(&bridge).plan), "0 0 0 / 0,0,0");
+}
+
+#[test]
+fn more_than_1024_peers_are_the_helpers_alone() {
+    let mut bridge = bridge("helpers");
+    let template = bridge.clone();
+    let of_first: Vec<_> = {
+        let first = *plan(&bridge).plan.striped.keys().next().unwrap();
+        let named = exact(Field::EthDst, number(first).into());
+        let names = |row: &Row| row.tests.as_ref().is_some_and(|it| it.contains(&named));
+        template.rows.iter().filter(|(_, row)| names(row)).collect()
+    };
+    for peer in 0..MAX_PEERS as u64 + 7 {
+        for (key, row) in &of_first {
+            let (mut key, mut row) = ((*key).clone(), (*row).clone());
+            key.encoded.extend(peer.to_be_bytes());
+            for test in row.tests.iter_mut().flatten() {
+                if test.field == Field::EthDst {
+                    test.value = u128::from(0x0600_0001_0000 + peer);
+                }
+            }
+            bridge.rows.insert(key, row);
+        }
+    }
+    let plan = plan(&bridge).plan;
+    assert_eq!((plan.striped.len(), plan.left.len()), (MAX_PEERS, MAX_PEERS + 7 + 3));
+    assert!(plan.left.values().all(|why| *why == Left::Striped));
+    assert!(plan.striped.contains_key(&mac(0x0600_0000_0200)), "the first ones have room");
 }
 
 #[test]
@@ -216,6 +375,11 @@ fn drawn(dice: &mut Dice, bridge: &Bridge, plan: &Plan, known: &[(Field, u128)])
         fields.extend([(Field::SourcePort, ports.0), (Field::DestinationPort, ports.1)]);
     }
     fields.extend(known.iter().copied());
+    let protocol = fields[&Field::IpProto];
+    if known.iter().any(|(field, _)| *field == Field::IpProto) && protocol == 0 {
+        fields.retain(|field, _| ![Field::SourcePort, Field::DestinationPort].contains(field));
+        ports = (0, 0);
+    }
     let fits = |wanted: Option<u16>, port: u128| wanted.is_none_or(|it| u128::from(it) == port);
     let excepted = plan.exceptions.iter().any(|it| {
         u128::from(it.protocol) == protocol
@@ -253,6 +417,39 @@ fn check_arrival(dice: &mut Dice, bridge: &Bridge, plan: &Plan, arrival: &Arriva
     let (src, dst) = (plan.arrivals[arrival].peer, plan.own.unwrap());
     let wanted = Effect::Out { port: LOCAL, src, dst, vlan: None };
     assert_eq!(way.effects, vec![wanted], "{frame:?}");
+}
+
+/// A helper's port for what helpers send each other.
+const WIRE: u128 = 102;
+
+/// TCP to a striped peer goes to the helper as it is, and links are what the rows say.
+fn check_striped(dice: &mut Dice, bridge: &Bridge, plan: &Plan, peer: &Mac) {
+    let own = plan.own.unwrap();
+    let known = [
+        (Field::InPort, LOCAL.into()),
+        (Field::EthSrc, number(own).into()),
+        (Field::EthDst, number(*peer).into()),
+        (Field::IpProto, 6),
+    ];
+    if let Some(frame) = drawn(dice, bridge, plan, &known) {
+        let wanted = Effect::Out { port: TO_HELPER, src: own, dst: *peer, vlan: None };
+        assert_eq!(Way::of(bridge, frame.clone()).effects, vec![wanted], "{frame:?}");
+    }
+    for (link, path) in &plan.striped[peer] {
+        let known = [
+            (Field::InPort, WIRE),
+            (Field::EthSrc, number(own).into()),
+            (Field::EthDst, number(*peer).into()),
+            (Field::VlanVid, (VLAN_PRESENT | (u16::from(*link) + 1)).into()),
+            (Field::EthType, 0x88b6),
+            (Field::IpProto, 0),
+        ];
+        let frame = drawn(dice, bridge, plan, &known).expect("it is no IP");
+        let way = Way::of(bridge, frame.clone());
+        let (src, dst) = (path.source, path.destination);
+        let wanted = Effect::Out { port: path.port, src, dst, vlan: path.vlan };
+        assert_eq!((way.effects, way.path), (vec![wanted], Some(path.id)), "{frame:?}");
+    }
 }
 
 /// Changes something of a bridge, as somebody else or a fault might.
@@ -324,6 +521,9 @@ proptest! {
         let plan = plan(&bridge).plan;
         for peer in plan.peers.keys() {
             (0..8).for_each(|_| check_peer(&mut dice, &bridge, &plan, peer));
+        }
+        for peer in plan.striped.keys() {
+            (0..8).for_each(|_| check_striped(&mut dice, &bridge, &plan, peer));
         }
         for arrival in plan.arrivals.keys() {
             (0..4).for_each(|_| check_arrival(&mut dice, &bridge, &plan, arrival));

@@ -3,9 +3,9 @@
 //! change, and nobody's death disturbs that.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use ri2n_fast::openflow::message::{self, first};
 
@@ -239,34 +239,75 @@ fn an_unload_ends_the_watch_and_leaves_nothing() {
     });
 }
 
-/// The last report of each kind that a controller gets, until it has all, and a peer's slots.
-fn reports(listener: TcpListener) -> [Vec<u8>; 3] {
-    const PACKET_IN: u8 = 10;
-    const SLOTS: usize = 3;
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.write_all(&message::hello()).unwrap();
-    let (mut bytes, mut found) = (Vec::new(), [const { None }; 3]);
-    let mut buffer = [0; 4096];
-    while found.iter().any(Option::is_none) {
-        let read = stream.read(&mut buffer).unwrap();
-        assert!(read > 0, "the bridge closed the connection");
-        bytes.extend(&buffer[..read]);
-        while let Some(length) = first(&bytes).unwrap() {
-            let message: Vec<u8> = bytes.drain(..length).collect();
-            let mut head = [0; 6].to_vec();
-            head.extend(mac(OWN));
-            head.extend([0x88, 0xb6, 1]);
-            let at = message.windows(head.len()).position(|it| it == head);
-            if let (PACKET_IN, Some(at)) = (message[1], at) {
-                let kind = usize::from(message[at + head.len()]);
-                let report = message[at..].to_vec();
-                if kind != SLOTS || report.windows(6).any(|it| it == mac(PEER)) {
-                    found[kind - 1] = Some(report);
+/// Waits for the bridge's connection, as a controller does.
+pub struct Controller(JoinHandle<TcpStream>);
+
+/// A controller's connection to the bridge.
+pub struct Reports {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Controller {
+    /// Makes the bridge connect, and gives it its rows again: a bridge that gets its first
+    /// controller loses them, a bit later.
+    pub fn of(host: &Host) -> Controller {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let accept = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&message::hello()).unwrap();
+            stream
+        };
+        let controller = Controller(thread::spawn(accept));
+        run(&format!("ovs-vsctl set-controller br-ri2n tcp:127.0.0.1:{port}"));
+        wait_for("the connection", || {
+            run("ovs-vsctl get controller br-ri2n is_connected").contains("true").then_some(())
+        });
+        run("ovs-ofctl -O OpenFlow15 del-groups br-ri2n");
+        host.rows();
+        controller
+    }
+
+    pub fn connect(self) -> Reports {
+        Reports { stream: self.0.join().unwrap(), bytes: Vec::new() }
+    }
+}
+
+impl Reports {
+    /// The next report, and its kind.
+    pub fn next(&mut self) -> (usize, Vec<u8>) {
+        const PACKET_IN: u8 = 10;
+        let mut head = [0; 6].to_vec();
+        head.extend(mac(OWN));
+        head.extend([0x88, 0xb6, 1]);
+        let mut buffer = [0; 4096];
+        loop {
+            while let Some(length) = first(&self.bytes).unwrap() {
+                let message: Vec<u8> = self.bytes.drain(..length).collect();
+                let at = message.windows(head.len()).position(|it| it == head);
+                if let (PACKET_IN, Some(at)) = (message[1], at) {
+                    return (usize::from(message[at + head.len()]), message[at..].to_vec());
                 }
             }
+            let read = self.stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "the bridge closed the connection");
+            self.bytes.extend(&buffer[..read]);
         }
     }
-    found.map(Option::unwrap)
+
+    /// The last report of each kind, as soon as there is one of each, and a peer's slots.
+    fn of_each_kind(mut self) -> [Vec<u8>; 3] {
+        const SLOTS: usize = 3;
+        let mut found = [const { None }; 3];
+        while found.iter().any(Option::is_none) {
+            let (kind, report) = self.next();
+            if kind != SLOTS || report.windows(6).any(|it| it == mac(PEER)) {
+                found[kind - 1] = Some(report);
+            }
+        }
+        found.map(Option::unwrap)
+    }
 }
 
 fn mac(text: &str) -> Vec<u8> {
@@ -277,20 +318,11 @@ fn mac(text: &str) -> Vec<u8> {
 fn a_controller_gets_reports_by_the_bridge() {
     in_namespace(|| {
         let mut host = Host::new();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let controller = thread::spawn(|| reports(listener));
-        run(&format!("ovs-vsctl set-controller br-ri2n tcp:127.0.0.1:{port}"));
-        // A bridge that gets its first controller loses its rows, a bit later.
-        wait_for("the connection", || {
-            run("ovs-vsctl get controller br-ri2n is_connected").contains("true").then_some(())
-        });
-        run("ovs-ofctl -O OpenFlow15 del-groups br-ri2n");
-        host.rows();
+        let controller = Controller::of(&host);
         host.start_watch();
         host.await_peer("carried");
         host.ping(PINGS);
-        let [counts, state, slots] = controller.join().unwrap();
+        let [counts, state, slots] = controller.connect().of_each_kind();
         assert!(counts.windows(6).any(|it| it == mac(PEER)));
         let mut carried = mac(PEER);
         carried.extend([0, 0]);

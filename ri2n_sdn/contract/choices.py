@@ -12,6 +12,7 @@ from ri2n_sdn.contract.refusals import refusal
 __all__ = [
     "DATAPATHS",
     "FAST_FILTERS",
+    "FAST_ORDERS",
     "FAST_PEERS",
     "FAST_STATES",
     "HASH_BUILDS",
@@ -22,6 +23,7 @@ __all__ = [
     "STRATEGIES",
     "Datapath",
     "FastFilter",
+    "FastOrder",
     "FastPeer",
     "FastState",
     "FastWay",
@@ -72,9 +74,17 @@ A kernel datapath has no such sockets, so it needs no filter. Where one is missi
 copies every frame that the programs take.
 """
 
-FastPeer = Literal["carried", "striped", "undecided", "unsupported", "too_many"]
+FastOrder = Literal["none", "ready"]
+FAST_ORDERS: tuple[FastOrder, ...] = get_args(FastOrder)
+"""Whether the host's helper and fast path together put TCP in order that comes beside the bridge."""
+
+FastPeer = Literal["carried", "striped", "undecided", "unsupported", "too_many", "striped_tcp"]
 FAST_PEERS: tuple[FastPeer, ...] = get_args(FastPeer)
-"""How frames to a peer go: beside the bridge (`carried`), or why they stay in the bridge."""
+"""How frames to a peer go: beside the bridge (`carried`), or why they stay in the bridge.
+
+`striped`: the helper stripes them. `striped_tcp`: TCP is striped beside the bridge, the rest by the
+helper.
+"""
 
 FastWay = Literal["bridge", "beside"]
 """By which way a flow leaves its host: through Open vSwitch, or beside it by the fast path."""

@@ -11,7 +11,7 @@ from enum import Enum
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from ri2n_sdn.contract.choices import FastFilter, FastPeer, FastState
+from ri2n_sdn.contract.choices import FastFilter, FastOrder, FastPeer, FastState
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.layout import ETH_STRIPED, Table
 from ri2n_sdn.pipeline.messages import Flow
@@ -45,7 +45,7 @@ _MAX_COUNT = 1 << 62
 _MAX_VLAN = 4094
 _MAX_PORT = 1023
 _HEAD = Struct("!6s6sHBBHHHQQ")
-_ABOUT_STATE = Struct("!BBHI")
+_ABOUT_STATE = Struct("!BBBBI")
 _COUNT = Struct("!BBHI6sHQQ")
 _PEER = Struct("!6sBB")
 _SLOTS_OF_PEER = Struct("!6sH64Q")
@@ -56,7 +56,10 @@ _Word = TypeVar("_Word", bound=str)
 
 _PROGRAMS: tuple[FastState, ...] = ("off", "in_force", "refused", "no_device")
 _FILTERS: tuple[FastFilter, ...] = ("not_needed", "in_force", "missing")
-_PEERS: tuple[FastPeer, ...] = ("carried", "striped", "undecided", "unsupported", "too_many")
+_ORDERS: tuple[FastOrder, ...] = ("none", "ready")
+_PEERS: tuple[FastPeer, ...] = (
+    *("carried", "striped", "undecided", "unsupported", "too_many", "striped_tcp"),
+)
 
 
 class Fault(Enum):
@@ -147,8 +150,9 @@ class SlotsReport:
 class StateReport:
     """A part of a report of the state: what became of the programs, and of each peer.
 
-    The epoch is 0 before programs were loaded. `errno` is the kernel's error number, or 0.
-    `dropped` is how many frames the programs dropped.
+    The epoch is 0 before programs were loaded. `order` says whether the host puts TCP in order that
+    comes to it without the helper's header. `errno` is the kernel's error number, or 0. `dropped`
+    is how many frames the programs dropped.
     """
 
     mac: str
@@ -158,6 +162,7 @@ class StateReport:
     parts: int
     programs: FastState
     filter: FastFilter
+    order: FastOrder
     errno: int
     dropped: int
     peers: tuple[PeerState, ...]
@@ -202,9 +207,13 @@ def decode(frame: bytes) -> CountsReport | SlotsReport | StateReport:
     if kind == _SLOTS:
         slots = map(_slots_of_peer, _SLOTS_OF_PEER.iter_unpack(frame[begin:end]))
         return SlotsReport(*of_all, tuple(slots))
-    programs, filtered, errno, dropped = _ABOUT_STATE.unpack_from(frame, _HEAD.size)
+    programs, filtered, order, errno, dropped = _ABOUT_STATE.unpack_from(frame, _HEAD.size)
     peers = tuple(map(_peer, _PEER.iter_unpack(frame[begin:end])))
-    of_state = (_word(_PROGRAMS, programs), _word(_FILTERS, filtered))
+    of_state = (
+        _word(_PROGRAMS, programs),
+        _word(_FILTERS, filtered),
+        _word(_ORDERS, order),
+    )
     return StateReport(*of_all, *of_state, errno, dropped, peers)
 
 

@@ -72,6 +72,7 @@ def state_frame(
     *,
     programs: int = 1,
     filtered: int = 1,
+    order: int = 0,
     errno: int = 0,
     dropped: int = 0,
     mac: str = MAC,
@@ -81,7 +82,7 @@ def state_frame(
     parts: int = 1,
 ) -> bytes:
     """A part of a report of the state: (the peer's MAC address, its state's code) of each peer."""
-    about = pack("!BBHI", programs, filtered, errno, dropped)
+    about = pack("!BBBBI", programs, filtered, order, errno, dropped)
     records = b"".join(_raw(peer) + bytes([state, 0]) for peer, state in peers)
     first = head(2, len(peers), epoch=epoch, time_ns=time_ns, part=part, parts=parts)
     return sealed(first + about + records, mac)

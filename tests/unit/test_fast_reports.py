@@ -49,7 +49,8 @@ VECTORS = json.loads(
 )
 PROGRAMS = ("off", "in_force", "refused", "no_device")
 FILTERS = ("not_needed", "in_force", "missing")
-PEERS = ("carried", "striped", "undecided", "unsupported", "too_many")
+ORDERS = ("none", "ready")
+PEERS = ("carried", "striped", "undecided", "unsupported", "too_many", "striped_tcp")
 
 
 @pytest.mark.parametrize("example", VECTORS, ids=lambda example: example["name"])
@@ -80,6 +81,7 @@ def test_reports_as_the_fast_path_writes_them(example: dict[str, Any]) -> None:
         peers += part.peers
         assert part.programs == PROGRAMS[said["programs"]]
         assert part.filter == FILTERS[said["filter"]]
+        assert part.order == ORDERS[said["order"]]
         assert (part.errno, part.dropped) == (said["errno"], said["dropped"])
     assert peers == [(peer["mac"], PEERS[peer["state"]]) for peer in said["peers"]]
 
@@ -95,7 +97,7 @@ def test_state() -> None:
     assert is_fast_report(STATE)
     peers = (PeerState(PEER, "carried"), PeerState("02:00:00:00:0c:00", "undecided"))
     assert decode(STATE) == StateReport(
-        *(MAC, EPOCH, 5_000_000_000, 0, 1, "in_force", "in_force", 1, 5), peers
+        *(MAC, EPOCH, 5_000_000_000, 0, 1, "in_force", "in_force", "none", 1, 5), peers
     )
 
 
@@ -117,7 +119,10 @@ def test_all_codes_of_states() -> None:
             report = decode(state_frame([], programs=programs, filtered=filtered))
             assert isinstance(report, StateReport)
             assert (report.programs, report.filter) == (word, other)
-    report = decode(state_frame([(PEER, state) for state in range(5)]))
+    for order, word in enumerate(ORDERS):
+        report = decode(state_frame([], order=order))
+        assert isinstance(report, StateReport) and report.order == word
+    report = decode(state_frame([(PEER, state) for state in range(6)]))
     assert isinstance(report, StateReport)
     assert tuple(peer.state for peer in report.peers) == PEERS
 
@@ -170,7 +175,8 @@ def counted(record: bytes) -> bytes:
         (counted(pack("!BBHI6sHQQ", 30, 0, 0, 1, b"\2" * 6, 1, 1, 1)), "value"),
         (state_frame([], programs=4), "unknown"),
         (state_frame([], filtered=3), "unknown"),
-        (state_frame([(PEER, 5)]), "unknown"),
+        (state_frame([], order=2), "unknown"),
+        (state_frame([(PEER, 6)]), "unknown"),
         (state_frame([("01:00:00:00:0b:00", 0)]), "value"),
         (sealed(head(2, 1) + bytes([1, 1]) + bytes(6) + b"\2" * 6 + b"\0\1"), "value"),
     ],

@@ -3,12 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Arrival, Exception, Mac, PathId, Peer, Plan, MAX_PATHS, SLOTS};
+use ri2n_wire::shared::LANES;
+
+use crate::plan::{Arrival, Exception, Mac, Path, PathId, Peer, Plan, Source, MAX_PATHS, SLOTS};
 
 const COUNTER_AT: usize = 6;
 const PATH_BYTES: usize = 24;
 const SLOTS_AT: usize = 8;
-const PATHS_AT: usize = SLOTS_AT + SLOTS;
+const STRIPED_AT: usize = SLOTS_AT + SLOTS;
+const PATHS_AT: usize = STRIPED_AT + 4;
+// A striped peer has a path for each lane.
+const _: () = assert!(MAX_PATHS == LANES);
 /// So many exceptions has each of both setups.
 pub const MAX_EXCEPTIONS: usize = 64;
 const SETUP_BYTES: usize = 20;
@@ -32,6 +37,8 @@ pub type ExceptionBytes = [u8; 16];
 
 /// Where `struct source` says whether `own` refuses such frames.
 pub const OPEN_AT: usize = 32;
+const LANE_AT: usize = 33;
+const STEER_AT: usize = 34;
 
 /// What is known of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +65,7 @@ pub struct Links {
 pub trait Counters {
     /// The place for what is sent to a peer by a path; None: there is no more room.
     fn sent(&mut self, peer: Mac, path: PathId) -> Option<u32>;
-    /// The place for what is sent to a peer by slot.
+    /// The place for what is sent to a peer by slot, and for how TCP to it is striped.
     fn by_slot(&mut self, peer: Mac) -> Option<u16>;
     /// The place for what arrives.
     fn arrived(&mut self, arrival: &Arrival) -> Option<u32>;
@@ -92,21 +99,30 @@ pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wante
     // With more exceptions than there is room for, nothing passes beside the bridge.
     let usable = plan.exceptions.len() <= MAX_EXCEPTIONS && links.local != 0;
     let Some(own) = plan.own.filter(|_| usable) else {
-        wanted.left_out = plan.peers.len() + plan.arrivals.len();
+        wanted.left_out = plan.peers.len() + plan.striped.len() + plan.arrivals.len();
         return wanted;
     };
     wanted.setup = setup(own, links, plan.exceptions.len());
     wanted.exceptions = plan.exceptions.iter().map(exception_bytes).collect();
+    let can_be = |mac: &Mac| *mac != own && is_host(mac);
     for (mac, peer) in &plan.peers {
-        let encoded = (*mac != own && !is_group(mac)).then(|| encode(*mac, peer, links, counters));
+        let encoded = can_be(mac).then(|| encode(*mac, peer, links, counters));
         match encoded.flatten() {
+            Some(bytes) => _ = wanted.peers.insert(mac_key(mac), bytes),
+            None => wanted.left_out += 1,
+        }
+    }
+    for (mac, paths) in &plan.striped {
+        let usable = can_be(mac) && !plan.peers.contains_key(mac);
+        match usable.then(|| encode_striped(*mac, paths, links, counters)).flatten() {
             Some(bytes) => _ = wanted.peers.insert(mac_key(mac), bytes),
             None => wanted.left_out += 1,
         }
     }
     for (arrival, source) in &plan.arrivals {
         let entry = arrival_key(arrival, links).and_then(|key| {
-            Some((key, source_bytes(key, own, source.peer, counters.arrived(arrival)?)))
+            let counter = counters.arrived(arrival)?;
+            Some((key, source_bytes(key, own, counter, source, counters)))
         });
         match entry {
             Some((key, bytes)) => _ = wanted.sources.insert(key, bytes),
@@ -116,15 +132,17 @@ pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wante
     wanted
 }
 
-fn is_group(mac: &Mac) -> bool {
-    mac[0] & 1 == 1
+/// A MAC of zeros marks what is free.
+fn is_host(mac: &Mac) -> bool {
+    mac[0] & 1 == 0 && *mac != [0; 6]
 }
 
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     bytes[at..at + N].copy_from_slice(&value);
 }
 
-fn mac_key(mac: &Mac) -> MacKey {
+/// A MAC as `struct mac`.
+pub fn mac_key(mac: &Mac) -> MacKey {
     let mut key = [0; 8];
     put(&mut key, 0, *mac);
     key
@@ -165,17 +183,60 @@ fn encode(mac: Mac, peer: &Peer, links: &Links, counters: &mut impl Counters) ->
     put(&mut bytes, 0, mac);
     put(&mut bytes, COUNTER_AT, counters.by_slot(mac)?.to_ne_bytes());
     put(&mut bytes, SLOTS_AT, peer.slots);
-    for (at, path) in (PATHS_AT..).step_by(PATH_BYTES).zip(&peer.paths) {
-        // Without its device a path is empty: its frames go through the bridge.
-        let Some(link) = links.nics.get(&path.port) else { continue };
-        put(&mut bytes, at, link.ifindex.to_ne_bytes());
-        put(&mut bytes, at + 4, counters.sent(mac, path.id)?.to_ne_bytes());
-        put(&mut bytes, at + 8, path.destination);
-        put(&mut bytes, at + 14, path.source);
-        put(&mut bytes, at + 20, path.vlan.unwrap_or(0).to_ne_bytes());
-        put(&mut bytes, at + 22, u16::try_from(link.mtu).unwrap_or(u16::MAX).to_ne_bytes());
+    for (place, path) in peer.paths.iter().enumerate() {
+        put_path(&mut bytes, place, mac, path, links, counters)?;
     }
     Some(bytes)
+}
+
+/// The same for a peer to which TCP is striped. Links with a number too high are not used.
+fn encode_striped(
+    mac: Mac,
+    paths: &BTreeMap<u8, Path>,
+    links: &Links,
+    counters: &mut impl Counters,
+) -> Option<PeerBytes> {
+    if !paths.values().all(|path| path.vlan.is_none_or(is_vlan)) {
+        return None;
+    }
+    let mut bytes = [0; PATHS_AT + MAX_PATHS * PATH_BYTES];
+    put(&mut bytes, 0, mac);
+    put(&mut bytes, COUNTER_AT, counters.by_slot(mac)?.to_ne_bytes());
+    put(&mut bytes, STRIPED_AT, 1u32.to_ne_bytes());
+    for (link, path) in paths.iter().filter(|(link, _)| usize::from(**link) < MAX_PATHS) {
+        put_path(&mut bytes, usize::from(*link), mac, path, links, counters)?;
+    }
+    Some(bytes)
+}
+
+/// Without its device a path is empty: its frames go through the bridge.
+fn put_path(
+    bytes: &mut PeerBytes,
+    place: usize,
+    mac: Mac,
+    path: &Path,
+    links: &Links,
+    counters: &mut impl Counters,
+) -> Option<()> {
+    let Some(link) = links.nics.get(&path.port) else { return Some(()) };
+    let at = PATHS_AT + place * PATH_BYTES;
+    put(bytes, at, link.ifindex.to_ne_bytes());
+    put(bytes, at + 4, counters.sent(mac, path.id)?.to_ne_bytes());
+    put(bytes, at + 8, path.destination);
+    put(bytes, at + 14, path.source);
+    put(bytes, at + 20, path.vlan.unwrap_or(0).to_ne_bytes());
+    put(bytes, at + 22, u16::try_from(link.mtu).unwrap_or(u16::MAX).to_ne_bytes());
+    Some(())
+}
+
+/// The links over which TCP to a peer can be striped, a bit each.
+pub fn striped_links(peer: &PeerBytes) -> u64 {
+    if peer[STRIPED_AT..PATHS_AT] == [0; 4] {
+        return 0;
+    }
+    let paths = peer[PATHS_AT..].chunks_exact(PATH_BYTES).enumerate();
+    let there = paths.filter(|(_, path)| path[..4] != [0; 4]);
+    there.fold(0, |links, (link, _)| links | 1 << link)
 }
 
 fn is_vlan(vlan: u16) -> bool {
@@ -197,12 +258,25 @@ fn arrival_key(arrival: &Arrival, links: &Links) -> Option<ArrivalKey> {
     Some(key)
 }
 
-fn source_bytes(key: ArrivalKey, own: Mac, peer: Mac, counter: u32) -> SourceBytes {
+fn source_bytes(
+    key: ArrivalKey,
+    own: Mac,
+    counter: u32,
+    source: &Source,
+    counters: &mut impl Counters,
+) -> SourceBytes {
+    let lane = source.lane.filter(|lane| usize::from(*lane) < LANES && is_host(&source.peer));
+    // A frame of no lane is taken as it comes.
+    let (lane, steer) = lane
+        .and_then(|lane| Some((lane, counters.by_slot(source.peer)?)))
+        .unwrap_or((LANES as u8, 0));
     let mut bytes = [0; 40];
     put(&mut bytes, 0, key);
     put(&mut bytes, 20, own);
-    put(&mut bytes, 26, peer);
+    put(&mut bytes, 26, source.peer);
     bytes[OPEN_AT] = 1;
+    bytes[LANE_AT] = lane;
+    put(&mut bytes, STEER_AT, steer.to_ne_bytes());
     put(&mut bytes, 36, counter.to_ne_bytes());
     bytes
 }

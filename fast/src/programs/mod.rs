@@ -3,16 +3,21 @@
 
 mod filters;
 pub mod layout;
+pub mod segments;
 mod store;
 mod tc;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use aya::maps::MapError;
 use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
+use ri2n_wire::shared::{Files, Steer};
+use rustix::time::{clock_gettime, ClockId};
 
 use self::layout::{wanted, Link, Links};
 use self::store::Store;
@@ -91,6 +96,10 @@ pub struct Counts {
     pub arrived: BTreeMap<Arrival, Count>,
     /// Frames that the programs dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// What else TCP met that is striped: "refused" (back to the socket, which sends less), "woken"
+    /// (a copy for the helper), "early" (for the helper to put in order), and why it was not put in
+    /// order: "crowded", "far", "full", "contended".
+    pub events: BTreeMap<&'static str, u64>,
 }
 
 /// The bytes that were sent to each peer beside the bridge, by slot.
@@ -103,6 +112,7 @@ pub struct Programs {
     tc: Tc,
     local: String,
     nics: Vec<Device>,
+    hold: Option<String>,
     links: Links,
     plan: Plan,
     left_out: usize,
@@ -124,7 +134,7 @@ impl Programs {
             other => Refusal { code: "kernel", text: chain(&other) },
         })?;
         // The first one needs the most rights.
-        for name in ["tx", "rx", "own"] {
+        for name in ["tx", "rx", "own", "inj"] {
             match loaded.program_mut(name) {
                 Some(Program::SchedClassifier(program)) => program.load(),
                 Some(Program::SocketFilter(program)) => program.load(),
@@ -140,6 +150,7 @@ impl Programs {
             tc: Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?,
             local: local.to_owned(),
             nics: nics.to_vec(),
+            hold: None,
             links,
             plan,
             left_out: 0,
@@ -189,18 +200,18 @@ impl Programs {
         let mut ends = Vec::new();
         for nic in self.nics.clone() {
             match self.links.nics.get(&nic.port) {
-                Some(link) => ends.push((nic.name, link.ifindex, Side::Ingress)),
+                Some(link) => ends.push((nic.name, link.ifindex, End::Rx)),
                 None => self.notes.push(format!("there is no device {}", nic.name)),
             }
         }
-        ends.push((self.local.clone(), self.links.local, Side::Egress));
+        ends.push((self.local.clone(), self.links.local, End::Tx));
         // The filters of an earlier one know nothing of our programs. So Open vSwitch gets all
         // frames until `filter_sockets`.
         let mut ingresses = BTreeSet::new();
-        for (name, ifindex, side) in &ends {
-            let earlier = self.own_filter(name, *ifindex, *side)?.and_then(|filter| filter.program);
-            let is_rx = self.links.must_ask && *side == Side::Ingress;
-            if is_rx && earlier.is_some() && earlier != Some(self.number(*side)?) {
+        for (name, ifindex, end) in &ends {
+            let earlier = self.own_filter(name, *ifindex, *end)?.and_then(|filter| filter.program);
+            let is_rx = self.links.must_ask && *end == End::Rx;
+            if is_rx && earlier.is_some() && earlier != Some(self.number(*end)?) {
                 ingresses.insert(*ifindex);
             }
         }
@@ -208,10 +219,65 @@ impl Programs {
             give_back(&ingresses)?;
             self.filtered.clear();
         }
-        for (name, ifindex, side) in ends {
-            self.attach_one(&name, ifindex, side)?;
+        for (name, ifindex, end) in ends {
+            self.attach_one(&name, ifindex, end)?;
         }
-        Ok(())
+        self.attach_hold().map(drop)
+    }
+
+    /// From now on, TCP that comes early goes to the helper by this device, and what comes back by
+    /// it goes to the host; None: all TCP goes to the host as it comes, and nothing is on its way to
+    /// the device any more when this returns. False: there is no such device, which is like None.
+    pub fn set_hold(&mut self, device: Option<&str>) -> Result<bool, Refusal> {
+        self.notes.clear();
+        self.hold = device.map(str::to_owned);
+        self.attach_hold()
+    }
+
+    fn attach_hold(&mut self) -> Result<bool, Refusal> {
+        let Some(name) = self.hold.clone() else {
+            self.store.set_hold(0)?;
+            return Ok(false);
+        };
+        let found = self.tc.device(&name).map_err(|error| Refusal::kernel(&name, &error))?;
+        let Some(device) = found else {
+            self.notes.push(format!("there is no device {name}"));
+            self.store.set_hold(0)?;
+            return Ok(false);
+        };
+        let attached = self
+            .own_filter(&name, device.ifindex, End::Hold)
+            .and_then(|_| self.attach_one(&name, device.ifindex, End::Hold));
+        if attached.is_err() {
+            self.store.set_hold(0)?;
+        }
+        attached?;
+        self.store.set_hold(device.ifindex)?;
+        Ok(true)
+    }
+
+    /// The maps that the helper shares, to be passed to it.
+    pub fn maps(&self) -> Files<BorrowedFd<'_>> {
+        self.store.files()
+    }
+
+    /// The peers to which TCP is striped now, as the helper wants it.
+    pub fn striping(&self) -> BTreeSet<Mac> {
+        self.store.striping(now_ns()).map(|(mac, ..)| mac).collect()
+    }
+
+    /// The rate of the slowest link that carries TCP now, in kbit/s, but for those that carry less
+    /// than a twentieth of what all links to the same peer do; None: TCP is striped to nobody.
+    pub fn slowest_kbps(&self) -> Option<u64> {
+        let slowest = |(_, steer, links): (Mac, &Steer, u64)| {
+            let lanes = steer.lanes.iter().enumerate();
+            let used = lanes.filter(|(link, _)| links >> link & 1 == 1);
+            let rates = used.filter_map(|(_, lane)| kbps(lane.ns_per_kib.load(Relaxed)));
+            let rates: Vec<u64> = rates.collect();
+            let sum: u64 = rates.iter().sum();
+            rates.into_iter().filter(|rate| rate * 20 >= sum).min()
+        };
+        self.store.striping(now_ns()).filter_map(slowest).min()
     }
 
     /// What the last `attach` did and found, for people, a line each.
@@ -253,7 +319,7 @@ impl Programs {
     }
 
     /// Removes all programs, filters and qdiscs of any ri2n-fast from the devices. An empty name
-    /// is no device.
+    /// is no device. The helper's device may be among the NICs.
     pub fn unload(local: &str, nics: &[Device]) -> Result<(), Refusal> {
         let mut tc = Tc::open().map_err(|error| Refusal::kernel("netlink", &error))?;
         let mut ends = vec![(local, Side::Egress)];
@@ -283,7 +349,7 @@ impl Programs {
         Ok(())
     }
 
-    /// The loaded program with that name: "tx", "rx" or "own".
+    /// The loaded program with that name: "tx", "rx", "own" or "inj".
     pub fn program(&self, name: &str) -> &ProgramFd {
         let program = self.loaded.program(name).expect("the object has this program");
         program.fd().expect("it is loaded")
@@ -313,9 +379,9 @@ impl Programs {
         Ok(())
     }
 
-    fn number(&self, side: Side) -> Result<u32, Refusal> {
+    fn number(&self, end: End) -> Result<u32, Refusal> {
         let failed = |error: ProgramError| Refusal { code: "kernel", text: chain(&error) };
-        Ok(self.loaded.program(name(side)).expect("it is there").info().map_err(failed)?.id())
+        Ok(self.loaded.program(end.program()).expect("it is there").info().map_err(failed)?.id())
     }
 
     /// What stands at our place; a refusal if it is somebody else's.
@@ -323,10 +389,12 @@ impl Programs {
         &mut self,
         device: &str,
         ifindex: u32,
-        side: Side,
+        end: End,
     ) -> Result<Option<Filter>, Refusal> {
-        let filters =
-            self.tc.filters(ifindex, side).map_err(|error| Refusal::kernel(device, &error))?;
+        let filters = self
+            .tc
+            .filters(ifindex, end.side())
+            .map_err(|error| Refusal::kernel(device, &error))?;
         let found = filters.into_iter().find(|filter| filter.priority == tc::PRIORITY);
         match found {
             Some(filter) if !filter.is_ours() => Err(Refusal::device(format!(
@@ -338,7 +406,8 @@ impl Programs {
         }
     }
 
-    fn attach_one(&mut self, device: &str, ifindex: u32, side: Side) -> Result<(), Refusal> {
+    fn attach_one(&mut self, device: &str, ifindex: u32, end: End) -> Result<(), Refusal> {
+        let side = end.side();
         let failed = |error| Refusal::kernel(device, &error);
         let mut with_qdisc = false;
         match self.tc.qdisc(ifindex).map_err(failed)? {
@@ -364,24 +433,57 @@ impl Programs {
             ));
         }
         let earlier = filters.into_iter().find(Filter::is_ours);
-        if earlier.as_ref().and_then(|filter| filter.program) == Some(self.number(side)?) {
+        if earlier.as_ref().and_then(|filter| filter.program) == Some(self.number(end)?) {
             return Ok(());
         }
         with_qdisc |= earlier.as_ref().is_some_and(Filter::with_qdisc);
-        let program = self.loaded.program(name(side)).expect("it is there").fd();
+        let program = self.loaded.program(end.program()).expect("it is there").fd();
         let program = program.expect("it is loaded");
         self.tc.set_filter(ifindex, side, program, with_qdisc).map_err(failed)?;
         let verb = if earlier.is_some() { "replaced" } else { "attached" };
-        self.notes.push(format!("{device}: {} is {verb}", name(side)));
+        self.notes.push(format!("{device}: {} is {verb}", end.program()));
         Ok(())
     }
 }
 
-fn name(side: Side) -> &'static str {
-    match side {
-        Side::Ingress => "rx",
-        Side::Egress => "tx",
+/// Where a program stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The bridge's local port.
+    Tx,
+    /// A NIC.
+    Rx,
+    /// The device by which the helper gets TCP that came early.
+    Hold,
+}
+
+impl End {
+    fn program(self) -> &'static str {
+        match self {
+            End::Tx => "tx",
+            End::Rx => "rx",
+            End::Hold => "inj",
+        }
     }
+
+    fn side(self) -> Side {
+        match self {
+            End::Tx => Side::Egress,
+            End::Rx | End::Hold => Side::Ingress,
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, by which the helper says how long its word holds.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// None: the rate is not known.
+fn kbps(ns_per_kib: u32) -> Option<u64> {
+    // 8,192 bits in so many ns.
+    8_192_000_000u64.checked_div(ns_per_kib.into())
 }
 
 struct NoCounters;

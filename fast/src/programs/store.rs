@@ -2,14 +2,16 @@
 //! The maps of loaded programs, and how what they hold is changed while programs read them.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::Relaxed;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::Ebpf;
+use ri2n_wire::shared::{mac_word, Files, Shared, Steer};
 
 use super::layout::{
-    ArrivalKey, Counters, ExceptionBytes, MacKey, PeerBytes, SetupBytes, SourceBytes, Wanted,
-    FIRST_AT, MAX_EXCEPTIONS, OPEN_AT,
+    mac_key, striped_links, ArrivalKey, Counters, ExceptionBytes, MacKey, PeerBytes, SetupBytes,
+    SourceBytes, Wanted, FIRST_AT, MAX_EXCEPTIONS, OPEN_AT,
 };
 use super::{Count, Counts, Refusal, SlotCounts};
 use crate::plan::{Arrival, Mac, PathId, SLOTS};
@@ -78,7 +80,9 @@ impl Counters for Ledger {
 const COUNT_BYTES: usize = 24;
 const SLOT_COUNT_BYTES: usize = SLOTS * 8;
 /// The reasons in the order of `bpf/maps.h`.
-const DROPS: [&str; 1] = ["memory"];
+const DROPS: [&str; 2] = ["memory", "stray"];
+/// The events in that order.
+const EVENTS: [&str; 7] = ["refused", "woken", "early", "crowded", "far", "full", "contended"];
 
 /// The maps, and what is in them.
 pub struct Store {
@@ -93,6 +97,11 @@ pub struct Store {
     counts: MapData,
     slot_counts: MapData,
     drops: PerCpuArray<MapData, u64>,
+    events: PerCpuArray<MapData, u64>,
+    hold: Array<MapData, u32>,
+    files: Files<MapData>,
+    shared: Shared,
+    macs_written: u32,
     grace: Grace,
     ledger: Ledger,
     setup: u32,
@@ -117,6 +126,26 @@ fn per_cpu(programs: &mut Ebpf, name: &str) -> Result<(MapData, u32), Refusal> {
     Ok((map, room))
 }
 
+/// An array that processes have in their memory.
+fn shared(programs: &mut Ebpf, name: &str) -> MapData {
+    match programs.take_map(name) {
+        Some(Map::Array(map)) => map,
+        _ => unreachable!("the object has this map"),
+    }
+}
+
+/// Numbers that each CPU counts, by name.
+fn named<const N: usize>(
+    map: &PerCpuArray<MapData, u64>,
+    names: [&'static str; N],
+) -> Result<BTreeMap<&'static str, u64>, Refusal> {
+    let sum = |(place, name): (u32, &'static str)| {
+        let parts = map.get(&place, 0).map_err(|error| Refusal::map("counters", &error))?;
+        Ok((name, parts.iter().sum()))
+    };
+    (0..).zip(names).map(sum).collect()
+}
+
 /// The first values of a per-CPU array of numbers, each as the sum over all CPUs.
 fn sums(map: &MapData, name: &str, count: u32, size: usize) -> Result<Vec<Vec<u64>>, Refusal> {
     let cpus =
@@ -133,6 +162,14 @@ fn sums(map: &MapData, name: &str, count: u32, size: usize) -> Result<Vec<Vec<u6
     Ok(values.chunks_exact(cpus * size).map(sum).collect())
 }
 
+fn descriptors(files: &Files<MapData>) -> Files<BorrowedFd<'_>> {
+    Files {
+        steers: files.steers.fd().as_fd(),
+        nics: files.nics.fd().as_fd(),
+        flows: files.flows.fd().as_fd(),
+    }
+}
+
 impl Store {
     /// Takes the maps, which are empty.
     pub fn new(programs: &mut Ebpf, empty: Wanted) -> Result<Self, Refusal> {
@@ -140,7 +177,16 @@ impl Store {
         let sources: Array<_, _> = map(programs, "sources")?;
         let (counts, room) = per_cpu(programs, "counts")?;
         let (slot_counts, peer_room) = per_cpu(programs, "slot_counts")?;
+        let files = Files {
+            steers: shared(programs, "steers"),
+            nics: shared(programs, "nics"),
+            flows: shared(programs, "flows"),
+        };
+        let memory = Shared::new(&descriptors(&files));
         Ok(Store {
+            shared: memory.map_err(|error| Refusal::kernel("shared maps", &error))?,
+            files,
+            macs_written: 0,
             state: map(programs, "state")?,
             until_ns: map(programs, "until_ns")?,
             setups: map(programs, "setups")?,
@@ -148,6 +194,8 @@ impl Store {
             by_mac: map(programs, "by_mac")?,
             by_arrival: map(programs, "by_arrival")?,
             drops: map(programs, "drops")?,
+            events: map(programs, "events")?,
+            hold: map(programs, "hold")?,
             grace: Grace::new().map_err(|error| Refusal::kernel("a map in a map", &error))?,
             ledger: Ledger { room, peer_room, ..Ledger::default() },
             setup: 0,
@@ -168,6 +216,33 @@ impl Store {
         self.until_ns.set(0, until_ns, 0).map_err(|error| Refusal::map("until_ns", &error))
     }
 
+    /// The maps that the helper shares.
+    pub fn files(&self) -> Files<BorrowedFd<'_>> {
+        descriptors(&self.files)
+    }
+
+    /// The device by which the helper gets frames from now on; 0: it gets none, and no program that
+    /// still runs gives it one when this returns.
+    pub fn set_hold(&mut self, ifindex: u32) -> Result<(), Refusal> {
+        let failed = |error| Refusal::map("hold", &error);
+        let before = self.hold.get(&0, 0).map_err(failed)?;
+        self.hold.set(0, ifindex, 0).map_err(failed)?;
+        if ifindex == 0 && before != 0 {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// The peers to which the programs stripe TCP at this time, and by which links.
+    pub fn striping(&self, now_ns: u64) -> impl Iterator<Item = (Mac, &Steer, u64)> {
+        self.ledger.by_slot.iter().filter_map(move |(mac, place)| {
+            let peer = self.in_force.peers.get(&mac_key(mac))?;
+            let steer = &self.shared.steers()[*place as usize];
+            let links = steer.links.load(Relaxed) & striped_links(peer);
+            (steer.until_ns.load(Relaxed) > now_ns && links != 0).then_some((*mac, steer, links))
+        })
+    }
+
     /// Where frames are counted.
     pub fn counters(&mut self) -> &mut impl Counters {
         &mut self.ledger
@@ -178,6 +253,7 @@ impl Store {
     /// The order is such that no frame goes wrong meanwhile: what is pointed to is whole, and what
     /// `own` refuses is still taken by `rx`.
     pub fn change(&mut self, wanted: &Wanted) -> Result<usize, Refusal> {
+        self.name_steers();
         // What the host is called and where its port is go together with all entries.
         const HEAD: std::ops::Range<usize> = 0..6;
         const DEVICE: std::ops::Range<usize> = 8..16;
@@ -190,6 +266,16 @@ impl Store {
         let peers = self.change_peers(&wanted.peers)?;
         let sources = self.change_sources(&wanted.sources)?;
         Ok(peers + sources)
+    }
+
+    /// Says whose each place is. Places are given in order, so none stays free between others.
+    fn name_steers(&mut self) {
+        for (mac, place) in &self.ledger.by_slot {
+            if *place >= self.macs_written {
+                self.shared.steers()[*place as usize].mac.store(mac_word(*mac), Relaxed);
+            }
+        }
+        self.macs_written = self.ledger.peers_used;
     }
 
     fn wait(&self) -> Result<(), Refusal> {
@@ -297,10 +383,8 @@ impl Store {
         for (key, place) in &self.ledger.arrived {
             counts.arrived.insert(key.clone(), count(place));
         }
-        for (place, reason) in (0..).zip(DROPS) {
-            let parts = self.drops.get(&place, 0).map_err(|error| Refusal::map("drops", &error))?;
-            counts.dropped.insert(reason, parts.iter().sum());
-        }
+        counts.dropped = named(&self.drops, DROPS)?;
+        counts.events = named(&self.events, EVENTS)?;
         Ok(counts)
     }
 

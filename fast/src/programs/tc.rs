@@ -40,6 +40,8 @@ pub struct Device {
     pub mtu: u32,
     /// The kind of virtual device, such as "tun"; empty for others.
     pub kind: String,
+    /// Bytes of the longest piece that the kernel gives it to cut.
+    pub gso_max_size: u32,
 }
 
 /// A filter on a device.
@@ -98,6 +100,7 @@ const LINK_NAME: u16 = 3;
 const LINK_MTU: u16 = 4;
 const LINK_INFO: u16 = 18;
 const LINK_MASK: u16 = 29;
+const LINK_GSO_MAX_SIZE: u16 = 41;
 const INFO_KIND: u16 = 1;
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
@@ -134,16 +137,26 @@ impl Tc {
             answers => answers?,
         };
         Ok(answers.into_iter().find(|(kind, _)| *kind == NEW_LINK).map(|(_, body)| {
-            let mut device = Device { ifindex: word(&body, 4), mtu: 0, kind: String::new() };
+            let mut device =
+                Device { ifindex: word(&body, 4), mtu: 0, kind: String::new(), gso_max_size: 0 };
             for (kind, value) in attributes(body.get(LINK_HEADER..).unwrap_or_default()) {
                 match kind {
                     LINK_MTU => device.mtu = word(value, 0),
+                    LINK_GSO_MAX_SIZE => device.gso_max_size = word(value, 0),
                     LINK_INFO => device.kind = text_of(value, INFO_KIND),
                     _ => {}
                 }
             }
             device
         }))
+    }
+
+    /// From now on the kernel gives the device no longer pieces to cut, in connections that are new.
+    pub fn set_gso_max_size(&mut self, ifindex: u32, size: u32) -> io::Result<()> {
+        let mut body = vec![0; LINK_HEADER];
+        body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        attribute(&mut body, LINK_GSO_MAX_SIZE, &size.to_ne_bytes());
+        self.ask(NEW_LINK, ACK, &body).map(drop)
     }
 
     /// The kind of the qdisc at which filters stand, if the device has one.

@@ -8,6 +8,9 @@ const REGISTERS: usize = 16;
 const IPV4: u128 = 0x0800;
 const IPV6: u128 = 0x86dd;
 const ICMPV6: u128 = 58;
+const TCP: u128 = 6;
+/// What helpers send each other.
+const STRIPED: u128 = 0x88b6;
 
 /// Bits of which some are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +30,22 @@ pub(super) enum Counted {
     Source,
 }
 
-/// Frames of one class: IPv4 or IPv6 without ICMPv6, of known addresses and a known tag. What else
-/// they have (IP addresses, protocol, ports, the tag's priority) is unknown.
+/// What is known of the headers behind the addresses and the tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// IPv4 or IPv6, but no ICMPv6.
+    Ip,
+    /// TCP over IPv4 or IPv6.
+    Tcp,
+    /// Frames of the helper, which are no IP.
+    Striped,
+}
+
+/// Frames of one class, of known addresses and a known tag. What their kind does not say (IP
+/// addresses, protocol, ports, the tag's priority) is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
+    pub kind: Kind,
     pub in_port: u32,
     pub dst: u64,
     pub src: u64,
@@ -55,8 +70,9 @@ pub(super) enum Taken {
 }
 
 impl Frame {
-    pub fn new(in_port: u32, src: u64, dst: u64, vlan: Option<u16>) -> Frame {
+    pub fn new(kind: Kind, in_port: u32, src: u64, dst: u64, vlan: Option<u16>) -> Frame {
         Frame {
+            kind,
             in_port,
             dst,
             src,
@@ -74,6 +90,14 @@ impl Frame {
             Field::EthSrc => known(self.src.into()),
             Field::VlanVid => known(self.vlan.into()),
             Field::Reg(number) => self.registers[usize::from(number)],
+            Field::EthType if self.kind == Kind::Striped => known(STRIPED),
+            Field::IpProto if self.kind == Kind::Tcp => known(TCP),
+            // Who asks for one of these asks for IP, too.
+            Field::IpProto | Field::SourcePort | Field::DestinationPort
+                if self.kind == Kind::Striped =>
+            {
+                known(0)
+            }
             _ => Bits { value: 0, known: 0 },
         }
     }
@@ -146,7 +170,8 @@ impl Frame {
     }
 
     fn fits(&self, test: &Test) -> Option<bool> {
-        if test.field == Field::EthType && test.mask == test.field.exact() {
+        let is_ip = self.kind != Kind::Striped;
+        if is_ip && test.field == Field::EthType && test.mask == test.field.exact() {
             return if [IPV4, IPV6].contains(&test.value) { None } else { Some(false) };
         }
         let bits = self.get(test.field);

@@ -15,8 +15,10 @@ use crate::plan::{Exception, Left, SLOTS};
 
 /// The ports of NICs are below this.
 pub const NICS_END: u32 = 100;
-/// The ports of the helper's two devices.
-const HELPER: [u32; 2] = [101, 102];
+/// The port of the helper's device for the host's frames.
+const PLAIN: u32 = 101;
+/// The port of its device for what helpers send each other.
+pub(super) const WIRE: u32 = 102;
 const VLAN_TAG: u16 = 0x8100;
 /// Open vSwitch goes no deeper than this, either.
 const DEEPEST: u32 = 64;
@@ -143,22 +145,23 @@ impl<'a> Walk<'a> {
         if port == frame.in_port {
             return Outcome::Nothing; // only IN_PORT leads back
         }
-        if HELPER.contains(&port) {
-            return Outcome::Left(Left::Striped);
-        }
-        if port == IN_PORT || (port >= NICS_END && port != LOCAL) {
+        if port == IN_PORT || (port >= NICS_END && ![LOCAL, PLAIN, WIRE].contains(&port)) {
             return Outcome::Left(Left::Unsupported);
         }
-        match self.bridge.ports.get(&port) {
+        let device = self.bridge.ports.get(&port);
+        let sent = Sent {
+            port,
+            src: mac(frame.src),
+            dst: mac(frame.dst),
+            vlan: (frame.vlan & VLAN_PRESENT != 0).then_some(frame.vlan & !VLAN_PRESENT),
+            counted: frame.counted,
+        };
+        match device {
+            Some(it) if port == PLAIN && !it.restricted => Outcome::ToHelper(sent),
+            _ if [PLAIN, WIRE].contains(&port) => Outcome::Left(Left::Striped),
             None => Outcome::Nothing,
             Some(it) if it.restricted => Outcome::Left(Left::Unsupported),
-            Some(_) => Outcome::Sent(Sent {
-                port,
-                src: mac(frame.src),
-                dst: mac(frame.dst),
-                vlan: (frame.vlan & VLAN_PRESENT != 0).then_some(frame.vlan & !VLAN_PRESENT),
-                counted: frame.counted,
-            }),
+            Some(_) => Outcome::Sent(sent),
         }
     }
 
@@ -206,11 +209,11 @@ impl<'a> Walk<'a> {
                     outcome
                 }
             };
-            match outcome {
+            match outcome.mixed() {
                 Outcome::Sent(one) => sent.push(one),
                 Outcome::Left(why) => return Outcome::Left(why),
                 // A slot that drops, or that chooses again.
-                Outcome::Nothing | Outcome::Slots(_) => return Outcome::Left(Left::Unsupported),
+                _ => return Outcome::Left(Left::Unsupported),
             }
         }
         match sent.try_into() {

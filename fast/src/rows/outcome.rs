@@ -24,6 +24,8 @@ pub(super) enum Outcome {
     Sent(Sent),
     /// The frame is sent once, and the flow's hash says how.
     Slots(Box<[Sent; SLOTS]>),
+    /// All frames of the class go to the helper, each once and in the same way.
+    ToHelper(Sent),
     /// Only the bridge knows.
     Left(Left),
 }
@@ -32,23 +34,35 @@ impl Outcome {
     /// What becomes of a frame with which first this happens, and then `next`.
     pub fn then(self, next: Outcome) -> Outcome {
         match (self, next) {
-            (Outcome::Left(a), Outcome::Left(b)) => Outcome::Left(clearer(a, b)),
-            (Outcome::Left(why), _) | (_, Outcome::Left(why)) => Outcome::Left(why),
             (Outcome::Nothing, one) | (one, Outcome::Nothing) => one,
-            // Two frames of one: the programs send one.
-            _ => Outcome::Left(Left::Unsupported),
+            (one, next) => match (one.mixed(), next.mixed()) {
+                (Outcome::Left(a), Outcome::Left(b)) => Outcome::Left(clearer(a, b)),
+                (Outcome::Left(why), _) | (_, Outcome::Left(why)) => Outcome::Left(why),
+                // Two frames of one: the programs send one.
+                _ => Outcome::Left(Left::Unsupported),
+            },
         }
     }
 
     /// What becomes of frames of which some have this outcome and some have `other`.
     pub fn or(self, other: Outcome) -> Outcome {
-        match (self, other) {
-            (a, b) if a == b => a,
+        if self == other {
+            return self;
+        }
+        match (self.mixed(), other.mixed()) {
             (Outcome::Left(a), Outcome::Left(b)) => Outcome::Left(clearer(a, b)),
             (Outcome::Left(Left::Striped), _) | (_, Outcome::Left(Left::Striped)) => {
                 Outcome::Left(Left::Striped)
             }
             _ => Outcome::Left(Left::Undecided),
+        }
+    }
+
+    /// What this is as a part of something else: then not all frames go to the helper alone.
+    pub fn mixed(self) -> Outcome {
+        match self {
+            Outcome::ToHelper(_) => Outcome::Left(Left::Striped),
+            other => other,
         }
     }
 }

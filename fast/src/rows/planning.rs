@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::frame::{Counted, Frame};
+use ri2n_wire::shared::LANES;
+
+use super::frame::{Counted, Frame, Kind};
 use super::index::Index;
-use super::interpret::{Walk, NICS_END};
+use super::interpret::{Walk, NICS_END, WIRE};
 use super::model::{mac, number, Bridge, Field, LOCAL, VLAN_PRESENT};
 use super::outcome::{Outcome, Sent};
 use crate::plan::{
@@ -40,12 +42,15 @@ pub fn plan(bridge: &Bridge) -> Planned {
     planned.plan.own = Some(local.mac);
     let index = Index::new(bridge);
     let mut exceptions = BTreeSet::new();
+    let links = links(bridge);
     for peer in peers(bridge) {
+        let has_room = planned.plan.peers.len() + planned.plan.striped.len() < MAX_PEERS;
         let mut walk = Walk::new(bridge, &index);
-        let outcome = walk.follow(Frame::new(LOCAL, number(local.mac), peer, None));
+        let frame = |kind| Frame::new(kind, LOCAL, number(local.mac), peer, None);
+        let outcome = walk.follow(frame(Kind::Ip));
         planned.tables.append(&mut walk.tables);
         match sent(outcome) {
-            Ok(_) if planned.plan.peers.len() >= MAX_PEERS => {
+            Ok(_) if !has_room => {
                 planned.plan.left.insert(mac(peer), Left::TooMany);
             }
             Ok(known) => {
@@ -54,10 +59,20 @@ pub fn plan(bridge: &Bridge) -> Planned {
             }
             Err(why) => drop(planned.plan.left.insert(mac(peer), why)),
         }
+        if has_room && planned.plan.left.get(&mac(peer)) == Some(&Left::Striped) {
+            let links = links.get(&peer).into_iter().flatten().copied();
+            let found = beside(bridge, &index, local.mac, peer, links, &mut planned.tables);
+            if let Some((links, mut excepted)) = found {
+                planned.plan.striped.insert(mac(peer), links);
+                exceptions.append(&mut excepted);
+            }
+        }
     }
+    let lanes = lanes(&planned.plan.striped);
     for arrival in arrivals(bridge) {
         let mut walk = Walk::new(bridge, &index);
         let frame = Frame::new(
+            Kind::Ip,
             arrival.port,
             number(arrival.source),
             number(arrival.destination),
@@ -66,7 +81,9 @@ pub fn plan(bridge: &Bridge) -> Planned {
         let outcome = walk.follow(frame);
         planned.tables.append(&mut walk.tables);
         if let Some(peer) = delivered(&outcome, local.mac) {
-            planned.plan.arrivals.insert(arrival, Source { peer, lane: None });
+            let lane = lanes.get(&arrival).filter(|(sender, _)| *sender == peer);
+            let source = Source { peer, lane: lane.map(|(_, link)| *link) };
+            planned.plan.arrivals.insert(arrival, source);
             exceptions.append(&mut walk.exceptions);
         }
     }
@@ -129,10 +146,75 @@ fn arrivals(bridge: &Bridge) -> BTreeSet<Arrival> {
     all
 }
 
+/// The helper links to each peer about which to ask: those that a row knows by their tags.
+fn links(bridge: &Bridge) -> BTreeMap<u64, BTreeSet<u8>> {
+    let mut links: BTreeMap<u64, BTreeSet<u8>> = BTreeMap::new();
+    for (_, row) in bridge.rows.iter().filter(|(key, _)| key.table == 0) {
+        let tag = row.exactly(Field::VlanVid).map(|it| it as u16);
+        let id = tag.filter(|tag| tag & VLAN_PRESENT != 0).map(|tag| tag & !VLAN_PRESENT);
+        let link = id.and_then(|id| u8::try_from(id.checked_sub(1)?).ok());
+        let link = link.filter(|link| usize::from(*link) < LANES);
+        let from_helper = row.exactly(Field::InPort) == Some(WIRE.into());
+        if let (Some(peer), Some(link), true) = (row.exactly(Field::EthDst), link, from_helper) {
+            links.entry(peer as u64).or_default().insert(link);
+        }
+    }
+    links
+}
+
+/// The paths of the helper's links to a peer, and the flows that they are not for, if all TCP to
+/// the peer but these flows goes to the helper as it is.
+///
+/// The helper would send it over these very paths. Where a row treats some of it in another way,
+/// such as a job's, the programs could not tell which, and all of it stays in the bridge.
+fn beside(
+    bridge: &Bridge,
+    index: &Index,
+    own: Mac,
+    peer: u64,
+    links: impl Iterator<Item = u8>,
+    tables: &mut BTreeSet<u8>,
+) -> Option<(BTreeMap<u8, Path>, BTreeSet<Exception>)> {
+    let mut walk = Walk::new(bridge, index);
+    let outcome = walk.follow(Frame::new(Kind::Tcp, LOCAL, number(own), peer, None));
+    tables.append(&mut walk.tables);
+    let Outcome::ToHelper(sent) = outcome else { return None };
+    if (sent.src, sent.dst, sent.vlan) != (own, mac(peer), None) {
+        return None;
+    }
+    let mut paths = BTreeMap::new();
+    for link in links {
+        let tag = Some(u16::from(link) + 1);
+        let mut walk = Walk::new(bridge, index);
+        let outcome = walk.follow(Frame::new(Kind::Striped, WIRE, number(own), peer, tag));
+        tables.append(&mut walk.tables);
+        if let Outcome::Sent(sent) = outcome {
+            paths.extend(path(&sent).map(|path| (link, path)));
+        }
+    }
+    (!paths.is_empty()).then_some((paths, walk.exceptions))
+}
+
+/// What a frame looks like that the peer sends over one of its helper links, and which link that
+/// is: both hosts know links by the same numbers.
+fn lanes(striped: &BTreeMap<Mac, BTreeMap<u8, Path>>) -> BTreeMap<Arrival, (Mac, u8)> {
+    let reversed = |path: &Path| Arrival {
+        port: path.port,
+        source: path.destination,
+        destination: path.source,
+        vlan: path.vlan,
+    };
+    let links = striped.iter().flat_map(|(peer, links)| {
+        links.iter().map(move |(link, path)| (reversed(path), (*peer, *link)))
+    });
+    links.collect()
+}
+
 /// Frames to a peer, if they are sent in a way that the programs can go.
 fn sent(outcome: Outcome) -> Result<Peer, Left> {
     let slots = match outcome {
         Outcome::Left(why) => return Err(why),
+        Outcome::ToHelper(_) => return Err(Left::Striped),
         Outcome::Nothing => return Err(Left::Unsupported),
         Outcome::Sent(one) => Box::new(std::array::from_fn(|_| one.clone())),
         Outcome::Slots(slots) => slots,

@@ -2,12 +2,16 @@
 //! The programs, as the loop handles them: which devices they are for, and whether they are in
 //! force.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use crate::plan::Plan;
+use ri2n_wire::shared::Files;
+
+use crate::plan::{Mac, Plan};
+use crate::programs::segments::Segments;
 use crate::programs::{Counts, Device, Programs, Refusal, SlotCounts};
 use crate::report::{Filter, Force};
 use crate::rows::model::{Port, LOCAL};
@@ -39,6 +43,7 @@ impl Devices {
 
 struct Loaded {
     programs: Programs,
+    segments: Segments,
     devices: Devices,
 }
 
@@ -54,6 +59,10 @@ pub struct Carrier {
     pub filtered: usize,
     /// What a look at the devices did and found, since these lines were taken.
     pub notes: Option<Vec<String>>,
+    /// Whether TCP that comes early goes to the helper.
+    pub holds: bool,
+    /// So many bytes has TCP's longest piece at most, while TCP is striped.
+    pub bound: Option<u32>,
     load_again: Option<Instant>,
     /// Whether the programs have the last plan.
     agrees: bool,
@@ -75,10 +84,10 @@ impl Carrier {
     }
 
     /// The kernel's reason for a refusal, where it is one that people can cure; 0: none.
-    pub fn errno(&self) -> u16 {
+    pub fn errno(&self) -> u8 {
         let denied = self.refused.as_ref().is_some_and(|why| why.code == "permission");
         if denied {
-            libc::EPERM as u16
+            libc::EPERM as u8
         } else {
             0
         }
@@ -106,19 +115,29 @@ impl Carrier {
         let done = if is_loaded {
             self.change(devices, plan, until_ns)
         } else {
-            self.load(devices, plan, until_ns)
+            self.load(devices, plan, until_ns, now)
         };
         self.load_again = if !is_loaded && done.is_err() { Some(now + LOAD_AGAIN) } else { None };
         self.refused = done.err();
     }
 
-    fn load(&mut self, devices: &Devices, plan: &Plan, until_ns: u64) -> Result<(), Refusal> {
+    fn load(
+        &mut self,
+        devices: &Devices,
+        plan: &Plan,
+        until_ns: u64,
+        now: Instant,
+    ) -> Result<(), Refusal> {
         let mut programs = Programs::load(&devices.local, &devices.nics)?;
         programs.hold_until(until_ns)?;
         programs.apply(plan)?;
+        let segments = Segments::of(&devices.local, now)?;
+        self.give_back();
         self.agrees = true;
-        self.loaded = Some(Loaded { programs, devices: devices.clone() });
+        self.loaded = Some(Loaded { programs, segments, devices: devices.clone() });
         self.epoch = random();
+        self.holds = false;
+        self.bound = None;
         self.attach()
     }
 
@@ -173,6 +192,53 @@ impl Carrier {
         });
         self.refused = filtered.as_ref().err().cloned();
         self.filtered = filtered.unwrap_or(0);
+    }
+
+    /// The descriptors of the maps that the helper shares.
+    pub fn maps(&self) -> Option<io::Result<Files<OwnedFd>>> {
+        let maps = self.loaded.as_ref()?.programs.maps();
+        let owned = || {
+            Ok(Files {
+                steers: maps.steers.try_clone_to_owned()?,
+                nics: maps.nics.try_clone_to_owned()?,
+                flows: maps.flows.try_clone_to_owned()?,
+            })
+        };
+        Some(owned())
+    }
+
+    /// From now on TCP that comes early goes to the helper by this device, if it is there; None:
+    /// it comes up as it comes in. Returns what this did and found.
+    pub fn set_hold(&mut self, device: Option<&str>) -> Vec<String> {
+        let Some(loaded) = &mut self.loaded else { return Vec::new() };
+        let held = loaded.programs.set_hold(device);
+        let mut notes = loaded.programs.notes().to_vec();
+        self.holds = matches!(held, Ok(true));
+        notes.extend(held.err().map(|why| why.text));
+        notes
+    }
+
+    /// The peers to which TCP is striped now.
+    pub fn striping(&self) -> BTreeSet<Mac> {
+        self.loaded.as_ref().map(|loaded| loaded.programs.striping()).unwrap_or_default()
+    }
+
+    /// Bounds TCP's pieces by the slowest link that carries them.
+    pub fn bound_segments(&mut self, now: Instant) {
+        let Some(loaded) = &mut self.loaded else { return };
+        let slowest_kbps = loaded.programs.slowest_kbps();
+        match loaded.segments.bound(slowest_kbps, now) {
+            Ok(bound) => self.bound = bound,
+            Err(why) => self.notes.get_or_insert_default().push(why.text),
+        }
+    }
+
+    /// Gives the local port the size of pieces that it had.
+    pub fn give_back(&mut self) {
+        let Some(loaded) = &mut self.loaded else { return };
+        if let Err(why) = loaded.segments.give_back() {
+            self.notes.get_or_insert_default().push(why.text);
+        }
     }
 
     /// So many peers and arrivals of the plan found no room in the programs' maps.

@@ -34,6 +34,13 @@ pub enum Event {
     Closed(String),
     /// What the database says: whether somebody wants to see all frames of the bridge.
     Database(Result<bool, String>),
+    /// Whether a helper that has the maps of this load is ready for frames.
+    Helper {
+        /// The number of the load.
+        load: u64,
+        /// Whether it is.
+        ready: bool,
+    },
     /// Somebody asks.
     Asked(Request, UnixStream),
 }

@@ -8,7 +8,7 @@ use serde_json::{json, Value};
 use super::Watch;
 use crate::plan::Left;
 use crate::programs::Count;
-use crate::report::{Filter, Force};
+use crate::report::{Filter, Force, Order};
 use crate::show;
 
 impl Watch {
@@ -31,9 +31,15 @@ impl Watch {
             let names = devices.nics.iter().map(|nic| &nic.name).chain([&devices.local]);
             names.map(|name| json!({"name": name, "attached": attached}))
         });
-        let states = super::states(plan)
-            .into_iter()
-            .map(|(peer, why)| (show::mac(&peer), Value::from(why.map_or("carried", show::left))));
+        let beside = plan.striped.keys().filter(|peer| self.striping.contains(*peer)).count();
+        let states = super::states(plan).into_iter().map(|(peer, why)| {
+            let state = match why {
+                None => "carried",
+                Some(Left::Striped) if self.striping.contains(&peer) => "striped_tcp",
+                Some(why) => show::left(why),
+            };
+            (show::mac(&peer), Value::from(state))
+        });
         json!({
             "pid": std::process::id(),
             "bridge": self.settings.place.bridge,
@@ -52,13 +58,27 @@ impl Watch {
                 Filter::InForce => "in_force",
                 Filter::Missing => "missing",
             },
+            "order": match state.order {
+                Order::None => "none",
+                Order::Ready => "ready",
+            },
+            // What is missing for that, first things first.
+            "order_lacks": match (state.order, self.helper.ready, self.carrier.holds) {
+                (Order::Ready, ..) => None,
+                (_, false, _) => Some("helper"),
+                (_, true, false) => Some("device"),
+                (_, true, true) => Some("programs"),
+            },
+            "hold": self.settings.hold,
+            "gso_max_size": self.carrier.bound,
             "filtered_sockets": self.carrier.filtered,
             "plan_age_ms": self.right_at.map(|at| {
                 Instant::now().saturating_duration_since(at).as_millis() as u64
             }),
             "peers": {
                 "carried": plan.peers.len(),
-                "striped": left(Left::Striped),
+                "striped": left(Left::Striped) - beside,
+                "striped_tcp": beside,
                 "undecided": left(Left::Undecided),
                 "unsupported": left(Left::Unsupported),
                 "too_many": left(Left::TooMany),

@@ -8,6 +8,9 @@ use ri2n_fast::rows::model::{
     mac, Action, Bridge, Bucket, Choice, Field, Group, Row, Test, VLAN_PRESENT,
 };
 
+/// The helper's port for the host's frames.
+pub const TO_HELPER: u32 = 101;
+
 /// What leaves the bridge, or what no plan may have caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -101,7 +104,7 @@ impl<'a> Way<'a> {
         if u128::from(port) == frame.get(Field::InPort) {
             return;
         }
-        if port >= 100 && port != 0xffff_fffe {
+        if port >= 100 && ![TO_HELPER, 0xffff_fffe].contains(&port) {
             return self.effects.push(Effect::More("a port of others"));
         }
         let Some(it) = self.bridge.ports.get(&port) else { return };

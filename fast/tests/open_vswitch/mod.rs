@@ -140,6 +140,42 @@ impl Host {
         }
     }
 
+    /// Rows of a host with a helper, for a peer that has one, too: TCP and all else goes to the
+    /// helper while its device is there, and links 0 and 1 are the two NICs.
+    pub fn helper_rows(&self) {
+        run(&format!(
+            "ovs-ofctl -O OpenFlow15 add-group {BRIDGE} group_id=8,type=ff,\
+             bucket=watch_port:101,actions=output:101,bucket=watch_group:7,actions=group:7"
+        ));
+        self.add(&format!(
+            "table=10,priority=110,in_port=LOCAL,dl_src={OWN},dl_dst={PEER},vlan_tci=0,\
+             actions=group:8"
+        ));
+        for link in 0..2 {
+            let nic = link + 1;
+            self.add(&format!(
+                "table=0,priority=110,in_port=102,dl_vlan={nic},dl_dst={PEER},dl_type=0x88b6,\
+                 actions=strip_vlan,set_field:{:#x}->reg1,resubmit(,30)",
+                nic << 22 | nic << 12
+            ));
+        }
+        self.add(&format!("table=0,priority=100,in_port=101,dl_dst={OWN},actions=LOCAL"));
+        self.add("table=0,priority=90,in_port=102,actions=resubmit(,10)");
+    }
+
+    /// The two devices of a helper in the bridge, held open by nobody but with a carrier: the ends
+    /// of veths, whose other ends drop everything.
+    pub fn helper_ports(&self) {
+        for (number, name) in [(101, "plain"), (102, "wire")] {
+            run(&format!("ip link add {name} type veth peer name {name}-end"));
+            run(&format!("ip link set {name} up"));
+            run(&format!("ip link set {name}-end up"));
+            run(&format!(
+                "ovs-vsctl add-port {BRIDGE} {name} -- set interface {name} ofport_request={number}"
+            ));
+        }
+    }
+
     pub fn add(&self, row: &str) {
         run(&format!("ovs-ofctl -O OpenFlow15 add-flow {BRIDGE} {row}"));
     }
@@ -206,14 +242,15 @@ impl Host {
 
     /// Waits until the peer is in this state, and all is in force.
     pub fn await_peer(&self, state: &str) {
-        let mut last = None;
-        wait_for(&format!("the peer being {state}"), || {
-            let status = self.status()?;
+        self.await_status(&format!("the peer being {state}"), |status| {
             let in_force = status["programs"] == "in_force" && status["filter"] == "in_force";
-            let right = in_force && status["states"][PEER] == state;
-            last = Some(status);
-            right.then_some(())
+            in_force && status["states"][PEER] == state
         });
+    }
+
+    /// Waits until what the watch says of itself is right.
+    pub fn await_status(&self, what: &str, is_right: impl Fn(&Value) -> bool) -> Value {
+        wait_for(what, || self.status().filter(&is_right))
     }
 
     /// How many frames the programs have sent and taken.
