@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the core asks of the devices around it, and what they ask of the core.
 
+use crate::beside::steering::Steering;
 use crate::offload::vnet::VnetHdr;
-use crate::wire::Tag;
+use crate::wire::{Mac, Tag};
 use crate::Nanos;
 
 /// Where a frame for the wire side goes.
@@ -51,6 +52,24 @@ pub trait Driver {
     /// Does everything that is due. Returns when something is due next. To be called after each
     /// batch of frames.
     fn on_tick(&mut self, now: Nanos, out: &mut dyn Sink) -> Nanos;
+    /// Takes what the programs beside the bridge carried. To be called before each `on_tick`, where
+    /// there are such programs. Whether there was traffic.
+    fn take_beside(&mut self, _now: Nanos, _steering: &mut Steering) -> bool {
+        false
+    }
+    /// Tells those programs what they may do until the next turn. To be called after each
+    /// `on_tick`.
+    fn tell_beside(&mut self, _now: Nanos, _steering: &mut Steering) {}
+    /// A frame for a peer left beside the bridge, while nobody looked.
+    fn woken(&mut self, _now: Nanos, _peer: Mac) {}
+    /// The host's own MAC, once it is known.
+    fn own(&self) -> Option<Mac> {
+        None
+    }
+    /// How long a frame that came beside the bridge may wait for those of a peer before it.
+    fn patience_ns(&self, _peer: Mac) -> Nanos {
+        0
+    }
     /// Whether more frames of the host should be read now.
     fn wants_plain(&mut self, now: Nanos) -> bool;
     /// Takes a NIC's counter of bytes that arrived, and whether the NIC has carrier.

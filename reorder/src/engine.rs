@@ -11,6 +11,7 @@
 
 mod addressing;
 mod beats;
+mod beside;
 mod channel;
 mod channels;
 mod control;
@@ -34,6 +35,7 @@ mod tx;
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::beside::steering::Steering;
 use crate::counters::Counters;
 use crate::driver::{Driver, Sink};
 use crate::grants::{GrantClass, GrantLink, Granter};
@@ -136,6 +138,10 @@ pub struct Engine {
     report_at: Nanos,
     greet_at: Nanos,
     span_at: Nanos,
+    /// What leaves now is not within a guaranteed rate: TCP beside the bridge has its part.
+    yields: bool,
+    /// NICs for which TCP beside the bridge waits, a bit for each port.
+    busy_nics: u64,
     /// When there will be credit for a frame that waits.
     credit_at: Option<Nanos>,
     sessions: u64,
@@ -176,6 +182,8 @@ impl Engine {
             report_at: now + IDLE_NS,
             greet_at: now,
             span_at: now + settings.hbspan_ns,
+            yields: false,
+            busy_nics: 0,
             credit_at: None,
             sessions: settings.seed,
             last: now,
@@ -457,6 +465,26 @@ impl Driver for Engine {
         self.wake_up(now);
         self.counters.wakes += 1;
         self.turn(now, out)
+    }
+
+    fn take_beside(&mut self, now: Nanos, steering: &mut Steering) -> bool {
+        self.look_beside(now, steering)
+    }
+
+    fn tell_beside(&mut self, now: Nanos, steering: &mut Steering) {
+        self.steer_beside(now, steering);
+    }
+
+    fn woken(&mut self, now: Nanos, peer: Mac) {
+        self.traffic_beside(now, peer);
+    }
+
+    fn own(&self) -> Option<Mac> {
+        self.own
+    }
+
+    fn patience_ns(&self, peer: Mac) -> Nanos {
+        self.patience_beside(peer)
     }
 
     fn wants_plain(&mut self, _now: Nanos) -> bool {

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod belief;
+pub mod beside;
 pub mod counters;
 pub mod driver;
 pub mod engine;

@@ -39,6 +39,14 @@ struct Arguments {
     /// Deliver UDP as it arrives, in any order
     #[arg(long)]
     udp_unordered: bool,
+    /// Socket of ri2n-fast, whose programs send TCP beside the bridge (only with a bridge, and with
+    /// --hold)
+    #[arg(long, value_name = "PATH", value_parser = socket_path)]
+    fast_maps: Option<PathBuf>,
+    /// TAP by which those programs give frames that came early, and get them back (only with
+    /// --fast-maps)
+    #[arg(long, value_name = "TAP", value_parser = interface_name)]
+    hold: Option<String>,
     /// Memory for all frames that are held, in bytes or with K, M, G
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = memory)]
     max_memory: u64,
@@ -159,11 +167,22 @@ pub enum Mode {
     },
 }
 
+/// Programs in the kernel that send TCP beside the bridge.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Beside {
+    /// Path of the socket of `ri2n-fast`, which has their maps.
+    pub maps: PathBuf,
+    /// Name of the TAP by which they give frames.
+    pub hold: String,
+}
+
 /// The whole command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Options {
     /// A bridge, or NICs.
     pub mode: Mode,
+    /// Programs beside the bridge; none without a bridge.
+    pub beside: Option<Beside>,
     /// Name of the TAP to the host.
     pub plain: String,
     /// The host's own MAC, if it was given.
@@ -234,11 +253,27 @@ impl Arguments {
         } else {
             Mode::Bridge { wire: one_tap(self.wire, &self.plain)? }
         };
+        let beside = match (self.fast_maps, self.hold) {
+            (None, None) => None,
+            (Some(_), Some(_)) if self.autonomous => {
+                return Err("--fast-maps and --hold need a bridge: no --autonomous".into())
+            }
+            (Some(maps), Some(hold)) => Some(Beside { maps, hold }),
+            _ => return Err("--fast-maps and --hold need each other".into()),
+        };
+        let same = |hold: &str| match &mode {
+            Mode::Bridge { wire } => hold == wire || hold == self.plain,
+            Mode::Autonomous { .. } => false,
+        };
+        if let Some(Beside { hold, .. }) = beside.as_ref().filter(|it| same(&it.hold)) {
+            return Err(format!("--hold and another TAP are both {hold}"));
+        }
         if (1..100).contains(&self.watchdog_ms) {
             return Err("--watchdog-ms is 0, or 100 at least: busy CPUs make a helper wait".into());
         }
         Ok(Options {
             mode,
+            beside,
             plain: self.plain,
             mac: self.mac,
             mtu_wire: self.mtu_wire.into(),

@@ -6,6 +6,7 @@
 //! a [`Sink`]. It never waits, reads no clock and touches no device, so tests drive it with any
 //! times and any frames.
 
+mod beside;
 pub mod devices;
 pub mod log;
 mod outlets;
@@ -23,7 +24,9 @@ use crate::sys::signals::{Signal, Signals};
 use crate::sys::watchdog::Watchdog;
 use crate::sys::{self, Unavailable};
 use crate::Nanos;
+use beside::{Beside, HOLD, MAPS};
 use devices::{Devices, Wire};
+use log::{say, Level};
 use outlets::Outlets;
 use status::StatusSocket;
 
@@ -79,6 +82,8 @@ pub struct Loop<D, M> {
     driver: D,
     out: Outlets<M>,
     poller: Poller,
+    /// Programs beside the bridge, if there are any.
+    beside: Option<Beside>,
     signals: Signals,
     status: Option<StatusSocket>,
     watchdog: Watchdog,
@@ -94,7 +99,7 @@ pub struct Loop<D, M> {
 impl<D: Driver, M: Merge> Loop<D, M> {
     /// A loop over these devices and this engine.
     pub fn new(
-        devices: Devices,
+        mut devices: Devices,
         driver: D,
         merge: M,
         signals: Signals,
@@ -120,10 +125,13 @@ impl<D: Driver, M: Merge> Loop<D, M> {
                 nics.len()
             }
         };
+        let room = devices.frame_room;
+        let beside = devices.beside.take().map(|it| Beside::new(it, room, &poller));
         Ok(Loop {
             driver,
             out: Outlets::new(devices, merge),
             poller,
+            beside: beside.transpose().map_err(broken)?,
             signals,
             status,
             watchdog: Watchdog::new(),
@@ -148,6 +156,7 @@ impl<D: Driver, M: Merge> Loop<D, M> {
         while self.turn()? {}
         self.watchdog.stopping();
         let now = sys::now();
+        self.beside.iter_mut().for_each(Beside::end);
         self.driver.goodbye(now, &mut self.out);
         self.out.flush();
         Ok(())
@@ -157,8 +166,16 @@ impl<D: Driver, M: Merge> Loop<D, M> {
     /// somebody wants us to stop.
     pub fn turn(&mut self) -> Result<bool, Unavailable> {
         let now = sys::now();
+        let before = |beside: &mut Beside, driver: &mut D, poller: &Poller| {
+            beside.before(now, driver, poller)
+        };
+        if self.with_beside(before) == Some(true) {
+            self.last_frame = now;
+        }
         let deadline = self.driver.on_tick(now, &mut self.out);
         self.out.flush();
+        let due = self.with_beside(|beside, driver, poller| beside.after(now, driver, poller));
+        let deadline = deadline.min(due.unwrap_or(Nanos::MAX));
         if now >= self.next_count {
             self.count_nics(now)?;
         }
@@ -178,12 +195,34 @@ impl<D: Driver, M: Merge> Loop<D, M> {
                     .status
                     .iter_mut()
                     .for_each(|socket| socket.go_on((event.token - READER) as usize)),
+                HOLD if event.read => {
+                    self.with_beside(|beside, driver, _| beside.take_all(sys::now(), driver));
+                }
+                MAPS => self.beside.iter_mut().for_each(Beside::hear),
+                HOLD => {}
                 token if token >= WIRE && event.read => self.read_wire((token - WIRE) as usize)?,
                 _ => {}
             }
         }
         self.ready = ready;
         Ok(go_on)
+    }
+
+    /// Does something with the programs beside the bridge, if there are any. When their device is
+    /// gone, all traffic takes its usual way.
+    fn with_beside<T>(
+        &mut self,
+        act: impl FnOnce(&mut Beside, &mut D, &Poller) -> Result<T, Unavailable>,
+    ) -> Option<T> {
+        let Self { beside, driver, poller, .. } = self;
+        match act(beside.as_mut()?, driver, poller) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                say!(Level::Warn, "{error}; no TCP goes beside the bridge any more");
+                *beside = None;
+                None
+            }
+        }
     }
 
     /// Tells the poller what is wanted of each device, where that changed.
@@ -295,6 +334,9 @@ impl<D: Driver, M: Merge> Loop<D, M> {
             object.insert("version".into(), env!("CARGO_PKG_VERSION").into());
             object.insert("pid".into(), std::process::id().into());
             object.insert("io".into(), self.out.counters());
+            if let Some(beside) = &self.beside {
+                object.insert("beside".into(), beside.status());
+            }
         }
         value
     }

@@ -18,7 +18,7 @@ fn control_of_ever_new_hosts_is_remembered_for_a_bounded_number() {
     assert!(known <= u64::from(MAX_PEERS), "{known} are kept");
     // The generation of the peer that exists is remembered: no replay of older control takes its
     // links.
-    host.control(9, peer(1), Body::Peer { stripe: false, links: Vec::new() });
+    host.control(9, peer(1), Body::Peer { stripe: false, beside: false, links: Vec::new() });
     host.control(9, peer(1), Body::Gone);
     assert_eq!(host.counter("stale_control"), 2);
     assert_eq!(host.described(peer(1)).unwrap()["striped"], true);
@@ -62,13 +62,17 @@ fn a_controller_that_is_refused_hears_within_a_quarter_second_from_where_to_go_o
 fn a_peer_too_many_costs_a_counter_until_another_one_goes() {
     let mut host = Host::new(settings());
     for number in 0..MAX_PEERS + 100 {
-        host.control(10, peer(number), Body::Peer { stripe: true, links: Vec::new() });
+        host.control(
+            10,
+            peer(number),
+            Body::Peer { stripe: true, beside: false, links: Vec::new() },
+        );
     }
     assert_eq!(host.counter("too_many_peers"), 100);
     let refused = MAX_PEERS + 1;
     host.control(10, peer(0), Body::Gone);
     // That control was refused and not obeyed, so its generation does not make this one stale.
-    host.control(9, peer(refused), Body::Peer { stripe: true, links: Vec::new() });
+    host.control(9, peer(refused), Body::Peer { stripe: true, beside: false, links: Vec::new() });
     assert!(host.described(peer(refused)).is_some());
     let status = host.engine.status();
     assert!(status["generations"].as_u64().unwrap() <= u64::from(MAX_PEERS));

@@ -241,7 +241,7 @@ fn configure(world: &mut World, host: usize, generation: u32, links: &[(u8, u8, 
         limit_kbps: NO_LIMIT,
         weight_ppm: 500_000,
     });
-    let body = Body::Peer { stripe: true, links: links.collect() };
+    let body = Body::Peer { stripe: true, beside: false, links: links.collect() };
     world.control(host, Control { generation, mac: mac(1 - host), body });
 }
 

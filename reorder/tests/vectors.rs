@@ -120,7 +120,8 @@ fn peer(fields: &Value) -> Control {
         limit_kbps: number(link, "limit_kbps"),
         weight_ppm: number(link, "weight_ppm"),
     });
-    control(fields, Body::Peer { stripe: yes(fields, "stripe"), links })
+    let beside = fields.get("beside").is_some_and(|beside| beside == true);
+    control(fields, Body::Peer { stripe: yes(fields, "stripe"), beside, links })
 }
 
 /// The channel of a frame; 0 if the example names none.

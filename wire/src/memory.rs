@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::ptr;
 
+use rustix::fs::{fstat, FileType};
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 /// Memory that may be looked at as a `T` whatever bytes it holds, and while others change it.
@@ -42,6 +43,12 @@ impl<T: Shareable> Array<T> {
     /// if the kernel refuses that, as it does when the map is shorter.
     pub fn map(file: impl AsFd, count: usize) -> io::Result<Self> {
         let bytes = Self::bytes(count);
+        // The kernel maps files beyond their ends, and kills who touches that.
+        let about = fstat(file.as_fd())?;
+        let is_file = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+        if is_file && usize::try_from(about.st_size).is_ok_and(|size| size < bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses the place; nothing else is there.
         let start =

@@ -11,6 +11,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
+
 use crate::memory::Array;
 
 /// Programs and helper share maps only if both have this number. It changes with any change of this
@@ -160,6 +162,16 @@ impl Shared {
             nics: Array::map(&files.nics, NICS)?,
             flows: Array::map(&files.flows, FLOWS)?,
         })
+    }
+
+    /// Maps that no other process and no program has, as tests use them.
+    pub fn private() -> io::Result<Self> {
+        let file = |bytes: usize| {
+            let file = memfd_create("ri2n", MemfdFlags::CLOEXEC)?;
+            ftruncate(&file, bytes as u64).map(|()| file)
+        };
+        let Files { steers, nics, flows } = Self::bytes();
+        Self::new(&Files { steers: file(steers)?, nics: file(nics)?, flows: file(flows)? })
     }
 
     /// All places for peers.

@@ -45,7 +45,7 @@ impl Engine {
                     self.set_rates(now, number);
                 }
             }
-            Body::Peer { stripe, links } => {
+            Body::Peer { stripe, beside, links } => {
                 let number = match self.peer_of(control.mac) {
                     Some(number) => number,
                     None if self.peers.len() >= MAX_PEERS => {
@@ -56,6 +56,7 @@ impl Engine {
                 };
                 self.remember(control.mac, control.generation);
                 let peer = &mut self.peers[number];
+                peer.beside.wanted = beside;
                 if peer.session.set_wanted(stripe) {
                     peer.beats.send_at_once();
                     peer.beats.ask_for_reply();

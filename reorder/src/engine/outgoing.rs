@@ -80,6 +80,11 @@ impl Outgoing {
         self.queue.push(now, frame, refused);
     }
 
+    /// Bytes of the host left beside the bridge.
+    pub(super) fn sent_beside(&mut self, now: Nanos, bytes: usize) {
+        self.offered.count(now, bytes);
+    }
+
     /// A data frame leaves.
     pub(super) fn sent(&mut self, now: Nanos) {
         self.sent_ns = Some(now);

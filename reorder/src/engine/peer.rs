@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One other host: the sessions, the links to it, and what goes each way.
 
+use super::beside::PeerBeside;
 use super::channel::in_kbps;
 use super::channels::Channels;
 use super::link::Link;
@@ -36,6 +37,8 @@ pub(super) struct Peer {
     pub(super) rx: Rx,
     /// The frames of no job, and of each job, in both directions.
     pub(super) channels: Channels,
+    /// TCP that goes beside the bridge.
+    pub(super) beside: PeerBeside,
 }
 
 impl Peer {
@@ -57,6 +60,7 @@ impl Peer {
             tx: Tx::new(settings),
             rx: Rx::default(),
             channels: Channels::new(settings),
+            beside: PeerBeside::default(),
         }
     }
 
@@ -121,6 +125,14 @@ impl Peer {
             .fold(0, |set, link| set | link.bit())
     }
 
+    /// The difference between the ways of the fastest and the slowest link on which the peer is
+    /// heard.
+    pub(super) fn skew_ns(&self) -> Nanos {
+        let ways = self.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us);
+        let skew_us = ways.clone().max().unwrap_or(0) - ways.min().unwrap_or(0);
+        1000 * skew_us.max(0) as Nanos
+    }
+
     /// Whether data goes to the peer's helper; otherwise it goes to the slot table.
     pub(super) fn is_striped(&self) -> bool {
         self.session.is_open() && self.usable() != 0
@@ -161,7 +173,7 @@ impl Peer {
 
     /// The clock was set back to `now`.
     pub(super) fn settle_clock(&mut self, now: Nanos) {
-        let Self { session, liveness, beats, links, tx, rx, channels, mac: _ } = self;
+        let Self { session, liveness, beats, links, tx, rx, channels, beside, mac: _ } = self;
         session.settle_clock(now);
         liveness.settle_clock(now);
         beats.settle_clock(now);
@@ -171,5 +183,6 @@ impl Peer {
         tx.settle_clock(now);
         rx.settle_clock(now);
         channels.settle_clock(now);
+        beside.settle_clock(now);
     }
 }

@@ -13,12 +13,12 @@ use crate::Nanos;
 
 /// How long a silent link may hold up frames: a bit more than the time between heartbeats. The
 /// difference between the ways of the links comes on top of it, twice.
-const SKEW_NS: Nanos = 12 * MS;
+pub(super) const SKEW_NS: Nanos = 12 * MS;
 /// The same when nothing is repeated. Then what was on a dead link is given up, so the link has to
 /// be known as dead before.
 const SKEW_UNREPAIRED_NS: Nanos = 35 * MS;
 /// Silent links hold up frames no longer than this, whatever the ways are.
-const MAX_SKEW_NS: Nanos = 50 * MS;
+pub(super) const MAX_SKEW_NS: Nanos = 50 * MS;
 /// A frame is asked for again after this time at the earliest.
 const RETRY_NS: Nanos = 8 * MS;
 /// A lost frame is given up after this time.
@@ -252,9 +252,7 @@ impl Engine {
         }
         let repair = self.mode == Mode::Paced;
         let trip = peer.links.iter().filter_map(|link| link.round_trip_ns).max().unwrap_or(0);
-        let ways = peer.links.iter().filter(|link| link.hears).filter_map(|link| link.way_us);
-        let skew_us = ways.clone().max().unwrap_or(0) - ways.min().unwrap_or(0);
-        let twice_skew_ns = 2000 * skew_us.max(0) as u64;
+        let twice_skew_ns = 2 * peer.skew_ns();
         let silence_ns = if repair { SKEW_NS } else { SKEW_UNREPAIRED_NS };
         let policy = Policy {
             skew_ns: (silence_ns + twice_skew_ns).min(MAX_SKEW_NS),

@@ -150,6 +150,7 @@ impl Engine {
 
     /// Peers take turns to send. `guaranteed`: only within the guaranteed rates of their channels.
     fn pump_all(&mut self, now: Nanos, guaranteed: bool, out: &mut dyn Sink) {
+        self.yields = !guaranteed;
         let peers = self.peers.len();
         let mut going = true;
         while going {
@@ -395,6 +396,9 @@ impl Engine {
             peer.tx.spend(link_number, bytes);
         }
         self.nic_buckets.spent(own_port, bytes);
+        if self.yields {
+            self.share_beside(now, number, link_number, own_port, bytes);
+        }
         self.counters.wire_out += 1;
         out.wire(Out::Link(link_number, own_port), frame);
     }

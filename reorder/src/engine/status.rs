@@ -63,6 +63,7 @@ impl Engine {
         json!({
             "mac": peer.mac.to_string(), "session": peer.session.own(),
             "their_session": peer.session.remote(), "striped": peer.is_striped(),
+            "beside": peer.beside.allowed,
             "queue_bytes": sum(|channel| channel.out.queue.bytes()),
             "ring_frames": sum(|channel| channel.out.ring.len()),
             "reorder_frames": sum(|channel| channel.incoming.held_frames()),

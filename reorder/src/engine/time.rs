@@ -47,6 +47,8 @@ impl Engine {
             greetings: _,
             nic_names: _,
             turn: _,
+            yields: _,
+            busy_nics: _,
             grants_now: _,
             sessions: _,
             held: _,

@@ -38,6 +38,9 @@ pub(super) struct Tx {
     sent_ns: Option<Nanos>,
     /// What the links had sent when the HBSPAN began.
     span_starts: Vec<SpanStart>,
+    /// Bytes that used up a link's credit and of which the programs beside the bridge, whose credit
+    /// it is, too, were not told.
+    untold: [u64; MAX_LINKS],
 }
 
 impl Tx {
@@ -50,6 +53,7 @@ impl Tx {
             weighted: Weighted::new(settings.longest),
             sent_ns: None,
             span_starts: Vec::new(),
+            untold: [0; MAX_LINKS],
         }
     }
 
@@ -95,6 +99,29 @@ impl Tx {
     /// Bytes went out over link `number` and use up its credit.
     pub(super) fn spend(&mut self, number: u8, bytes: usize) {
         self.paced.spent(number, bytes);
+        if let Some(untold) = self.untold.get_mut(usize::from(number)) {
+            *untold = untold.saturating_add(bytes as u64);
+        }
+    }
+
+    /// Bytes that used up credit of link `number` since the last call.
+    pub(super) fn take_untold(&mut self, number: u8) -> u64 {
+        self.untold.get_mut(usize::from(number)).map_or(0, std::mem::take)
+    }
+
+    /// A frame costs link `number` as much credit again: it leaves half to TCP beside the bridge.
+    pub(super) fn pay_again(&mut self, number: u8, bytes: usize) {
+        self.paced.spent(number, bytes);
+    }
+
+    /// Bytes went out over link `number` beside the bridge.
+    pub(super) fn spent_beside(&mut self, number: u8, bytes: usize) {
+        self.paced.used_up(number, bytes);
+    }
+
+    /// Bit/s that link `number` may carry.
+    pub(super) fn rate_bps(&self, number: u8) -> u64 {
+        self.paced.rate_bps(1 << number)
     }
 
     /// Data was queued. True if there was none for a while: the peer has to hear of it then.
@@ -191,6 +218,7 @@ impl Tx {
             link_sequences: _,
             weighted: _,
             span_starts: _,
+            untold: _,
         } = self;
         *sent_ns = sent_ns.map(|at| at.min(now));
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opens the devices that the options name, and finds out what the engine needs to know of them.
 
+use std::path::PathBuf;
+
 use crate::options::{Mode, Nic, Options};
 use crate::sys::interface::Interfaces;
 use crate::sys::packet::PacketSocket;
 use crate::sys::tap::Tap;
 use crate::sys::Unavailable;
-use crate::wire::{ETHERTYPE, OVERHEAD};
+use crate::wire::{ETHERNET, ETHERTYPE, OVERHEAD};
 
 use super::log::{say, Level};
 
@@ -23,6 +25,19 @@ pub enum Wire {
     Nics(Vec<(String, PacketSocket)>),
 }
 
+/// The device of the programs beside the bridge, and what else is needed for them.
+#[derive(Debug)]
+pub struct Beside {
+    /// The TAP by which they give frames, and get them back.
+    pub hold: Tap,
+    /// The socket that has their maps.
+    pub maps: PathBuf,
+    /// A full frame on the medium, in bytes.
+    pub full: usize,
+    /// Memory for frames that came early, in bytes.
+    pub max_bytes: usize,
+}
+
 /// All devices.
 #[derive(Debug)]
 pub struct Devices {
@@ -30,6 +45,8 @@ pub struct Devices {
     pub plain: Tap,
     /// The way to the other hosts.
     pub wire: Wire,
+    /// The programs beside the bridge, if they are wanted and their device is there.
+    pub beside: Option<Beside>,
     /// Room that a frame of the wire needs, in bytes.
     pub frame_room: usize,
 }
@@ -65,7 +82,7 @@ impl Devices {
                 let wire = Wire::Bridge(Tap::open(wire, false, false)?);
                 let plain = Tap::open(&options.plain, options.gro, options.gro)?;
                 Ok((
-                    Devices { plain, wire, frame_room },
+                    Devices { plain, wire, beside: beside(options), frame_room },
                     Facts { own_mac: options.mac, nics: Vec::new() },
                 ))
             }
@@ -80,10 +97,27 @@ impl Devices {
                 let wire = Wire::Nics(sockets.collect::<Result<Vec<_>, _>>()?);
                 let (plain, own_mac) = own_plain(&interfaces, options, *persistent, own.first())?;
                 Ok((
-                    Devices { plain, wire, frame_room },
+                    Devices { plain, wire, beside: None, frame_room },
                     Facts { own_mac: Some(own_mac), nics: own },
                 ))
             }
+        }
+    }
+}
+
+/// Opens the device of the programs beside the bridge. Without it, all traffic takes its usual way.
+fn beside(options: &Options) -> Option<Beside> {
+    let wanted = options.beside.as_ref()?;
+    match Tap::open(&wanted.hold, true, true) {
+        Ok(hold) => Some(Beside {
+            hold,
+            maps: wanted.maps.clone(),
+            full: options.mtu_wire + ETHERNET + options.overhead,
+            max_bytes: options.max_memory / 4,
+        }),
+        Err(error) => {
+            say!(Level::Warn, "{error}; no TCP goes beside the bridge");
+            None
         }
     }
 }

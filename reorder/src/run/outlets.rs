@@ -87,7 +87,7 @@ fn trouble(error: &io::Error) -> Trouble {
 
 /// What is put before a frame on its way to a TAP.
 #[derive(Clone, Copy, Debug)]
-enum Head {
+pub(super) enum Head {
     None,
     Vnet([u8; VNET]),
     Tag([u8; 4]),
@@ -96,19 +96,19 @@ enum Head {
 /// A TAP and the frames that wait for it.
 ///
 /// Invariant: frames leave in order, so while one waits, all do.
-struct TapOut {
-    tap: Tap,
+pub(super) struct TapOut {
+    pub(super) tap: Tap,
     waiting: VecDeque<(Head, Vec<u8>)>,
     count: Counters,
-    gone: bool,
+    pub(super) gone: bool,
 }
 
 impl TapOut {
-    fn new(tap: Tap) -> Self {
+    pub(super) fn new(tap: Tap) -> Self {
         TapOut { tap, waiting: VecDeque::new(), count: Counters::default(), gone: false }
     }
 
-    fn send(&mut self, head: Head, frame: Vec<u8>, pool: &mut Pool) {
+    pub(super) fn send(&mut self, head: Head, frame: Vec<u8>, pool: &mut Pool) {
         if !self.waiting.is_empty() || self.write(head, &frame).is_err() {
             if self.waiting.len() < WAITING {
                 self.waiting.push_back((head, frame));
@@ -138,7 +138,7 @@ impl TapOut {
         Ok(())
     }
 
-    fn flush(&mut self, pool: &mut Pool) {
+    pub(super) fn flush(&mut self, pool: &mut Pool) {
         while let Some((head, frame)) = self.waiting.pop_front() {
             if self.write(head, &frame).is_err() {
                 self.waiting.push_front((head, frame));
@@ -148,8 +148,23 @@ impl TapOut {
         }
     }
 
+    /// Whether frames wait for room in the device.
+    pub(super) fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A frame was too long to be read.
+    pub(super) fn cut_off(&mut self) {
+        self.count.oversized += 1;
+    }
+
+    /// For the status.
+    pub(super) fn counters(&self) -> Value {
+        self.count.value()
+    }
+
     /// Judges an error of a read. If there was nothing to read, that is none.
-    fn read_error(&self, error: &io::Error) -> Result<(), Unavailable> {
+    pub(super) fn read_error(&self, error: &io::Error) -> Result<(), Unavailable> {
         match trouble(error) {
             Trouble::Wait => Ok(()),
             _ => Err(Unavailable(format!("TAP {} is gone: {}", self.tap.name(), reason(error)))),

@@ -65,6 +65,12 @@ impl Bucket {
         self.credit = (self.credit - nano(bytes as u64)).max(-nano(MAX_DEPTH));
     }
 
+    /// Pays for `bytes` as far as there is credit: it makes no debt, and adds to none.
+    pub fn use_up(&mut self, bytes: usize) {
+        let rest = (self.credit - nano(bytes as u64)).max(0);
+        self.credit = self.credit.min(rest);
+    }
+
     /// When there will be credit: `now` if there is some, `Nanos::MAX` at rate 0. To be called
     /// after `refill(now)`.
     pub fn ready_at(&self, now: Nanos) -> Nanos {

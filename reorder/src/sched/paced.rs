@@ -112,6 +112,14 @@ impl Paced {
         }
     }
 
+    /// `bytes` left over `link` without having been picked. They use up its credit, and make no
+    /// debt.
+    pub fn used_up(&mut self, link: u8, bytes: usize) {
+        if let Some(Some(bucket)) = self.buckets.get_mut(usize::from(link)) {
+            bucket.use_up(bytes);
+        }
+    }
+
     /// When `pick` will find a link among those in `usable`: `now` if it does now, `Nanos::MAX` if
     /// it never will.
     ///
@@ -175,6 +183,16 @@ impl NicBuckets {
     /// Charges `nic` with `bytes`.
     pub fn spent(&mut self, nic: u8, bytes: usize) {
         self.nics.spent(nic, bytes);
+    }
+
+    /// Bit/s at which `nic` is used; 0 if it has no rate.
+    pub fn rate_bps(&self, nic: u8) -> u64 {
+        self.nics.bucket(nic).map_or(0, |bucket| bucket.rate() * 8)
+    }
+
+    /// `bytes` left by `nic` without having been picked. They make no debt.
+    pub fn used_up(&mut self, nic: u8, bytes: usize) {
+        self.nics.used_up(nic, bytes);
     }
 
     /// When `nic` has credit: `now` if it has some.

@@ -11,6 +11,11 @@ const PEER: u8 = 2;
 const GONE: u8 = 3;
 const CHANNELS: u8 = 4;
 
+/// A peer's flag: frames for it are striped.
+const STRIPE: u8 = 1;
+/// A peer's flag: TCP may go beside the bridge.
+const BESIDE: u8 = 2;
+
 /// The most channels in one frame: more would not fit a frame of 1,514 bytes.
 pub const MAX_CHANNELS: usize = 48;
 
@@ -46,6 +51,8 @@ pub enum Body {
         /// Whether frames for the peer are striped over the links. Otherwise they go by the slot
         /// table.
         stripe: bool,
+        /// Whether TCP may go beside the bridge, without a header: the peer puts it in order.
+        beside: bool,
         /// The links, in order of their numbers.
         links: Vec<PeerLink>,
     },
@@ -144,9 +151,13 @@ impl Control {
                 Body::ThisHost { mode, nics: read_nics(count, &mut rest)? }
             }
             PEER => {
-                let stripe = rest.entry_flags(1)? != 0;
+                let flags = rest.entry_flags(STRIPE | BESIDE)?;
                 rest.array::<3>()?;
-                Body::Peer { stripe, links: read_links(count, &mut rest)? }
+                Body::Peer {
+                    stripe: flags & STRIPE != 0,
+                    beside: flags & BESIDE != 0,
+                    links: read_links(count, &mut rest)?,
+                }
             }
             CHANNELS => {
                 let [first, last, _, _] = rest.array()?;
@@ -189,8 +200,9 @@ impl Control {
                 out.extend_from_slice(&[*mode as u8, 0, 0, 0]);
                 nics.iter().for_each(|nic| nic.write(out));
             }
-            Body::Peer { stripe, links } => {
-                out.extend_from_slice(&[u8::from(*stripe), 0, 0, 0]);
+            Body::Peer { stripe, beside, links } => {
+                let flags = u8::from(*stripe) * STRIPE + u8::from(*beside) * BESIDE;
+                out.extend_from_slice(&[flags, 0, 0, 0]);
                 links.iter().for_each(|link| link.write(out));
             }
             Body::Gone => {}

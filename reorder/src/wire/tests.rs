@@ -121,7 +121,11 @@ fn control() -> impl Strategy<Value = Control> {
     ]);
     let body = prop_oneof![
         (mode, nics()).prop_map(|(mode, nics)| Body::ThisHost { mode, nics }),
-        (any::<bool>(), links()).prop_map(|(stripe, links)| Body::Peer { stripe, links }),
+        (any::<bool>(), any::<bool>(), links()).prop_map(|(stripe, beside, links)| Body::Peer {
+            stripe,
+            beside,
+            links
+        }),
         Just(Body::Gone),
         channels().prop_map(|channels| Body::Channels { first: 1, last: MAX_CHANNEL, channels }),
         (0..=1u8, 0..=MAX_CHANNEL).prop_map(|(first, last)| Body::Channels {

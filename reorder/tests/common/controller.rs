@@ -77,7 +77,7 @@ impl World {
                 }
             })
             .collect();
-        let body = Body::Peer { stripe: true, links };
+        let body = Body::Peer { stripe: true, beside: false, links };
         self.control(host, Control { generation: self.generation, mac: mac(other), body });
     }
 

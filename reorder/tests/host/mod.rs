@@ -151,7 +151,7 @@ impl Host {
             limit_kbps: NO_LIMIT,
             weight_ppm: 500_000,
         });
-        self.control(generation, mac, Body::Peer { stripe, links: links.collect() });
+        self.control(generation, mac, Body::Peer { stripe, beside: false, links: links.collect() });
     }
 
     pub fn wire(&mut self, vid: u16, frame: Vec<u8>) {

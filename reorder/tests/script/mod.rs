@@ -329,7 +329,7 @@ impl Play<'_> {
                         self.engine.on_plain(self.now, &header, frame.clone(), &mut self.out);
                     }
                 }
-                _ => self.control(OWN, Body::Peer { stripe: true, links: vec![] }),
+                _ => self.control(OWN, Body::Peer { stripe: true, beside: false, links: vec![] }),
             },
             13 => {
                 let bytes = u64::from(self.script.u32());
@@ -516,7 +516,10 @@ impl Play<'_> {
             limit_kbps: NO_LIMIT,
             weight_ppm: 500_000,
         };
-        self.control(mac, Body::Peer { stripe: true, links: links.iter().map(link).collect() });
+        self.control(
+            mac,
+            Body::Peer { stripe: true, beside: false, links: links.iter().map(link).collect() },
+        );
     }
 
     /// The engine goes on for a second by its own deadlines, and does not wake for nothing.
