@@ -483,7 +483,8 @@ look_at_order() {
         why=not_held advice="systemctl restart ri2n-reorder, and see journalctl -u ri2n-reorder"
     else
         # They do not agree on what their shared memory means, or one waits for the other.
-        why=no_maps advice="install both in one version, and systemctl restart ri2n-fast ri2n-reorder"
+        why=no_maps
+        advice="install one version of both, and systemctl restart ri2n-fast ri2n-reorder"
     fi
     finding warning "fast path" "TCP to hosts with a helper goes through Open vSwitch ($why)" \
         "$advice"

@@ -43,8 +43,12 @@ def take_fast_report(cluster: Cluster, member: Member, frame: bytes, now_s: floa
             too_many = path.counts.take_slots(report)
         elif report.parts > MAX_PARTS:
             too_many = 1
-        elif path.take_state(report, now_s):
-            _tell(cluster, member, path)
+        else:
+            ordered = path.orders(now_s)
+            if path.take_state(report, now_s):
+                _tell(cluster, member, path)
+            if path.orders(now_s) != ordered:
+                cluster.wake.striping.set()  # helpers are told at once
         cluster.counters.add("fast_reports")
         if too_many:
             cluster.counters.add("dropped_fast_report_of_too_many", too_many)

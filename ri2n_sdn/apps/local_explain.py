@@ -10,6 +10,7 @@ import time
 
 # Before Python 3.11 this is another class than the built-in TimeoutError.
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 from ipaddress import ip_address
 
 from ri2n_sdn.apps import explain_jobs
@@ -35,7 +36,7 @@ from ri2n_sdn.pipeline.explain import (
     pair_verdict,
 )
 from ri2n_sdn.pipeline.explain import explain as explain_flow
-from ri2n_sdn.pipeline.fast_way import way_of
+from ri2n_sdn.pipeline.fast_way import striped_way, way_of
 from ri2n_sdn.pipeline.flow_addresses import with_addresses
 from ri2n_sdn.pipeline.placement import Connection
 
@@ -113,6 +114,13 @@ def explain(cluster: Cluster, request: Request) -> Explained:
             about["way"] = verdict.way
             if by_row:
                 about["placed"] = _placed(pair, row)
+        else:
+            with cluster.lock:
+                way = striped_way(fast, pair, asked, links, time.monotonic())
+            if way.why:
+                about["way"] = way.way
+                of = asked if asked.src_ip and asked.dst_ip else "this flow"
+                verdict = replace(verdict, why=(*verdict.why, f"{of}: {way.why}"))
     if by is Decider.HELPERS:
         about["links"] = [_shown(path) for path in links]
     names: dict[PathKey, list[str | int | None]] = {

@@ -110,13 +110,13 @@ class ControlFrames:
         for key in [key for key in self.by_key if key[0] == mac and key[1]]:
             del self.by_key[key]
 
-    def links(self, mac: str) -> tuple[bool, tuple[HelperLink, ...]] | None:
-        """(whether to stripe, helper links) as the helper was last told them for a peer."""
+    def links(self, mac: str) -> tuple[bool, bool, tuple[HelperLink, ...]] | None:
+        """(whether to stripe, whether beside the bridge, helper links) as last told for a peer."""
         old = self.by_key.get((mac, 0))
         if old is None or not isinstance(old.content, tuple):
             return None
-        stripe, links = old.content
-        return stripe, links
+        stripe, beside, links = old.content
+        return stripe, beside, links
 
     def repeat_all(self) -> None:
         """Make all frames due at once, because the helper may not have received any of them."""
@@ -154,6 +154,9 @@ class StripingApp(App):
         self._frames_of: dict[str, ControlFrames] = {}
         self._planned: tuple[Fabric, str, Channels] | None = None
         self._decided: set[PairKey] = set()
+        # Hosts that put TCP in order that comes beside the bridge, and those of which that changed.
+        self._ordering: frozenset[str] = frozenset()
+        self._moved: frozenset[str] = frozenset()
         self._even_parts: dict[str, float] = {}
         self._generation = 0
         self._listened_s = -math.inf
@@ -181,6 +184,12 @@ class StripingApp(App):
         """Find the helpers that have stopped reporting, and those that report again."""
         cluster, now_s = self.cluster, time.monotonic()
         late, self._listened_s = now_s - self._listened_s > _LATE_S, now_s
+        if not late:
+            fast = cluster.measured.fast
+            ordering = frozenset(
+                name for name in helpers if name in fast and fast[name].orders(now_s)
+            )
+            self._moved, self._ordering = self._ordering ^ ordering, ordering
         for name, member in helpers.items():
             # A helper that was told nothing reports nothing, and the bridge may not have the row
             # that sends its reports to the controller yet.
@@ -255,8 +264,11 @@ class StripingApp(App):
                 peer for peer in fabric.hosts if peer != name and fabric.helper_links(name, peer)
             ]
             self._tell_gone(frames, {fabric.hosts[peer].mac for peer in peers}, name)
+        elif name in self._moved:
+            peers = [peer for peer in fabric.hosts if peer != name]
         else:
-            peers = [peer for sender, peer in changed if sender == name and peer in fabric.hosts]
+            mine = {peer for sender, peer in changed if sender == name} | self._moved
+            peers = [peer for peer in mine if peer in fabric.hosts]
         for peer in peers:
             self._tell_peer(frames, fabric, name, peer)
 
@@ -284,11 +296,14 @@ class StripingApp(App):
         if not links:
             return
         mac, stripe = fabric.hosts[peer].mac, fabric.striped(name, peer)
+        beside = stripe and {name, peer} <= self._ordering
         generation = max(self._generation, frames.min_generation)
         before = frames.links(mac)
-        if before is None or before[0] != stripe or not nearly_equal(links, before[1]):
+        if before is None or before[:2] != (stripe, beside) or not nearly_equal(links, before[2]):
             frames.set(
-                mac, (stripe, links), lambda: helper_frames.peer(generation, mac, stripe, links)
+                mac,
+                (stripe, beside, links),
+                lambda: helper_frames.peer(generation, mac, stripe, links, beside),
             )
 
         wanted, common = channels_to(fabric, name, peer, list(channels.values()))

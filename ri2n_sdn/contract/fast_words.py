@@ -27,6 +27,7 @@ _TEXTS: Mapping[FastState, str] = {
 _PEERS: Mapping[FastPeer, str] = {
     "carried": "beside the bridge",
     "striped": "by the helper",
+    "striped_tcp": "by TCP striped beside the bridge, the rest by the helper",
     "undecided": "through the bridge, for rows that only it knows",
     "unsupported": "through the bridge, for rows that are not supported",
     "too_many": "through the bridge, as too many",

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ri2n_sdn.contract.choices import FastFilter, FastPeer, FastState, FastWay
+from ri2n_sdn.contract.choices import FastFilter, FastOrder, FastPeer, FastState, FastWay
 from ri2n_sdn.pipeline.fast_counts import FastCounts
 from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport
 
@@ -34,6 +34,7 @@ class FastPath:
 
     state: FastState | None = None
     filter: FastFilter = "not_needed"
+    order: FastOrder = "none"
     errno: int = 0
     dropped: int = 0
     heard_s: float = -math.inf
@@ -58,7 +59,8 @@ class FastPath:
         if len(self._parts) < report.parts:
             return False
         before, self.state = self.state, report.programs
-        self.filter, self.errno, self.dropped = report.filter, report.errno, report.dropped
+        self.filter, self.order = report.filter, report.order
+        self.errno, self.dropped = report.errno, report.dropped
         self.peers = {peer.mac: peer.state for part in self._parts.values() for peer in part.peers}
         self.heard_s, self._parts = now_s, {}
         return self.state != before
@@ -92,6 +94,14 @@ class FastPath:
     def may_carry(self, mac: str) -> bool:
         """Whether frames to a peer may pass beside the bridge, as far as was reported."""
         return self.state in ("in_force", "silent") and self.peers.get(mac.lower()) == "carried"
+
+    def stripes_tcp(self, mac: str) -> bool:
+        """Whether TCP to a peer is striped beside the bridge, as far as was reported."""
+        return self.state in ("in_force", "silent") and self.peers.get(mac.lower()) == "striped_tcp"
+
+    def orders(self, now_s: float) -> bool:
+        """Whether the host puts TCP in order that comes beside the bridge, as it said just now."""
+        return self.state == "in_force" and self.order == "ready" and not self.is_late(now_s)
 
     def sums(self) -> dict[str, int]:
         """How many peers are in each state; states without a peer are left out."""

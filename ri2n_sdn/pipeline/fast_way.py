@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ri2n_sdn.fabric.model import Path
 from ri2n_sdn.pipeline.dphash import PROTOCOLS, Flow
 from ri2n_sdn.pipeline.explain import IN_BRIDGE, Pair, Way, keeps_one_link
 from ri2n_sdn.pipeline.fast_hash import FAST_SLOTS
 from ri2n_sdn.pipeline.fast_path import FastPath
 
-__all__ = ["way_of"]
+__all__ = ["striped_way", "way_of"]
 
 
 def way_of(path: FastPath | None, pair: Pair, flow: Flow, by_row: bool, now_s: float) -> Way:
@@ -25,11 +28,7 @@ def way_of(path: FastPath | None, pair: Pair, flow: Flow, by_row: bool, now_s: f
     mac = pair.fabric.hosts[pair.target].mac
     way = path.way_to(mac, now_s)
     if way is None:
-        return Way(
-            None,
-            f"nobody knows whether it passes the bridge of {pair.source} or beside it: its fast "
-            f"path has reported nothing for {now_s - path.heard_s:.0f} s",
-        )
+        return _unknown(path, pair, now_s)
     if way == "beside":
         return Way("beside", f"it passes beside the bridge of {pair.source} (fast path)")
     state = path.peers.get(mac.lower(), "unknown")
@@ -37,6 +36,40 @@ def way_of(path: FastPath | None, pair: Pair, flow: Flow, by_row: bool, now_s: f
         "bridge",
         f"it passes the bridge of {pair.source}: its fast path leaves frames to {pair.target} to "
         f"the bridge ({state})",
+    )
+
+
+def striped_way(
+    path: FastPath | None, pair: Pair, flow: Flow, links: Sequence[Path], now_s: float
+) -> Way:
+    """By which way a flow leaves its host whose packets are striped over `links`, and why."""
+    if path is None or path.state not in ("in_force", "silent"):
+        return IN_BRIDGE
+    host = pair.fabric.hosts[pair.source]
+    if pair.jobs.own_paths:
+        kept = "the packets of jobs are left to the helper"
+    elif flow.protocol != PROTOCOLS["tcp"]:
+        kept = "only TCP is striped beside the bridge"
+    elif host.control_port in (flow.sport, flow.dport):
+        kept = "the controller's connection is left to it"
+    elif path.is_late(now_s):
+        return _unknown(path, pair, now_s)
+    elif path.stripes_tcp(pair.fabric.hosts[pair.target].mac):
+        taken = ", ".join(f"{each.own.name} -> {each.peer.name}" for each in links)
+        return Way(
+            "beside",
+            f"it is striped beside the bridge of {pair.source} over links {taken} (fast path)",
+        )
+    else:
+        kept = f"TCP to {pair.target} is left to the helper"
+    return Way("bridge", f"it passes the bridge of {pair.source}: {kept}")
+
+
+def _unknown(path: FastPath, pair: Pair, now_s: float) -> Way:
+    return Way(
+        None,
+        f"nobody knows whether it passes the bridge of {pair.source} or beside it: its fast "
+        f"path has reported nothing for {now_s - path.heard_s:.0f} s",
     )
 
 

@@ -63,6 +63,7 @@ _CHECKSUM = slice(16, 20)
 _MACS = 12
 _THIS_HOST, _PEER, _GONE, _CHANNELS = 1, 2, 3, 4
 _HEARD, _USABLE, _STRIPING = 1, 2, 4
+_STRIPE, _BESIDE = 1, 2
 
 
 class Mode(IntEnum):
@@ -218,16 +219,20 @@ def this_host(generation: int, mac: str, mode: Mode, nics: Sequence[HelperNic]) 
     return _control(_THIS_HOST, generation, mac, bytes([mode, 0, 0, 0]), entries)
 
 
-def peer(generation: int, mac: str, stripe: bool, links: Sequence[HelperLink]) -> bytes:
+def peer(
+    generation: int, mac: str, stripe: bool, links: Sequence[HelperLink], beside: bool = False
+) -> bytes:
     """The frame that tells a helper the helper links to the peer with the address `mac`.
 
-    `stripe` says whether to stripe over them. Raises ValueError for values that do not fit, and for
-    two links with the same number.
+    `stripe` says whether to stripe over them. `beside`: the peer puts TCP in order that comes
+    without a header, so programs may stripe it beside the bridge. Raises ValueError for values that
+    do not fit, and for two links with the same number.
     """
     if len({link.number for link in links}) < len(links):
         raise ValueError(f"{mac}: two links have the same number in {links}")
     entries = [link.encode() for link in sorted(links, key=lambda link: link.number)]
-    return _control(_PEER, generation, mac, bytes([stripe, 0, 0, 0]), entries)
+    flags = stripe * _STRIPE | beside * _BESIDE
+    return _control(_PEER, generation, mac, bytes([flags, 0, 0, 0]), entries)
 
 
 def gone(generation: int, mac: str) -> bytes:

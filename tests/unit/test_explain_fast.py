@@ -16,7 +16,7 @@ from ri2n_sdn.pipeline.dphash import slot_of
 from ri2n_sdn.pipeline.explain import IN_BRIDGE, Flow, JobView, Pair, Way, addresses_decide, explain
 from ri2n_sdn.pipeline.fast_hash import fast_hash, fast_slot_of
 from ri2n_sdn.pipeline.fast_path import SILENT_S, FastPath
-from ri2n_sdn.pipeline.fast_way import way_of
+from ri2n_sdn.pipeline.fast_way import striped_way, way_of
 from tests.unit.test_explain import FIRST, FLOW, SECOND, api, ask, fabric, pair
 
 __all__ = ["api"]
@@ -50,7 +50,9 @@ def test_without_a_fast_path_in_force_there_is_one_way_alone() -> None:
         assert way(path, now_s=1e6) is IN_BRIDGE
 
 
-@pytest.mark.parametrize("peer", [None, "striped", "undecided", "unsupported", "too_many"])
+@pytest.mark.parametrize(
+    "peer", [None, "striped", "undecided", "unsupported", "too_many", "striped_tcp"]
+)
 def test_what_the_fast_path_leaves_passes_the_bridge(peer: FastPeer | None) -> None:
     found = way(fast_path(peer))
     assert found.way == "bridge" and (peer or "unknown") in found.why
@@ -97,6 +99,34 @@ def test_a_class_that_keeps_one_link_stays_in_the_bridge_of_a_host_with_a_helper
     for helpers, expected in ((True, "bridge"), (False, "beside")):
         of = pair(fabric(helpers=helpers, by_flows=classes))
         assert way(fast_path(), of=of).way == expected
+
+
+def striped(
+    path: FastPath | None, flow: Flow = FLOW, *, of: Pair | None = None, now_s: float = 100.0
+) -> Way:
+    found = of or pair(fabric(helpers=True))
+    return striped_way(path, found, flow, found.paths, now_s)
+
+
+def test_striped_tcp_passes_beside_the_bridge_and_its_links_are_named() -> None:
+    found = striped(fast_path("striped_tcp"))
+    assert found.way == "beside" and "over links eth0 -> eth0, eth1 -> eth1 (fast" in found.why
+    for path in (None, FastPath(), fast_path("striped_tcp", state="refused")):
+        assert striped(path) is IN_BRIDGE
+    for peer in (None, "striped", "undecided"):
+        assert striped(fast_path(peer)).way == "bridge"
+    late = striped(fast_path("striped_tcp"), now_s=100.0 + SILENT_S + 0.1)
+    assert late.way is None and late.why
+
+
+def test_what_is_not_plain_tcp_is_left_to_the_helper() -> None:
+    path, whole = fast_path("striped_tcp"), fabric(helpers=True)
+    for protocol in (1, 17, 58, 132):
+        assert striped(path, replace(FLOW, protocol=protocol)).way == "bridge"
+    hosts = {**whole.hosts, "B": replace(whole.hosts["B"], control_port=FLOW.dport)}
+    assert striped(path, of=pair(replace(whole, hosts=hosts))).way == "bridge"
+    job = replace(pair(whole), jobs=JobView(text="job 7", own_paths=True, striped=True))
+    assert striped(path, of=job).way == "bridge"
 
 
 # By which slot

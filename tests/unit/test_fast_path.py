@@ -321,7 +321,7 @@ def test_what_is_not_taken_in_costs_a_counter(cluster: Cluster) -> None:
         (1, 1, 0, None, {}),
         (1, 2, 0, "fast_filter", {}),
         (2, 0, 1, "fast_refused", {"errno": 1, "why": "EPERM"}),
-        (2, 0, 60_000, "fast_refused", {"errno": 60_000, "why": "60000"}),
+        (2, 0, 250, "fast_refused", {"errno": 250, "why": "250"}),
         (3, 0, 0, "fast_no_device", {}),
     ],
 )

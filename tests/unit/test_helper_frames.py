@@ -77,6 +77,15 @@ def test_peer(fields: dict[str, Any], frame: bytes) -> None:
     )
 
 
+def test_a_peer_that_puts_tcp_in_order_has_a_flag_of_its_own() -> None:
+    for stripe in (False, True):
+        plain, beside = (peer(9, MAC, stripe, [], each) for each in (False, True))
+        assert (plain[32:36], beside[32:36]) == (
+            bytes([stripe, 0, 0, 0]),
+            bytes([stripe | 2, 0, 0, 0]),
+        )
+
+
 @pytest.mark.parametrize(("fields", "frame"), examples("gone"))
 def test_gone(fields: dict[str, Any], frame: bytes) -> None:
     assert gone(fields["generation"], fields["mac"]) == frame

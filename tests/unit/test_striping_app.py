@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from ri2n_sdn.apps import codec, striping
+from ri2n_sdn.apps.fast_path import take_fast_report
 from ri2n_sdn.apps.measured import PathRates, Reported
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.crc32c import crc32c
@@ -17,10 +18,12 @@ from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
 from tests.unit.app_turns import PACKET_OUT_HEAD, Clock, channel_of, clock
 from tests.unit.commands import REPOSITORY
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac, member_of
+from tests.unit.fast_frames import state_frame
 
 __all__ = ["clock"]
 
 ONE, TWO = (1, 1, 0), (2, 2, 0)
+STRIPE, BESIDE = 1, 2
 VECTORS = json.loads((REPOSITORY / "reorder/tests/vectors.json").read_text(encoding="utf-8"))
 REPORT = next(each for each in VECTORS["frames"] if each.get("report", {}).get("entries"))
 
@@ -202,6 +205,78 @@ def generation_in(frame: bytes) -> int:
 
 def without_generation(frame: bytes) -> bytes:
     return frame[:16] + frame[20:22] + frame[26:]
+
+
+def flags_in(frame: bytes) -> int:
+    return frame[32]
+
+
+def says_order(app: StripingApp, name: str, order: int, now_s: float, **more: int) -> None:
+    """A host's fast path reports, and the app is woken where that changes anything."""
+    frame = state_frame([], mac=host_mac(name), order=order, **more)
+    take_fast_report(app.cluster, app.cluster.members[name], frame, now_s)
+
+
+def test_tcp_may_be_striped_beside_where_both_hosts_put_it_in_order(
+    striping_app: StripingApp, clock: Clock
+) -> None:
+    first = frames_sent(striping_app, "A")
+    assert flags_in(first[1]) == STRIPE
+    says_order(striping_app, "A", 1, clock.now_s)
+    assert frames_sent(striping_app, "A") == [], "B does not"
+    wake = striping_app.cluster.wake.striping
+    wake.clear()
+    says_order(striping_app, "B", 1, clock.now_s)
+    assert wake.is_set()
+    for name, other in ("AB", "BA"):
+        # Of the same turn: `frames_sent` shows what one host was sent.
+        striping_app._frames_of.pop(name)
+        news = frames_sent(striping_app, name)[1]
+        assert (flags_in(news), mac_in(other) in news) == (STRIPE | BESIDE, True)
+    wake.clear()
+    says_order(striping_app, "B", 1, clock.now_s)
+    assert not wake.is_set() and frames_sent(striping_app, "A") == []
+    says_order(striping_app, "B", 0, clock.now_s)
+    (back,) = frames_sent(striping_app, "A")
+    assert flags_in(back) == STRIPE and back[22:26] >= news[22:26]
+
+
+@pytest.mark.parametrize("end", ["silent", "programs", "helper"])
+def test_what_one_of_them_lacks_ends_it_at_once(
+    striping_app: StripingApp, clock: Clock, end: str
+) -> None:
+    frames_sent(striping_app, "A")
+    for name in "AB":
+        says_order(striping_app, name, 1, clock.now_s)
+    assert flags_in(frames_sent(striping_app, "A")[0]) == STRIPE | BESIDE
+    if end == "silent":
+        told: list[int] = []
+        for _ in range(5):
+            clock.now_s += 0.8
+            says_order(striping_app, "A", 1, clock.now_s)
+            of_b = [frame for frame in frames_sent(striping_app, "A") if mac_in("B") in frame]
+            told += map(flags_in, of_b)
+        assert told[-1] == STRIPE and STRIPE | BESIDE in told
+    elif end == "programs":
+        says_order(striping_app, "B", 1, clock.now_s, programs=2)
+        assert flags_in(frames_sent(striping_app, "A")[0]) == STRIPE
+    else:
+        striping_app.cluster.members["B"].taps[102] = False
+        striping_app.cluster.topology_changed()
+        assert not any(flags_in(each) & BESIDE for each in frames_sent(striping_app, "A"))
+
+
+def test_a_controller_that_was_held_up_changes_nothing_before_it_has_read_reports(
+    striping_app: StripingApp, clock: Clock
+) -> None:
+    frames_sent(striping_app, "A")
+    for name in "AB":
+        says_order(striping_app, name, 1, clock.now_s)
+    frames_sent(striping_app, "A")
+    clock.now_s += 10.0
+    assert all(flags_in(each) & BESIDE for each in frames_sent(striping_app, "A")[1:])
+    clock.now_s += 0.1
+    assert flags_in(frames_sent(striping_app, "A")[0]) == STRIPE, "now they are late"
 
 
 def test_many_helpers_are_told_again_more_rarely(
