@@ -192,6 +192,8 @@ impl Watch {
             if self.due.plan.is_some_and(|due| due <= now) {
                 self.plan(now);
             }
+            // A load takes long, and what is asked below must not seem to have been asked before.
+            let now = Instant::now();
             if self.due.tend <= now {
                 self.tend(now);
             }
@@ -328,13 +330,15 @@ impl Watch {
         if states(&before.plan) != states(&self.planned.plan) {
             self.due.state = start;
         }
+        let planned = Instant::now();
         let ports = &link.mirror.bridge().ports;
         let known = link.known;
         self.right_at = Some(known);
         self.said.remove("bridge");
+        let mut was_new = false;
         match Devices::of(ports, &self.settings.nics) {
             Some(devices) => {
-                let was_new = self.carrier.devices() != Some(&devices);
+                was_new = self.carrier.devices() != Some(&devices);
                 let until_ns = holds_until_ns(known);
                 self.carrier.carry(&devices, &self.planned.plan, until_ns, start);
                 self.hand_over();
@@ -347,7 +351,10 @@ impl Watch {
         self.tell_carrier();
         self.manager.ready();
         let end = Instant::now();
-        self.rested = end + (end - start) * (PLAN_SHARE - 1);
+        // The kernel takes its time to check programs, but only when they are loaded. What was told
+        // to them would no longer hold if it counted here.
+        let spent = if was_new { planned - start } else { end - start };
+        self.rested = end + spent * (PLAN_SHARE - 1);
     }
 
     /// What is looked after every second: new devices and sockets, and whether the bridge lives.

@@ -14,12 +14,12 @@ use crate::namespace::{in_namespace, run};
 use ri2n_fast::programs::{Count, Counts, Device, Programs};
 use ri2n_fast::sys::bpf::{test_run, Ran};
 
-const TO_THE_BRIDGE: u32 = 0;
-const REDIRECTED: u32 = 7;
+pub const TO_THE_BRIDGE: u32 = 0;
+pub const REDIRECTED: u32 = 7;
 const MTUS: [usize; 3] = [1500, 1280, 9000];
 
 /// The kernel's `struct __sk_buff` of a frame that comes in by an interface.
-fn context(ifindex: u32, frame: &Frame) -> [u8; 192] {
+pub fn context(ifindex: u32, frame: &Frame) -> [u8; 192] {
     let mut bytes = [0; 192];
     for (at, number) in [(40, ifindex), (164, frame.gso_segs), (176, frame.gso_size)] {
         bytes[at..at + 4].copy_from_slice(&number.to_ne_bytes());
@@ -31,16 +31,16 @@ fn name(port: u32) -> String {
     format!("nic{port}")
 }
 
-fn mtu(port: u32) -> usize {
+pub fn mtu(port: u32) -> usize {
     MTUS[PORTS.iter().position(|one| *one == port).unwrap()]
 }
 
-fn ifindex(name: &str) -> u32 {
+pub fn ifindex(name: &str) -> u32 {
     run(&format!("ip -o link show {name}")).split(':').next().unwrap().parse().unwrap()
 }
 
 /// Loads programs for a local port and NICs, which it makes.
-fn load() -> (Programs, BTreeMap<u32, u32>) {
+pub fn load() -> (Programs, BTreeMap<u32, u32>) {
     run("ip link add local type veth peer name host");
     let mut devices = Vec::new();
     for port in PORTS {
@@ -52,13 +52,13 @@ fn load() -> (Programs, BTreeMap<u32, u32>) {
     (Programs::load("local", &devices).unwrap(), BTreeMap::from(numbers))
 }
 
-fn add(sum: &mut Count, count: Count) {
+pub fn add(sum: &mut Count, count: Count) {
     sum.packets += count.packets;
     sum.bytes += count.bytes;
 }
 
 /// What was counted, without the zeros.
-fn counted(programs: &Programs) -> Counts {
+pub fn counted(programs: &Programs) -> Counts {
     let mut counts = programs.counts().unwrap();
     counts.sent.retain(|_, count| *count != Count::default());
     counts.arrived.retain(|_, count| *count != Count::default());
@@ -116,7 +116,7 @@ fn compare(plans: u32) {
 }
 
 /// The kernel refuses to run a program on a frame that ends within its IP header.
-fn can_run(frame: &Frame) -> bool {
+pub fn can_run(frame: &Frame) -> bool {
     let least = match frame.bytes[12..14] {
         [0x08, 0x00] => 34,
         [0x86, 0xdd] => 54,
@@ -125,7 +125,7 @@ fn can_run(frame: &Frame) -> bool {
     frame.bytes.len() >= least
 }
 
-fn agree(ran: Ran, frame: &Frame, wanted: Option<Vec<u8>>) -> Result<(), TestCaseError> {
+pub fn agree(ran: Ran, frame: &Frame, wanted: Option<Vec<u8>>) -> Result<(), TestCaseError> {
     match wanted {
         Some(bytes) => {
             prop_assert_eq!(ran.returned, REDIRECTED, "{:x?}", frame);
@@ -169,6 +169,8 @@ fn the_hash_is_the_documented_one() {
             source_port: if has_ports { port("sport") } else { 0 },
             destination_port: if has_ports { port("dport") } else { 0 },
             headers: 0,
+            upper: (0, 0),
+            is_fragment: false,
         };
         assert_eq!(format!("{:#018x}", model::hash(&flow)), case["hash"].as_str().unwrap());
         assert_eq!(model::hash(&flow) >> 58, case["slot"].as_u64().unwrap());

@@ -232,7 +232,7 @@ fn the_size_of_pieces_is_given_back() {
 #[test]
 fn a_size_stays_while_it_is_nearly_right_and_leases_may_come_again() {
     in_namespace(|| {
-        run("ip link add local gso_max_size 50000 type dummy");
+        run("ip link add local gso_max_size 50000 type veth peer name far");
         let start = Instant::now();
         let mut segments = Segments::of("local", start).unwrap();
         let mut bound = |slowest_kbps: Option<u64>, after_ms: u64| {
@@ -261,7 +261,7 @@ fn a_size_stays_while_it_is_nearly_right_and_leases_may_come_again() {
         assert_eq!(bound(Some(100_000), 21_000).0, Some(segments::size(100_000, 1500)));
         run("ip link del local");
         assert_eq!(segments.bound(Some(100_000), start).unwrap(), None);
-        run("ip link add local type dummy");
+        run("ip link add local type veth peer name far");
         let again = segments.bound(Some(100_000), start).unwrap();
         assert_eq!(again, Some(gso_max_size_of("local")));
         segments.give_back().unwrap();

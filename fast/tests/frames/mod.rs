@@ -42,14 +42,14 @@ fn exception() -> impl Strategy<Value = Exception> {
     )
 }
 
-fn path() -> impl Strategy<Value = (u32, u8, Option<u16>)> {
+fn path_parts() -> impl Strategy<Value = (u32, u8, Option<u16>)> {
     let port = proptest::sample::select(&PORTS[..]);
     (port, 1..4u8, proptest::option::weighted(0.3, 1..=4094u16))
 }
 
 fn peer(number: u8) -> impl Strategy<Value = Peer> {
     let most = prop_oneof![4 => Just(4usize), 1 => Just(MAX_PATHS)];
-    most.prop_flat_map(|most| proptest::collection::vec(path(), 1..=most)).prop_flat_map(
+    most.prop_flat_map(|most| proptest::collection::vec(path_parts(), 1..=most)).prop_flat_map(
         move |paths| {
             let count = paths.len();
             let path = move |(port, nic, vlan): &(u32, u8, Option<u16>)| Path {
@@ -68,35 +68,64 @@ fn peer(number: u8) -> impl Strategy<Value = Peer> {
     )
 }
 
-/// A plan with up to four peers. Some have only arrivals.
+/// A peer's paths by link.
+fn links(number: u8) -> impl Strategy<Value = BTreeMap<u8, Path>> {
+    let path = move |(port, nic, vlan): (u32, u8, Option<u16>)| Path {
+        id: port << 22 | u32::from(nic) << 12 | u32::from(vlan.unwrap_or(0)),
+        port,
+        source: own_nic(port),
+        destination: far_nic(number, nic),
+        vlan,
+    };
+    proptest::collection::btree_map(0..32u8, path_parts().prop_map(path), 1..=32)
+}
+
+/// The lane by which a peer's frames come, mostly none.
+fn lane() -> impl Strategy<Value = Option<u8>> {
+    proptest::option::weighted(0.4, 0..34u8)
+}
+
+/// A plan with up to four peers, some of which are striped. Some have only arrivals.
 pub fn plan() -> impl Strategy<Value = Plan> {
     let peers = (0..4u8).map(|number| proptest::option::weighted(0.8, peer(number)));
     let arrivals = proptest::collection::btree_map(
-        (path(), 0..4u8).prop_map(|((port, nic, vlan), peer)| Arrival {
+        (path_parts(), 0..4u8).prop_map(|((port, nic, vlan), peer)| Arrival {
             port,
             source: far_nic(peer, nic),
             destination: own_nic(port),
             vlan,
         }),
-        Just(()),
+        lane(),
         0..40,
     );
-    (peers.collect::<Vec<_>>(), arrivals, proptest::collection::vec(exception(), 0..5)).prop_map(
-        |(peers, arrivals, exceptions)| Plan {
-            own: Some(OWN),
-            peers: (0..).zip(peers).filter_map(|(n, peer)| Some((peer_mac(n), peer?))).collect(),
-            arrivals: arrivals
-                .into_keys()
-                .map(|arrival| {
-                    let peer = peer_mac(arrival.source[4]);
-                    (arrival, Source { peer, lane: None })
-                })
-                .collect(),
-            exceptions,
-            striped: BTreeMap::new(),
-            left: BTreeMap::new(),
-        },
-    )
+    let striped = (0..4u8).map(|number| proptest::option::weighted(0.5, links(number)));
+    let parts = (
+        peers.collect::<Vec<_>>(),
+        striped.collect::<Vec<_>>(),
+        arrivals,
+        proptest::collection::vec(exception(), 0..5),
+    );
+    parts.prop_map(|(peers, striped, arrivals, exceptions)| Plan {
+        own: Some(OWN),
+        peers: (0..)
+            .zip(peers.clone())
+            .filter_map(|(n, peer)| Some((peer_mac(n), peer?)))
+            .collect(),
+        arrivals: arrivals
+            .into_iter()
+            .map(|(arrival, lane)| {
+                let peer = peer_mac(arrival.source[4]);
+                (arrival, Source { peer, lane })
+            })
+            .collect(),
+        exceptions,
+        striped: (0..)
+            .zip(striped)
+            .filter(|(n, _)| peers[usize::from(*n)].is_none())
+            .filter_map(|(n, paths)| Some((peer_mac(n), paths?)))
+            .collect(),
+        left: BTreeMap::new(),
+    })
 }
 
 fn protocol() -> impl Strategy<Value = u8> {
@@ -113,9 +142,13 @@ fn protocol() -> impl Strategy<Value = u8> {
 /// The upper header and a payload.
 fn upper() -> impl Strategy<Value = Vec<u8>> {
     let length = prop_oneof![6 => 20..200usize, 1 => 0..20usize, 1 => 1300..1600usize];
-    (ports(), ports(), any::<[u8; 20]>(), length).prop_map(|(source, destination, head, length)| {
+    // Mostly what TCP says of its header's length, of 20 bytes or some more.
+    let offset = prop_oneof![4 => Just(Some(0x50)), 1 => Just(Some(0x80)), 1 => Just(None)];
+    let parts = (ports(), ports(), any::<[u8; 20]>(), offset, length);
+    parts.prop_map(|(source, destination, head, offset, length)| {
         let mut bytes = vec![0x5a; length.max(20)];
         bytes[..20].copy_from_slice(&head);
+        bytes[12] = offset.unwrap_or(head[12]);
         bytes[..2].copy_from_slice(&source.to_be_bytes());
         bytes[2..4].copy_from_slice(&destination.to_be_bytes());
         bytes.truncate(length);

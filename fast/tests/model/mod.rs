@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the programs are to do with a frame, slowly and obviously.
 
+pub mod order;
+pub mod striping;
+
 use ri2n_fast::plan::{Arrival, Mac, Path, Plan, Source};
 use ri2n_fast::programs::Count;
 
@@ -23,6 +26,9 @@ pub struct Flow {
     pub destination_port: u16,
     /// Bytes before the payload.
     pub headers: usize,
+    /// Where the uppermost header is, and where the packet ends.
+    pub upper: (usize, usize),
+    pub is_fragment: bool,
 }
 
 /// A frame that passes beside the bridge, and how it is counted.
@@ -104,6 +110,8 @@ pub fn flow(frame: &Frame) -> Option<Flow> {
         source_port: 0,
         destination_port: 0,
         headers: before,
+        upper: (before, before + upper.len()),
+        is_fragment,
     };
     let least = match protocol {
         6 => 20,
@@ -133,6 +141,33 @@ fn is_exception(plan: &Plan, flow: &Flow) -> bool {
         })
 }
 
+/// A TCP segment, as sequence numbers of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub start: u32,
+    pub end: u32,
+    pub flags: u8,
+}
+
+/// None: it is not TCP, a fragment, or has a header that cannot be.
+pub fn segment(frame: &Frame, flow: &Flow) -> Option<Segment> {
+    if flow.protocol != 6 || flow.is_fragment {
+        return None;
+    }
+    let tcp = &frame.bytes[flow.upper.0..flow.upper.1];
+    let header = usize::from(tcp[12] >> 4) * 4;
+    let payload = tcp.get(header..).filter(|_| header >= 20)?;
+    let start = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
+    Some(Segment { start, end: start.wrapping_add(payload.len() as u32), flags: tcp[13] })
+}
+
+fn longest(frame: &Frame, flow: &Flow) -> usize {
+    match frame.gso_size as usize {
+        0 => frame.bytes.len(),
+        size => flow.headers + size,
+    }
+}
+
 fn count(frame: &Frame, flow: &Flow, tag: usize) -> Count {
     let payload = frame.bytes.len().saturating_sub(flow.headers);
     let packets = match (frame.gso_size as usize, frame.gso_segs as usize) {
@@ -160,11 +195,7 @@ pub fn sent(
     let flow = flow(frame).filter(|flow| !is_exception(plan, flow))?;
     let slot = (hash(&flow) >> 58) as usize;
     let path = &peer.paths[usize::from(peer.slots[slot])];
-    let longest = match frame.gso_size as usize {
-        0 => frame.bytes.len(),
-        size => flow.headers + size,
-    };
-    (longest <= mtu(path.port) + 14).then(|| Passes {
+    (longest(frame, &flow) <= mtu(path.port) + 14).then(|| Passes {
         by: (to, path.clone(), slot),
         frame: with_macs(frame, path.destination, path.source),
         count: count(frame, &flow, 0),
