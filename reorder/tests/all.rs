@@ -2,6 +2,7 @@
 //! All integration tests in one program: what they share is compiled and linked once.
 
 mod autonomous;
+mod beside;
 mod class_frames;
 mod classes;
 mod common;

@@ -8,7 +8,7 @@
 //! numbers are in the machine's byte order.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
@@ -155,6 +155,17 @@ impl Shared {
         }
     }
 
+    /// Files of memory that no program has, as tests use them.
+    pub fn in_memory() -> io::Result<Files<OwnedFd>> {
+        let file = |bytes: usize| -> io::Result<OwnedFd> {
+            let file = memfd_create("ri2n", MemfdFlags::CLOEXEC)?;
+            ftruncate(&file, bytes as u64)?;
+            Ok(file)
+        };
+        let Files { steers, nics, flows } = Self::bytes();
+        Ok(Files { steers: file(steers)?, nics: file(nics)?, flows: file(flows)? })
+    }
+
     /// Maps all of them.
     pub fn new<F: AsFd>(files: &Files<F>) -> io::Result<Self> {
         Ok(Shared {
@@ -162,16 +173,6 @@ impl Shared {
             nics: Array::map(&files.nics, NICS)?,
             flows: Array::map(&files.flows, FLOWS)?,
         })
-    }
-
-    /// Maps that no other process and no program has, as tests use them.
-    pub fn private() -> io::Result<Self> {
-        let file = |bytes: usize| {
-            let file = memfd_create("ri2n", MemfdFlags::CLOEXEC)?;
-            ftruncate(&file, bytes as u64).map(|()| file)
-        };
-        let Files { steers, nics, flows } = Self::bytes();
-        Self::new(&Files { steers: file(steers)?, nics: file(nics)?, flows: file(flows)? })
     }
 
     /// All places for peers.

@@ -24,13 +24,12 @@ pub const MAX_HOLD_NS: Nanos = 50 * MS;
 const LANE_MS: i32 = 20;
 /// Frames that `rx` counted and that do not come for this long were dropped on the way.
 const LEAK_NS: Nanos = 20 * MS;
-/// So often, at least, they have to be found missing within that time.
-const LEAK_LOOKS: u32 = 4;
-/// While something is held, the flow is looked at this often: `rx` may have ended a gap by itself
-/// in the moment in which the helper took the first frame behind it.
+/// So often, at least, they have to be found missing within that time: at each look, some other
+/// frame may just be on its way.
+const LEAK_LOOKS: u32 = 16;
+/// While something is held or missing, the flow is looked at this often: `rx` may have ended a gap
+/// by itself in the moment in which the helper took the first frame behind it.
 const LOOK_NS: Nanos = MS;
-/// As often, while frames are missing and none is held.
-const LEAK_LOOK_NS: Nanos = 5 * MS;
 /// All flows are looked at this often: all frames of a flow may have been dropped.
 const SCAN_NS: Nanos = 1000 * MS;
 /// The most frames of a flow that are held.
@@ -102,6 +101,27 @@ struct Waiting<T> {
 impl<T> Waiting<T> {
     fn new(key: u64) -> Self {
         Waiting { key, pieces: VecDeque::new(), missing: None }
+    }
+
+    /// Finds frames of the flow that `rx` counted and that were dropped before the helper could
+    /// read them: for a while, there are always more of them than the helper has. They count no
+    /// more. Returns how many there are.
+    fn find_leak(&mut self, now: Nanos, flow: &Flow) -> u64 {
+        let more = word(flow).0.saturating_sub(self.pieces.len() as u32);
+        let first = Missing { least: more, since_ns: now, looks: 0 };
+        let missing = self.missing.get_or_insert(first);
+        missing.least = missing.least.min(more);
+        missing.looks += 1;
+        let Missing { least, since_ns, looks } = *missing;
+        let found = looks >= LEAK_LOOKS && now.saturating_sub(since_ns) >= LEAK_NS;
+        if least == 0 || found {
+            self.missing = None;
+        }
+        if least > 0 && found {
+            change(flow, |held, expected| (held.saturating_sub(least), expected));
+            return least.into();
+        }
+        0
     }
 }
 
@@ -216,25 +236,25 @@ impl<T> Order<T> {
                 }
             }
         }
+        if drained {
+            // Before anything is written, since `rx` counts more meanwhile.
+            for (place, waiting) in &mut self.flows {
+                let flow = all.get(*place as usize);
+                self.counts.repaired += flow.map_or(0, |flow| waiting.find_leak(now, flow));
+            }
+        }
         let mut next = Nanos::MAX;
         let mut from = 0;
         while let Some(place) = self.flows.range(from..).next().map(|(place, _)| *place) {
             from = place + 1;
             if let Some(flow) = all.get(place as usize) {
-                next = next.min(self.look_at(now, place, flow, drained, write));
+                next = next.min(self.look_at(now, place, flow, write));
             }
         }
         next
     }
 
-    fn look_at(
-        &mut self,
-        now: Nanos,
-        place: u32,
-        flow: &Flow,
-        drained: bool,
-        write: &mut dyn FnMut(T),
-    ) -> Nanos {
+    fn look_at(&mut self, now: Nanos, place: u32, flow: &Flow, write: &mut dyn FnMut(T)) -> Nanos {
         let Some(waiting) = self.flows.get(&place) else { return Nanos::MAX };
         if waiting.key != flow.key.load(SeqCst) {
             self.give_up(place, None, write);
@@ -255,13 +275,10 @@ impl<T> Order<T> {
             self.counts.lost += 1;
             self.release(place, flow, write);
         }
-        if drained {
-            self.find_leak(now, place, flow);
-        }
         let Some(waiting) = self.flows.get(&place) else { return Nanos::MAX };
         match waiting.pieces.iter().map(|piece| piece.until_ns).min() {
             Some(until_ns) => until_ns.min(now + LOOK_NS),
-            None if word(flow).0 > 0 => now + LEAK_LOOK_NS,
+            None if word(flow).0 > 0 => now + LOOK_NS,
             None => {
                 self.flows.remove(&place);
                 Nanos::MAX
@@ -340,26 +357,6 @@ impl<T> Order<T> {
     pub fn give_up_all(&mut self, all: Option<&[Flow]>, write: &mut dyn FnMut(T)) {
         while let Some(place) = self.flows.first_key_value().map(|(place, _)| *place) {
             self.give_up(place, all.and_then(|all| all.get(place as usize)), write);
-        }
-    }
-
-    /// Finds frames of a flow that `rx` counted and that were dropped before the helper could read
-    /// them: for a while, there are always more of them than the helper has.
-    fn find_leak(&mut self, now: Nanos, place: u32, flow: &Flow) {
-        let Some(waiting) = self.flows.get_mut(&place) else { return };
-        let has = waiting.pieces.len() as u32;
-        let more = word(flow).0.saturating_sub(has);
-        let first = Missing { least: more, since_ns: now, looks: 0 };
-        let missing = waiting.missing.get_or_insert(first);
-        missing.least = missing.least.min(more);
-        missing.looks += 1;
-        let Missing { least, since_ns, looks } = *missing;
-        if least == 0 {
-            waiting.missing = None;
-        } else if looks >= LEAK_LOOKS && now.saturating_sub(since_ns) >= LEAK_NS {
-            waiting.missing = None;
-            change(flow, |held, expected| (held.saturating_sub(least), expected));
-            self.counts.repaired += u64::from(least);
         }
     }
 }

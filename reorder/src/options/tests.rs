@@ -65,10 +65,12 @@ fn everything_can_be_set() {
     let options = parse(
         "--plain p --wire w --mac 02:00:00:00:00:0A --mtu-wire 9000 --overhead 0 --udp-unordered \
          --max-memory 1.5M --gro off --repair-ms 0 --hbspan-ms 250 --status /run/s \
-         --log-level debug --log-format json --watchdog-ms 500 --realtime",
+         --log-level debug --log-format json --watchdog-ms 500 --realtime \
+         --fast-maps /run/m --hold h",
     );
     let expected = Options {
         mode: Mode::Bridge { wire: "w".into() },
+        beside: Some(Beside { maps: "/run/m".into(), hold: "h".into() }),
         plain: "p".into(),
         mac: Some([2, 0, 0, 0, 0, 10]),
         mtu_wire: 9000,
@@ -96,6 +98,11 @@ fn a_value_that_makes_no_sense_gives_one_line_with_the_option() {
         ("--strategy round_robin", "--strategy needs --autonomous"),
         ("--persistent", "--persistent needs --autonomous"),
         ("--autonomous", "--autonomous needs --wire"),
+        ("--hold h", "need each other"),
+        ("--fast-maps /run/m", "need each other"),
+        ("--autonomous --wire a --fast-maps /run/m --hold h", "need a bridge"),
+        ("--fast-maps /run/m --hold h --plain h", "both h"),
+        ("--fast-maps /run/m --hold h --wire h", "both h"),
         ("--wire a,b", "a list of NICs needs --autonomous"),
         ("--wire a=1G", "a list of NICs needs --autonomous"),
         ("--wire same --plain same", "both same"),
