@@ -76,7 +76,7 @@ copies every frame that the programs take.
 
 FastOrder = Literal["none", "ready"]
 FAST_ORDERS: tuple[FastOrder, ...] = get_args(FastOrder)
-"""Whether the host's helper and fast path together put TCP in order that comes beside the bridge."""
+"""Whether helper and fast path of a host put TCP in order that comes beside the bridge."""
 
 FastPeer = Literal["carried", "striped", "undecided", "unsupported", "too_many", "striped_tcp"]
 FAST_PEERS: tuple[FastPeer, ...] = get_args(FastPeer)

@@ -186,21 +186,6 @@ def test_super_packets_are_cut_on_either_way(lab: Lab, talking: Talking) -> None
             lab.exec(host, ["ip", "link", "set", "br-ri2n", "gso_max_segs", "1"])
 
 
-@pytest.mark.long
-def test_striped_peers_stay_with_their_helpers(fast_program: Path, reorder_program: Path) -> None:
-    with controlled("fig4/b", helpers=True, fast=True) as lab:
-        server, talk = Talker(lab, "A"), Talk(lab, "B", "A", each=4, most=200_000)
-        talk.go_on(10)
-        for host in ("A", "B"):
-            says = status_of(lab, host)
-            assert says["programs"] == "in_force"
-            assert says["peers"]["striped"] == 1 and says["peers"]["carried"] == 0
-            assert beside(lab, host) == 0
-        flawless(Stream(lab, "B", "A", seconds=2, pps=300, port=5601).result())
-        talk.end()
-        server.end()
-
-
 @pytest.mark.parametrize("fault", ["nic_down", "peer_nic_down", "blackhole", "switch_down"])
 def test_flows_leave_what_dies_and_come_back(
     lab: Lab, talking: Talking, wait_until: WaitUntil, fault: str

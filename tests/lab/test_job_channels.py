@@ -13,15 +13,16 @@ from ri2n_lab.cluster import Lab
 from ri2n_sdn.client import call
 from tests.topology_text import parse_topology
 
-from .conftest import PATIENCE_S, await_true, controlled
+from .conftest import PATIENCE_S, WAYS, await_true, controlled, on_way
 from .test_jobs import ALICE, SERVE, THREE_NETWORKS, begin, end_all, send, serving
 
 HOSTS = "AB"
 
 
-@pytest.fixture(scope="module")
-def lab(reorder_program: Path) -> Iterator[Lab]:
-    with controlled(parse_topology(THREE_NETWORKS), helpers=True) as made:
+@pytest.fixture(scope="module", params=WAYS)
+def lab(reorder_program: Path, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    topology = parse_topology(THREE_NETWORKS)
+    with controlled(topology, helpers=True, fast=on_way(request)) as made:
         yield made
 
 
