@@ -470,6 +470,7 @@ look_at_order() {
     local why advice="run host-up again"
     helper_is_set_up || return 0
     [[ $(fast_word order) != ready ]] || return 0
+    [[ $(fast_word order_lacks) != programs ]] || return 0 # what they lack is a line of its own
     if ! hold_is_set_up; then
         why=not_asked_for # by an older host-up
     elif ! read_link "$HOLD_TAP"; then

@@ -135,7 +135,7 @@ class Fast(TypedDict):
     filter: FastFilter
     """whether Open vSwitch leaves such frames alone; where it is `missing`, it copies each"""
     peers: dict[Name, Whole]
-    """how many peers are `carried` beside the bridge, or left to it for which reason"""
+    """how many peers are `carried` beside the bridge, or have what left to it for which reason"""
     dropped: Whole
     """frames that its programs have dropped since they were loaded"""
 
