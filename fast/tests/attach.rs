@@ -44,6 +44,42 @@ fn programs_stay_and_go() {
     });
 }
 
+#[test]
+fn the_helpers_device_comes_and_goes() {
+    in_namespace(|| {
+        make();
+        let mut programs = Programs::load("local", &nic("nic")).unwrap();
+        assert!(!programs.set_hold(Some("hold")).unwrap());
+        assert_eq!(programs.notes(), ["there is no device hold"]);
+        run("ip tuntap add hold mode tap");
+        programs.attach().unwrap();
+        let notes =
+            ["nic: rx is attached", "local: tx is attached", "hold: inj is attached"].to_vec();
+        assert_eq!(programs.notes(), notes, "as soon as it is there");
+        let standing = || run("tc filter show dev hold ingress");
+        assert!(standing().contains("ri2n-fast"));
+        assert!(programs.set_hold(Some("hold")).unwrap());
+        assert_eq!(programs.notes(), [""; 0], "what stands already stays");
+        assert!(!programs.set_hold(None).unwrap());
+        assert!(standing().contains("ri2n-fast"), "what was held may still come back");
+
+        run("ip link del hold");
+        assert!(!programs.set_hold(Some("hold")).unwrap());
+        run("ip tuntap add hold mode tap");
+        run("tc qdisc add dev hold clsact");
+        add_foreign("hold ingress", 21_042);
+        let refusal = programs.set_hold(Some("hold")).unwrap_err();
+        let text = "hold: somebody else's bpf filter has our priority 21042";
+        assert_eq!((refusal.code, refusal.text.as_str()), ("device", text));
+        run("tc qdisc del dev hold clsact");
+        assert!(programs.set_hold(Some("hold")).unwrap());
+
+        Programs::unload("local", &[nic("nic"), nic("hold")].concat()).unwrap();
+        assert_eq!(standing(), "");
+        assert!(!run("tc qdisc show dev hold").contains("clsact"));
+    });
+}
+
 fn make() {
     run("ip link add local type veth peer name host");
     run("ip link add nic type veth peer name wire");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::hosts::{arrival, own, plan};
 use ri2n_fast::plan::{Arrival, Exception, Mac, PathId, Plan};
-use ri2n_fast::programs::layout::{wanted, Counters, Link, Links, Wanted};
+use ri2n_fast::programs::layout::{mac_key, striped_links, wanted, Counters, Link, Links, Wanted};
 
 /// Gives every path and arrival a place, as long as there are some, and so does it for peers.
 struct Room(u32, u16);
@@ -97,4 +97,61 @@ fn what_has_no_device_or_no_counter_is_left_out() {
     assert_eq!(counts(&wanted(&plan, &links(), &mut Room(1, 1))), (0, 0, 3));
     assert_eq!(counts(&wanted(&plan, &links(), &mut Room(3, 1))), (1, 1, 1));
     assert_eq!(counts(&wanted(&plan, &links(), &mut Room(100, 0))), (0, 2, 1));
+}
+
+/// Host 1's plan with a striped peer in the place of the usual one, by the links 3 and 40.
+fn striped() -> Plan {
+    let mut plan = plan(1);
+    let paths = plan.peers.remove(&own(2)).unwrap().paths;
+    plan.striped.insert(own(2), [3, 40].into_iter().zip(paths).collect());
+    plan
+}
+
+#[test]
+fn a_striped_peer_has_a_path_for_each_link() {
+    let wanted_ = into_maps(&striped());
+    assert_eq!(counts(&wanted_), (1, 2, 0));
+    assert_eq!(striped_links(&wanted_.peers[&mac_key(&own(2))]), 1 << 3, "link 40 is too high");
+    assert_eq!(striped_links(&into_maps(&plan(1)).peers[&mac_key(&own(2))]), 0, "not striped");
+    let mut without = links();
+    without.nics.remove(&1);
+    let wanted_ = wanted(&striped(), &without, &mut Room(100, 1));
+    assert_eq!(striped_links(&wanted_.peers[&mac_key(&own(2))]), 0, "its NIC is not there");
+    assert_eq!(counts(&wanted(&striped(), &links(), &mut Room(100, 0))), (0, 2, 1));
+    assert_eq!(counts(&wanted(&striped(), &Links::default(), &mut Room(100, 1))), (0, 0, 3));
+}
+
+#[test]
+fn a_peer_is_striped_or_not() {
+    let mut both = striped();
+    both.peers = plan(1).peers;
+    let wanted = into_maps(&both);
+    assert_eq!(counts(&wanted), (1, 2, 1));
+    assert_eq!(striped_links(&wanted.peers[&mac_key(&own(2))]), 0);
+    for mac in [own(1), [0; 6], [1, 0, 0, 0, 0, 2]] {
+        let mut plan = striped();
+        let paths = plan.striped.remove(&own(2)).unwrap();
+        plan.striped.insert(mac, paths);
+        assert_eq!(counts(&into_maps(&plan)), (0, 2, 1), "{mac:x?}");
+    }
+    let mut plan = striped();
+    plan.striped.get_mut(&own(2)).unwrap().get_mut(&3).unwrap().vlan = Some(0);
+    assert_eq!(counts(&into_maps(&plan)), (0, 2, 1), "a VLAN that there is not");
+}
+
+#[test]
+fn a_frame_has_a_lane_if_its_peer_has_a_place() {
+    let lane = |lane, room| {
+        let mut plan = striped();
+        plan.arrivals.values_mut().for_each(|source| source.lane = lane);
+        let wanted = wanted(&plan, &links(), &mut Room(100, room));
+        assert_eq!(wanted.sources.len(), 2);
+        let bytes = wanted.sources.into_values().next().unwrap();
+        (bytes[33], u16::from_ne_bytes([bytes[34], bytes[35]]))
+    };
+    // `Room` gives the places from the last one on, another one each time.
+    assert_eq!(lane(Some(3), 9), (3, 7));
+    assert_eq!(lane(None, 9), (32, 0));
+    assert_eq!(lane(Some(32), 9), (32, 0));
+    assert_eq!(lane(Some(3), 0), (32, 0));
 }
