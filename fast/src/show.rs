@@ -52,6 +52,13 @@ pub fn status(status: &Value) -> Vec<String> {
         let sum = &status[way];
         lines.push(format!("{verb} {} packets, {} bytes", sum["packets"], sum["bytes"]));
     }
+    let met: Vec<String> = (status["tcp"].as_object().into_iter().flatten())
+        .filter(|(_, count)| **count != 0)
+        .map(|(what, count)| format!("{what} {count}"))
+        .collect();
+    if !met.is_empty() {
+        lines.push(format!("TCP beside the helper: {}", met.join(", ")));
+    }
     for (peer, state) in status["states"].as_object().into_iter().flatten() {
         lines.push(format!("{peer} {}", text(state)));
     }

@@ -2,6 +2,7 @@
 //! A watch beside a helper: how it gets the maps, what is held for it, and what follows from what it
 //! writes into them.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use ri2n_fast::programs::segments::{self, Segments};
 use ri2n_wire::handover::{socket_in, Connection};
 use ri2n_wire::shared::Shared;
+use rustix::net::{connect, send, socket, AddressFamily, SendFlags, SocketAddrUnix, SocketType};
 use serde_json::Value;
 
 use crate::namespace::{in_namespace, run, wait_for};
@@ -36,6 +38,14 @@ impl Helper {
         Helper { connection, maps }
     }
 
+    /// Connects while somebody else has the maps, who goes then.
+    fn connect_after(other: OwnedFd) -> Helper {
+        let mut connection = Connection::new(&socket_in(Path::new(STATE))).unwrap();
+        drop(other);
+        let maps = wait_for("the maps", || connection.take().unwrap());
+        Helper { connection, maps }
+    }
+
     /// Links 0 and 1 to the peer may carry for so long, at this rate.
     fn stripe(&self, seconds: u64, kbps: u64) {
         let place = wait_for("the peer's place", || self.maps.place_of(PEER_MAC));
@@ -52,6 +62,14 @@ impl Helper {
         let place = self.maps.place_of(PEER_MAC).unwrap();
         self.maps.steers()[place].until_ns.store(0, Relaxed);
     }
+}
+
+/// A connection by somebody who is no helper.
+fn connected() -> OwnedFd {
+    let stranger = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    let path = socket_in(Path::new(STATE));
+    connect(&stranger, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    stranger
 }
 
 fn hold_device() {
@@ -116,13 +134,16 @@ fn order_is_kept_as_long_as_a_helper_is_ready_and_its_device_is_there() {
         await_order(&host, "ready", Value::Null);
         assert!(run(&format!("tc filter show dev {HOLD} ingress")).contains("ri2n-fast"));
 
-        // Somebody who says something else is not ready.
+        // Whoever says something else is not ready, and whoever goes is forgotten.
         drop(second);
         await_order(&host, "none", "helper".into());
-        let third = Helper::connect();
-        third.stripe(60, 100_000);
-        await_order(&host, "none", "helper".into());
-        drop(third);
+        for said in [&b"READY"[..], b"read", b"", &[b'r'; 9000]] {
+            let stranger = connected();
+            let _ = send(&stranger, said, SendFlags::NOSIGNAL);
+            let waiting = Helper::connect_after(stranger);
+            await_order(&host, "none", "helper".into());
+            drop(waiting);
+        }
 
         let fourth = Helper::connect();
         fourth.connection.ready().unwrap();

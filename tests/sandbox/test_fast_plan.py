@@ -14,6 +14,7 @@ import pytest
 from ri2n_lab.cluster.programs import find_built
 from ri2n_lab.cluster.sandbox import PrivateOvs
 from ri2n_sdn.errors import NotAvailable
+from ri2n_sdn.pipeline.layout import PLAIN_PORT, WIRE_PORT
 from tests.baseline.fabrics import Draw
 from tests.sandbox.planned_bridges import (
     Case,
@@ -24,6 +25,8 @@ from tests.sandbox.planned_bridges import (
 )
 
 LOCAL = 0xFFFFFFFE
+ETH_STRIPED = 0x88B6
+TCP = 6
 FRAMES = 12
 """So many frames are drawn for each peer and each kind of arrival."""
 
@@ -137,7 +140,29 @@ def check(bridge: PlannedBridge, plan: dict[str, Any], draw: Draw) -> Counter[st
             frame = Sent(0, plan["own"], peer, None)
             assert read_actions(said, ports, frame) == [wanted], f"{bridge.case.name}: {flow}"
             seen["sent"] += 1
+    for peer, links in plan["striped"].items():
+        own = plan["own"]
+        ends = f"dl_src={own},dl_dst={peer}"
+        for _ in range(FRAMES):
+            packet = drawn_packet(draw)
+            if packet.protocol != TCP or is_exception(plan, packet):
+                continue
+            flow = f"in_port=LOCAL,{ends},{packet.fields}"
+            frame = Sent(0, own, peer, None)
+            wanted = frame._replace(port=PLAIN_PORT)
+            said = bridge.trace(flow)
+            assert read_actions(said, ports, frame) == [wanted], f"{bridge.case.name}: {flow}"
+            seen["to the helper"] += 1
+        for number, path in links.items():
+            vlan = int(number) + 1
+            flow = f"in_port={WIRE_PORT},{ends},dl_vlan={vlan},dl_type={ETH_STRIPED:#x}"
+            wanted = Sent(path["port"], path["source"], path["destination"], path["vlan"])
+            said = bridge.trace(flow)
+            frame = Sent(0, own, peer, vlan)
+            assert read_actions(said, ports, frame) == [wanted], f"{bridge.case.name}: {flow}"
+            seen["by a link"] += 1
     for arrival in plan["arrivals"]:
+        seen["by a lane"] += arrival["lane"] is not None
         for _ in range(FRAMES):
             packet = drawn_packet(draw)
             if is_exception(plan, packet):
@@ -163,7 +188,7 @@ def run(program: Path, ovs: PrivateOvs, cases: Iterator[Case]) -> Counter[str]:
     for case in cases:
         bridge = PlannedBridge(ovs, case)
         plan = read_plan(program, ovs)
-        if plan["peers"] or plan["arrivals"]:
+        if plan["peers"] or plan["striped"] or plan["arrivals"]:
             seen.update(check(bridge, plan, Draw(f"frames {case.name}")))
         seen.update(plan["left"].values())
     return seen
@@ -171,11 +196,13 @@ def run(program: Path, ovs: PrivateOvs, cases: Iterator[Case]) -> Counter[str]:
 
 def test_named_bridges(program: Path, ovs: PrivateOvs) -> None:
     seen = run(program, ovs, named_cases())
-    kinds = ("sent", "arrived", "excepted", "striped", "unsupported")
+    kinds = ["sent", "arrived", "excepted", "striped", "unsupported"]
+    kinds += ["to the helper", "by a link", "by a lane"]
     assert all(seen[kind] for kind in kinds), seen
 
 
 def test_drawn_bridges(program: Path, ovs: PrivateOvs) -> None:
     seen = run(program, ovs, drawn_cases(range(30)))
     assert min(seen["sent"], seen["arrived"], seen["excepted"]) > 30, seen
+    assert min(seen["to the helper"], seen["by a link"], seen["by a lane"]) > 5, seen
     assert seen["striped"] and seen["undecided"] and seen["unsupported"], seen

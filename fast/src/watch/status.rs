@@ -86,6 +86,7 @@ impl Watch {
             "left_out": self.carrier.left_out(),
             "states": states.collect::<serde_json::Map<_, _>>(),
             "dropped": counts.dropped,
+            "tcp": counts.events,
             "sent": sum(&mut counts.sent.values()),
             "arrived": sum(&mut counts.arrived.values()),
         })
