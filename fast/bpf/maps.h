@@ -31,7 +31,8 @@ struct peer {
     __u8 mac[6];
     __u16 counter;     /* place in `slot_counts` and `steers` */
     __u8 slots[SLOTS]; /* places in `paths` */
-    __u32 is_striped;  /* 1: only TCP passes, as `steers` says, and `paths` go by link */
+    __u32 is_striped;  /* 1: only TCP passes, as `steers` says; slot and path of each link have its
+                          number */
     struct path paths[MAX_PATHS];
 };
 

@@ -59,7 +59,8 @@ INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
         __u64 wire = bytes + packets * (more + (path->vlan ? TAG_BYTES : 0));
         __u64 finish = start + duration(wire, ns_per_kib) + READ(lane->skew_ns);
         if (best == LANES || finish < least) {
-            best = link;
+            /* The same number, but the kernel's verifier does not follow each one on its own. */
+            best = peer->slots[link] & (LANES - 1);
             least = finish;
             best_start = start;
             best_wire = wire;

@@ -4,6 +4,7 @@
 mod agree;
 mod asks;
 mod attach;
+mod beside;
 mod concrete;
 mod dice;
 mod frames;

@@ -141,7 +141,7 @@ impl Bench {
 }
 
 /// What the helper does after it has sent a frame up: the place of its connection is told.
-fn returned(flow: &Flow, segment: Segment) {
+pub fn returned(flow: &Flow, segment: Segment) {
     let told = flow.word.fetch_update(SeqCst, SeqCst, |word| {
         let (held, expected) = (word >> 32, word as u32);
         let next = if ahead(segment.end, expected) > 0 { segment.end } else { expected };

@@ -202,6 +202,7 @@ fn encode_striped(
     let mut bytes = [0; PATHS_AT + MAX_PATHS * PATH_BYTES];
     put(&mut bytes, 0, mac);
     put(&mut bytes, COUNTER_AT, counters.by_slot(mac)?.to_ne_bytes());
+    put(&mut bytes, SLOTS_AT, std::array::from_fn::<u8, MAX_PATHS, _>(|link| link as u8));
     put(&mut bytes, STRIPED_AT, 1u32.to_ne_bytes());
     for (link, path) in paths.iter().filter(|(link, _)| usize::from(**link) < MAX_PATHS) {
         put_path(&mut bytes, usize::from(*link), mac, path, links, counters)?;

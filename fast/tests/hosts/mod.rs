@@ -62,6 +62,17 @@ pub fn plan(host: u8) -> Plan {
     }
 }
 
+/// The same plan with TCP striped over both NICs, the links 0 and 1.
+pub fn striped_plan(host: u8) -> Plan {
+    let mut plan = plan(host);
+    let peer = plan.peers.remove(&own(3 - host)).unwrap();
+    plan.striped.insert(own(3 - host), (0..).zip(peer.paths).collect());
+    for (arrival, source) in &mut plan.arrivals {
+        source.lane = Some(arrival.port as u8 - 1);
+    }
+    plan
+}
+
 /// Both NICs.
 pub fn devices() -> Vec<Device> {
     [1, 2].map(|port| Device { port, name: format!("nic{port}") }).to_vec()
