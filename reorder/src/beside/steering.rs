@@ -66,10 +66,10 @@ pub struct Carried {
 struct Known {
     lanes: [Carried; LANES],
     refused: u64,
-    /// The programs may stripe TCP to it, as far as they were told.
-    leased: bool,
-    /// That was said in this turn.
+    /// The programs may stripe TCP to it, as was said in this turn.
     renewed: bool,
+    /// It is in `leased`.
+    listed: bool,
 }
 
 /// The maps, and what was last read there.
@@ -79,6 +79,8 @@ pub struct Steering {
     places: HashMap<Mac, usize>,
     /// By place.
     known: Vec<Known>,
+    /// The places of peers to which the programs may stripe TCP, as far as they were told.
+    leased: Vec<usize>,
     /// Bytes of a full frame on the medium.
     full: u64,
 }
@@ -87,8 +89,13 @@ impl Steering {
     /// Takes maps. What they counted so far, for another helper, does not count. `full`: bytes of a
     /// full frame on the medium.
     pub fn new(shared: Shared, full: usize) -> Self {
-        let mut steering =
-            Steering { shared, places: HashMap::new(), known: Vec::new(), full: full as u64 };
+        let mut steering = Steering {
+            shared,
+            places: HashMap::new(),
+            known: Vec::new(),
+            leased: Vec::new(),
+            full: full as u64,
+        };
         for flow in steering.shared.flows() {
             forget(flow);
         }
@@ -98,9 +105,10 @@ impl Steering {
             for link in 0..LANES as u8 {
                 steering.carried(place, link);
             }
-            // A helper before this one may have said so.
-            steering.known[place].leased = true;
         }
+        // A helper before this one may have said so.
+        steering.known.iter_mut().for_each(|known| known.listed = true);
+        steering.leased.extend(0..steering.known.len());
         steering
     }
 
@@ -121,8 +129,8 @@ impl Steering {
             self.known.push(Known {
                 lanes: [Carried::default(); LANES],
                 refused: 0,
-                leased: false,
                 renewed: false,
+                listed: false,
             });
         }
     }
@@ -250,19 +258,27 @@ impl Steering {
         if until > until_ns || until_ns - until > RENEW_NS {
             steer.until_ns.store(until_ns, Relaxed);
         }
-        (known.leased, known.renewed) = (true, true);
+        known.renewed = true;
+        if !std::mem::replace(&mut known.listed, true) {
+            self.leased.push(place);
+        }
     }
 
     /// Ends what was not said again in this turn.
     pub fn end_turn(&mut self) {
-        for (steer, known) in self.shared.steers().iter().zip(&mut self.known) {
-            let renewed = std::mem::take(&mut known.renewed);
-            if known.leased && !renewed {
+        let Self { shared, known, leased, .. } = self;
+        leased.retain(|place| {
+            let (Some(steer), Some(known)) = (shared.steers().get(*place), known.get_mut(*place))
+            else {
+                return false;
+            };
+            known.listed = std::mem::take(&mut known.renewed);
+            if !known.listed {
                 steer.until_ns.store(0, Relaxed);
                 steer.links.store(0, Relaxed);
-                known.leased = false;
             }
-        }
+            known.listed
+        });
     }
 }
 

@@ -37,6 +37,11 @@ pub(super) const MAPS: u64 = HOLD + 1;
 const CONNECT_NS: Nanos = 100_000_000;
 /// How often to look for what was lost on the way here, while nothing else happens.
 const SCAN_NS: Nanos = 1_000_000_000;
+/// The programs are heard and told no more often than this: with many peers, that takes longer than
+/// a frame does.
+const TELL_NS: Nanos = 500_000;
+/// So many batches are read before a gap is given up: the frame that ends it may be among them.
+const BATCHES: usize = 8;
 const READ: Interest = Interest { read: true, write: false };
 
 /// A frame that is held, with its header.
@@ -52,6 +57,10 @@ pub(super) struct Beside {
     steering: Option<Steering>,
     link: Option<Link>,
     connect_at: Nanos,
+    /// When the programs were last heard and told.
+    told_ns: Nanos,
+    /// They are in this turn.
+    tells: bool,
     /// When the order has to be looked at.
     look_at: Nanos,
     looked_ns: Nanos,
@@ -93,6 +102,8 @@ impl Beside {
             steering: None,
             link: None,
             connect_at: 0,
+            told_ns: 0,
+            tells: false,
             look_at: Nanos::MAX,
             looked_ns: 0,
             read: false,
@@ -123,15 +134,18 @@ impl Beside {
             }
         }
         let due = self.look_at <= now || now.saturating_sub(self.looked_ns) >= SCAN_NS;
-        if due && !self.read {
+        for _ in 0..if due { BATCHES } else { 0 } {
             self.take_all(now, driver)?; // what is waited for may be there already
+            if self.drained {
+                break;
+            }
         }
         if due || self.read {
             self.look(now);
         }
-        let traffic =
-            self.steering.as_mut().is_some_and(|steering| driver.take_beside(now, steering));
-        Ok(traffic)
+        self.tells = now.saturating_sub(self.told_ns) >= TELL_NS || now < self.told_ns;
+        let steering = self.steering.as_mut().filter(|_| self.tells);
+        Ok(steering.is_some_and(|steering| driver.take_beside(now, steering)))
     }
 
     /// After the engine's turn: tells the programs what they may do. Returns when something is due.
@@ -141,8 +155,14 @@ impl Beside {
         driver: &mut impl Driver,
         poller: &Poller,
     ) -> Result<Nanos, Unavailable> {
-        if let Some(steering) = &mut self.steering {
-            driver.tell_beside(now, steering);
+        let mut tell_at = Nanos::MAX;
+        match &mut self.steering {
+            Some(steering) if self.tells => {
+                driver.tell_beside(now, steering);
+                self.told_ns = now;
+            }
+            Some(_) => tell_at = self.told_ns + TELL_NS,
+            None => {}
         }
         self.hold.flush(&mut self.pool);
         if self.hold.gone {
@@ -155,7 +175,7 @@ impl Beside {
             self.watched = wanted;
         }
         let connect_at = if self.link.is_none() { self.connect_at } else { Nanos::MAX };
-        Ok(self.look_at.min(connect_at))
+        Ok(self.look_at.min(connect_at).min(tell_at))
     }
 
     fn look(&mut self, now: Nanos) {
