@@ -120,8 +120,8 @@ fn carried(shared: &Shared, plan: &Plan) -> BTreeMap<(Mac, u8), (u64, u64)> {
     carried
 }
 
-/// Whether a time is this one, which the model had from `model_now`, if it is one that goes with the
-/// clock.
+/// Whether a time is this one, which the model had from `model_now`, if it is one that goes with
+/// the clock.
 fn is_time(time: u64, wanted: u64, start: u64, model_now: u64, after: u64) -> bool {
     if start == model_now {
         (wanted..=wanted + (after - model_now)).contains(&time)
