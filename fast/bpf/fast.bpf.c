@@ -79,9 +79,9 @@ INLINE struct source *find(struct __sk_buff *skb, struct flow *flow) {
 /*
  * On the netdev datapath Open vSwitch has a packet socket on each NIC, which gets every frame
  * before `rx` does. Exactly one of the two may keep it. So `own` counts what it refuses, and `rx`
- * takes only what is counted. The same frame meets both on the same CPU, one right after the other. So
- * whether `own` is there or not, as after a restart of ovs-vswitchd, no frame comes twice, and none
- * is lost.
+ * takes only what is counted. The same frame meets both on the same CPU, one right after the other.
+ * So whether `own` is there or not, as after a restart of ovs-vswitchd, no frame comes twice, and
+ * none is lost.
  */
 SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
     struct flow flow;
