@@ -70,7 +70,7 @@ fn compare(plans: u32) {
     let (programs, numbers) = load();
     let programs = RefCell::new(programs);
     let (all, passed) = (Cell::new(0), Cell::new(0));
-    let many = (frames::plan(0.1), vec(frames::sent(), 2500), vec(frames::arriving(), 2500));
+    let many = (frames::plan(), vec(frames::sent(), 2500), vec(frames::arriving(), 2500));
     let config = Config { cases: plans, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&many, |(plan, sent, arriving)| {

@@ -136,7 +136,7 @@ fn compare(plans: u32) {
     let programs = RefCell::new(programs);
     let shared = Shared::new(&programs.borrow().maps()).unwrap();
     let (all, passed) = (Cell::new(0), Cell::new(0));
-    let many = (frames::plan(0.7), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
+    let many = (frames::plan_with(0.7), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
     let config = Config { cases: plans, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&many, |(plan, steers, nics, sent_frames)| {

@@ -85,8 +85,13 @@ fn lane() -> impl Strategy<Value = Option<u8>> {
     proptest::option::weighted(0.4, 0..34u8)
 }
 
-/// A plan with up to four peers, of which this share is striped. Some have only arrivals.
-pub fn plan(share: f64) -> impl Strategy<Value = Plan> {
+/// A plan with up to four peers, few of which are striped. Some have only arrivals.
+pub fn plan() -> impl Strategy<Value = Plan> {
+    plan_with(0.1)
+}
+
+/// A plan in which this share of the peers is striped.
+pub fn plan_with(share: f64) -> impl Strategy<Value = Plan> {
     let peers = (0..4u8).map(|number| proptest::option::weighted(0.8, peer(number)));
     let arrivals = proptest::collection::btree_map(
         (path_parts(), 0..4u8).prop_map(|((port, nic, vlan), peer)| Arrival {
