@@ -55,9 +55,9 @@ fn lane() -> impl Strategy<Value = Lane> {
 fn steer() -> impl Strategy<Value = Steer> {
     let until = prop_oneof![6 => Just(3600u64), 1 => Just(0u64)];
     let links = prop_oneof![2 => Just(u64::MAX), 2 => any::<u64>(), 1 => Just(0u64)];
-    let limit = prop_oneof![2 => Just(0u32), 1 => 1_000_000..SECOND as u32 * 4];
+    let limit = prop_oneof![1 => Just(0u32), 1 => 1_000_000..SECOND as u32 * 4];
     // A peer all of whose links are busy, too.
-    let least = prop_oneof![3 => Just(0u64), 1 => Just(10u64)];
+    let least = prop_oneof![2 => Just(0u64), 1 => Just(10u64)];
     (until, links, 0..60u32, limit, vec(lane(), LANES), least).prop_map(
         |(until_ns, links, overhead, limit_ns, mut lanes, least)| {
             for lane in &mut lanes {
@@ -135,8 +135,8 @@ fn compare(plans: u32) {
     let (programs, _) = load();
     let programs = RefCell::new(programs);
     let shared = Shared::new(&programs.borrow().maps()).unwrap();
-    let (all, passed, refused) = (Cell::new(0), Cell::new(0), Cell::new(0u64));
-    let many = (frames::plan(), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
+    let (all, passed) = (Cell::new(0), Cell::new(0));
+    let many = (frames::plan_with(0.7), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
     let config = Config { cases: plans, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&many, |(plan, steers, nics, sent_frames)| {
@@ -165,7 +165,6 @@ fn compare(plans: u32) {
                     Way::Refused => {
                         prop_assert_eq!(ran.returned, REFUSED, "{:x?}", frame);
                         *expected.events.get_mut("refused").unwrap() += 1;
-                        refused.set(refused.get() + 1);
                     }
                     Way::Beside(chosen) => {
                         let (mac, count) = (chosen.passes.by, chosen.passes.count);
@@ -197,7 +196,6 @@ fn compare(plans: u32) {
         .unwrap();
     let share = passed.get() * 100 / all.get();
     assert!((5..90).contains(&share), "{share} % of TCP passed");
-    assert!(refused.get() > 0, "none was refused");
 }
 
 #[test]
