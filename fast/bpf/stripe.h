@@ -30,9 +30,13 @@ INLINE struct nic *nic_of(struct lane *lane) {
     return nic && READ(nic->ns_per_kib) ? nic : 0;
 }
 
+/* So many segments are acknowledged at once. A receiver that got fewer waits for more, up to 40
+   ms. */
+#define ACKNOWLEDGED 2
+
 /* Whether the frame's connection is one of this host and has segments on their way, so that it
-   will try again when the next acknowledgement comes. Without any, it would do so only after 200
-   ms; and what another machine sent would be lost. */
+   will try again as soon as they are acknowledged. Without any, it would do so only after 200 ms;
+   and what another machine sent would be lost. */
 INLINE int is_on_its_way(struct __sk_buff *skb) {
     struct bpf_sock *socket = skb->sk;
 
@@ -42,7 +46,7 @@ INLINE int is_on_its_way(struct __sk_buff *skb) {
     if (!socket)
         return 0;
     struct bpf_tcp_sock *tcp = tcp_socket(socket);
-    return tcp && tcp->packets_out > 0;
+    return tcp && tcp->packets_out >= ACKNOWLEDGED;
 }
 
 /* A frame to a striped peer, which is no exception. Where two CPUs choose at the same time, one
