@@ -30,19 +30,81 @@ INLINE struct nic *nic_of(struct lane *lane) {
     return nic && READ(nic->ns_per_kib) ? nic : 0;
 }
 
-/* A frame to a striped peer, which is no exception. Where two CPUs choose at the same time, one
-   frame's time may be missing in a lane: the rates are no promise, and TCP bears it. */
-INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
-    __u32 place = peer->counter, best = LANES, packets = segments(skb, flow);
-    __u64 now = now_ns(), least = 0, best_start = 0, best_wire = 0;
+/* When a lane can begin to send. */
+INLINE __u64 begins(struct lane *lane, __u64 now) {
+    struct nic *nic = nic_of(lane);
+    __u64 start = later(now, READ(lane->free_ns));
+    return nic ? later(start, READ(nic->free_ns)) : start;
+}
+
+/* What the helper says of a peer, if that holds now. */
+INLINE struct steer *steer_of(struct peer *peer, __u64 now) {
+    __u32 place = peer->counter;
     struct steer *steer = lookup(&steers, &place);
+    return steer && same_mac(steer->mac, peer->mac) && now < READ(steer->until_ns) ? steer : 0;
+}
+
+/* A frame, or those for which it stands. */
+struct load {
+    __u32 packets;
+    __u64 bytes; /* without tags */
+};
+
+INLINE struct load load_of(struct __sk_buff *skb, struct flow *flow) {
+    struct load load = {.packets = segments(skb, flow)};
+    load.bytes = skb->len + (__u64)(load.packets - 1) * flow->headers;
+    return load;
+}
+
+/* Bytes on the medium. */
+INLINE __u64 on_wire(struct load *load, struct steer *steer, struct path *path) {
+    return load->bytes +
+           load->packets * ((__u64)READ(steer->overhead) + (path->vlan ? TAG_BYTES : 0));
+}
+
+/* A helper that sleeps gets a copy of a frame that leaves. */
+INLINE void wake(struct __sk_buff *skb, struct steer *steer, __u64 now) {
+    __u32 to = the_hold();
+    if (to && now >= READ(steer->awake_ns)) {
+        WRITE(steer->awake_ns, now + WAKE_NS);
+        send_copy(skb, to, 0);
+        note(EVENT_WOKEN);
+    }
+}
+
+/* Sends a frame over a link that begins with it at `start`. */
+INLINE int leave(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
+                 struct load *load, __u64 start) {
+    struct path *path = &peer->paths[link & (LANES - 1)];
+    struct lane *lane = &steer->lanes[link & (LANES - 1)];
+    struct count *count = lookup(&counts, &path->counter);
+    __u64 wire = on_wire(load, steer, path);
+
+    if (!count || !address(skb, path))
+        return TC_ACT_OK;
+    WRITE(lane->free_ns, start + duration(wire, READ(lane->ns_per_kib)));
+    struct nic *nic = nic_of(lane);
+    if (nic)
+        WRITE(nic->free_ns, start + duration(wire, READ(nic->ns_per_kib)));
+    count->packets += load->packets;
+    count->bytes += load->bytes;
+    ADD(lane->frames_out, load->packets);
+    ADD(lane->bytes_out, load->bytes + (path->vlan ? load->packets * TAG_BYTES : 0));
+    return redirect(path->ifindex, 0);
+}
+
+/* TCP to a striped peer, which is no exception. Where two CPUs choose at the same time, one frame's
+   time may be missing in a lane: the rates are no promise, and TCP bears it. */
+INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
+    __u32 best = LANES;
+    __u64 now = now_ns(), least = 0, best_start = 0;
+    struct steer *steer = steer_of(peer, now);
+    struct load load = load_of(skb, flow);
     struct segment segment;
 
-    if (!steer || !same_mac(steer->mac, peer->mac) || now >= READ(steer->until_ns) ||
-        !is_whole_tcp(flow) || !read_segment(skb, flow, &segment))
+    if (!steer || !is_whole_tcp(flow) || !read_segment(skb, flow, &segment))
         return TC_ACT_OK;
-    __u64 links = READ(steer->links), bytes = skb->len + (__u64)(packets - 1) * flow->headers;
-    __u64 more = READ(steer->overhead);
+    __u64 links = READ(steer->links);
 #pragma clang loop unroll(disable)
     for (__u32 link = 0; link < LANES; link++) {
         struct path *path = &peer->paths[link];
@@ -52,51 +114,25 @@ INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
         __u32 ns_per_kib = READ(lane->ns_per_kib);
         if (!ns_per_kib)
             continue;
-        struct nic *nic = nic_of(lane);
-        __u64 start = later(now, READ(lane->free_ns));
-        if (nic)
-            start = later(start, READ(nic->free_ns));
-        __u64 wire = bytes + packets * (more + (path->vlan ? TAG_BYTES : 0));
+        __u64 start = begins(lane, now), wire = on_wire(&load, steer, path);
         __u64 finish = start + duration(wire, ns_per_kib) + READ(lane->skew_ns);
         if (best == LANES || finish < least) {
             /* The same number, but the kernel's verifier does not follow each one on its own. */
             best = peer->slots[link] & (LANES - 1);
             least = finish;
             best_start = start;
-            best_wire = wire;
         }
     }
     if (best >= LANES)
         return TC_ACT_OK;
-
-    struct path *path = &peer->paths[best];
-    struct lane *lane = &steer->lanes[best];
-    struct count *count = lookup(&counts, &path->counter);
-    if (!count)
-        return TC_ACT_OK;
-    __u32 to = the_hold();
-    if (to && now >= READ(steer->awake_ns)) {
-        WRITE(steer->awake_ns, now + WAKE_NS);
-        send_copy(skb, to, 0);
-        note(EVENT_WOKEN);
-    }
+    wake(skb, steer, now);
     __u32 limit = READ(steer->limit_ns);
     if (limit && segment.end != segment.start && best_start - now > limit) {
         ADD(steer->refused, 1);
         note(EVENT_REFUSED);
         return TC_ACT_SHOT;
     }
-    if (!address(skb, path))
-        return TC_ACT_OK;
-    WRITE(lane->free_ns, best_start + duration(best_wire, READ(lane->ns_per_kib)));
-    struct nic *nic = nic_of(lane);
-    if (nic)
-        WRITE(nic->free_ns, best_start + duration(best_wire, READ(nic->ns_per_kib)));
-    count->packets += packets;
-    count->bytes += bytes;
-    ADD(lane->frames_out, packets);
-    ADD(lane->bytes_out, bytes + (path->vlan ? packets * TAG_BYTES : 0));
-    return redirect(path->ifindex, 0);
+    return leave(skb, peer, steer, best, &load, best_start);
 }
 
 #endif
