@@ -3,10 +3,10 @@
  * Carries frames of known peers past Open vSwitch.
  *
  * `tx` stands at the egress of the bridge's local port, `rx` at the ingress of each NIC, and `own`
- * in front of Open vSwitch's packet sockets on the NICs. `inj` stands at the ingress of the device by
- * which the helper gets TCP that came early, and gives it back. What no map names, or what looks in any
- * way odd, is left to the bridge, which treats everything right. Nothing is written into a frame
- * before it is sure that it is taken.
+ * in front of Open vSwitch's packet sockets on the NICs. `inj` stands at the ingress of the device
+ * by which the helper gets TCP that came early, and gives it back. What no map names, or what looks
+ * in any way odd, is left to the bridge, which treats everything right. Nothing is written into a
+ * frame before it is sure that it is taken.
  */
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
@@ -79,10 +79,10 @@ INLINE struct source *find(struct __sk_buff *skb, struct flow *flow) {
 
 /*
  * On the netdev datapath Open vSwitch has a packet socket on each NIC, which gets every frame
- * before `rx` does. Exactly one of the two may keep it. So `own` counts what it refuses, and `rx` takes
- * only what is counted. The same frame meets both on the same CPU, one right after the other. So
- * whether `own` is there or not, as after a restart of ovs-vswitchd, no frame comes twice, and none
- * is lost.
+ * before `rx` does. Exactly one of the two may keep it. So `own` counts what it refuses, and `rx`
+ * takes only what is counted. The same frame meets both on the same CPU, one right after the other.
+ * So whether `own` is there or not, as after a restart of ovs-vswitchd, no frame comes twice, and
+ * none is lost.
  */
 SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
     struct flow flow;

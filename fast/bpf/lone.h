@@ -28,37 +28,31 @@ INLINE __u32 rate_of(struct peer *peer, struct steer *steer, __u64 links, __u32 
     return links >> link & 1 && peer->paths[link].ifindex ? READ(steer->lanes[link].ns_per_kib) : 0;
 }
 
-/* One of the links that are not much slower than the fastest one, by the flow's hash. LANES: there
-   is none. */
-INLINE __u32 choose(struct peer *peer, struct steer *steer, __u64 links, __u64 hash) {
-    __u64 near = 0;
-    __u32 fastest = 0, count = 0, chosen = LANES;
+/* One of the links that are not much slower than the fastest one: the one of the highest score, by
+   the flow's hash. So all have the same share, and a link that goes takes no flow of the others
+   along. LANES: there is none.
+
+   What is compared comes from maps alone. A number that the kernel's verifier knows, such as a mask
+   that the program makes, would be followed for each of its values. */
+INLINE __u32 choose(struct peer *peer, struct steer *steer, __u64 links, __u64 flow) {
+    __u64 most = 0;
+    __u32 fastest = ~0u, chosen = LANES;
 
 #pragma clang loop unroll(disable)
     for (__u32 link = 0; link < LANES; link++) {
         __u32 rate = rate_of(peer, steer, links, link);
-        if (rate && (!fastest || rate < fastest))
+        if (rate && rate < fastest)
             fastest = rate;
     }
 #pragma clang loop unroll(disable)
     for (__u32 link = 0; link < LANES; link++) {
         __u32 rate = rate_of(peer, steer, links, link);
-        if (rate && rate <= (__u64)fastest * NEAR) {
-            near |= 1ull << link;
-            count++;
-        }
-    }
-    __u32 before = (hash >> 58) * count >> 6;
-#pragma clang loop unroll(disable)
-    for (__u32 link = 0; link < LANES; link++) {
-        if (!(near >> link & 1))
-            continue;
-        if (!before) {
+        __u64 score = hash(hash(flow, link), link);
+        if (rate && rate <= (__u64)fastest * NEAR && score >= most) {
             /* See `stripe`. */
             chosen = peer->slots[link] & (LANES - 1);
-            break;
+            most = score;
         }
-        before--;
     }
     return chosen;
 }

@@ -175,6 +175,5 @@ fn tcp_over_two_links_comes_in_order() {
         assert!(with * 10 < without, "{with} and {without} came in another order");
         let left = std::iter::from_fn(|| bridge.receive().unwrap());
         assert_eq!(left.filter(|frame| frame[12..14] == [8, 0]).count(), 0);
-        eprintln!("{with} {without} {early}");
     });
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use aya::maps::{Array, Map, MapData, MapInfo};
-use aya::programs::loaded_programs;
+use aya::programs::{loaded_programs, ProgramInfo};
 
 use crate::agree::{context, ifindex, load, mtu, REDIRECTED, TO_THE_BRIDGE};
 use crate::dice::Dice;
@@ -35,14 +35,18 @@ const TIMES: std::ops::Range<usize> = 1..5;
 /// The flows that the programs know.
 pub type Places = Array<MapData, State>;
 
-/// The programs' map.
-pub fn places(programs: &Programs) -> Places {
-    let descriptor = programs.program("tx").as_fd().as_raw_fd();
+/// What the kernel says of a program.
+pub fn loaded(programs: &Programs, name: &str) -> ProgramInfo {
+    let descriptor = programs.program(name).as_fd().as_raw_fd();
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap();
     let number = text.lines().find_map(|line| line.strip_prefix("prog_id:")).unwrap();
     let number: u32 = number.trim().parse().unwrap();
-    let program = loaded_programs().flatten().find(|it| it.id() == number).unwrap();
-    let maps = program.map_ids().unwrap().unwrap();
+    loaded_programs().flatten().find(|it| it.id() == number).unwrap()
+}
+
+/// The programs' map.
+pub fn places(programs: &Programs) -> Places {
+    let maps = loaded(programs, "tx").map_ids().unwrap().unwrap();
     let is_it = |id: &u32| MapInfo::from_id(*id).unwrap().name_as_str() == Some("lone_flows");
     let map = MapData::from_id(maps.into_iter().find(is_it).unwrap()).unwrap();
     Array::try_from(Map::Array(map)).unwrap()

@@ -259,8 +259,8 @@ fn pieces(dice: &mut Dice, first: u32, count: usize) -> Vec<Segment> {
     (0..count).map(cut).collect()
 }
 
-/// Lets one stream through, by chance, with a helper that reads late. Without losses what goes up is
-/// in order.
+/// Lets one stream through, by chance, with a helper that reads late. Without losses what goes up
+/// is in order.
 fn stream(bench: &Bench, dice: &mut Dice, loses: bool) {
     let tuple = Tuple { ports: [dice.below(60_000) as u16, 5001], is_ipv6: dice.below(2) == 0 };
     let flow = bench.flow(tuple);

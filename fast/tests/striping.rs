@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program that stripes TCP, and lets slow flows of others pass, run by the kernel on frames that do not exist, agrees with the
-//! model.
+//! The program that stripes TCP, and lets slow flows of other protocols pass, run by the kernel on
+//! frames that do not exist, agrees with the model.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -57,9 +57,9 @@ fn lane() -> impl Strategy<Value = Lane> {
 fn steer() -> impl Strategy<Value = Steer> {
     let until = prop_oneof![6 => Just(3600u64), 1 => Just(0u64)];
     let links = prop_oneof![2 => Just(u64::MAX), 2 => any::<u64>(), 1 => Just(0u64)];
-    let limit = prop_oneof![2 => Just(0u32), 1 => 1_000_000..SECOND as u32 * 4];
+    let limit = prop_oneof![1 => Just(0u32), 1 => 1_000_000..SECOND as u32 * 4];
     // A peer all of whose links are busy, too.
-    let least = prop_oneof![3 => Just(0u64), 1 => Just(10u64)];
+    let least = prop_oneof![2 => Just(0u64), 1 => Just(10u64)];
     (until, links, 0..60u32, limit, vec(lane(), LANES), least).prop_map(
         |(until_ns, links, overhead, limit_ns, mut lanes, least)| {
             for lane in &mut lanes {
@@ -122,8 +122,8 @@ fn carried(shared: &Shared, plan: &Plan) -> BTreeMap<(Mac, u8), (u64, u64)> {
     carried
 }
 
-/// Whether a time is this one, which the model had from `model_now`, if it is one that goes with the
-/// clock.
+/// Whether a time is this one, which the model had from `model_now`, if it is one that goes with
+/// the clock.
 pub fn is_time(time: u64, wanted: u64, start: u64, model_now: u64, after: u64) -> bool {
     if start == model_now {
         (wanted..=wanted + (after - model_now)).contains(&time)
@@ -138,9 +138,8 @@ fn compare(plans: u32) {
     let programs = RefCell::new(programs);
     let shared = Shared::new(&programs.borrow().maps()).unwrap();
     let places = RefCell::new(lone::places(&programs.borrow()));
-    let (all, passed, refused) = (Cell::new(0), Cell::new(0), Cell::new(0u64));
-    let alone = Cell::new(0);
-    let many = (frames::plan(), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
+    let (all, passed, alone) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let many = (frames::plan_with(0.7), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
     let config = Config { cases: plans, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&many, |(plan, steers, nics, sent_frames)| {
@@ -172,7 +171,6 @@ fn compare(plans: u32) {
                     Way::Refused => {
                         prop_assert_eq!(ran.returned, REFUSED, "{:x?}", frame);
                         *expected.events.get_mut("refused").unwrap() += 1;
-                        refused.set(refused.get() + 1);
                     }
                     Way::Beside(chosen) => {
                         let (mac, count) = (chosen.passes.by, chosen.passes.count);
@@ -205,7 +203,6 @@ fn compare(plans: u32) {
         .unwrap();
     let share = passed.get() * 100 / all.get();
     assert!((5..90).contains(&share), "{share} % of TCP passed");
-    assert!(refused.get() > 0, "none was refused");
     assert!(alone.get() > passed.get() / 10, "only {} of others passed", alone.get());
 }
 

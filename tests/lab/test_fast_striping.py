@@ -203,8 +203,10 @@ def test_every_byte_of_conversations_both_ways_is_right(lab: Lab) -> None:
         for talk in talks:
             talk.go_on(10)
     finally:
-        for each in (*talks, *servers):
-            each.end()
+        for talk in talks:
+            talk.end()
+        for server in servers:
+            server.end()
 
 
 def test_datagrams_go_by_the_helper_in_order(lab: Lab) -> None:

@@ -20,7 +20,7 @@ NEEDED = (
     *("dev", "setup/packages.sh", "setup/python.sh", "setup/root.sh", "setup/uninstall.sh"),
     *("requirements.lock", "requirements-run.lock", "requirements-uv.lock"),
     *("setup.cfg", "pyproject.toml", "ri2n_lab/pyproject.toml", "ri2n_parallel/pyproject.toml"),
-    *("Cargo.toml", "Cargo.lock", "reorder/Cargo.toml", "fast/Cargo.toml"),
+    *("Cargo.toml", "Cargo.lock", "wire/Cargo.toml", "reorder/Cargo.toml", "fast/Cargo.toml"),
 )
 PYTHON = """#!/bin/bash
 [[ $1 == -m ]] || exit 0
@@ -44,7 +44,8 @@ def make_checkout(folder: Path) -> Path:
     for name in NEEDED:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    (folder / "reorder/src").mkdir()
+    for name in ("wire", "reorder"):
+        (folder / name / "src").mkdir()
     for name in ("src", "bpf"):
         (folder / "fast" / name).mkdir()
     programs = {

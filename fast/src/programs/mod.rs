@@ -226,8 +226,8 @@ impl Programs {
     }
 
     /// From now on, TCP that comes early goes to the helper by this device, and what comes back by
-    /// it goes to the host; None: all TCP goes to the host as it comes, and nothing is on its way to
-    /// the device any more when this returns. False: there is no such device, which is like None.
+    /// it goes to the host; None: all TCP goes to the host as it comes, and nothing is on its way
+    /// to the device any more when this returns. False: there is no such device, which is like None.
     pub fn set_hold(&mut self, device: Option<&str>) -> Result<bool, Refusal> {
         self.notes.clear();
         self.hold = device.map(str::to_owned);

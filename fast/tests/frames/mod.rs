@@ -89,8 +89,13 @@ fn lane() -> impl Strategy<Value = Option<u8>> {
     proptest::option::weighted(0.4, 0..34u8)
 }
 
-/// A plan with up to four peers, some of which are striped. Some have only arrivals.
+/// A plan with up to four peers, few of which are striped. Some have only arrivals.
 pub fn plan() -> impl Strategy<Value = Plan> {
+    plan_with(0.1)
+}
+
+/// A plan in which this share of the peers is striped.
+pub fn plan_with(share: f64) -> impl Strategy<Value = Plan> {
     let peers = (0..4u8).map(|number| proptest::option::weighted(0.8, peer(number)));
     let arrivals = proptest::collection::btree_map(
         (path_parts(), 0..4u8).prop_map(|((port, nic, vlan), peer)| Arrival {
@@ -102,7 +107,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
         lane(),
         0..40,
     );
-    let striped = (0..4u8).map(|number| proptest::option::weighted(0.5, links(number)));
+    let striped = (0..4u8).map(move |number| proptest::option::weighted(share, links(number)));
     let parts = (
         peers.collect::<Vec<_>>(),
         striped.collect::<Vec<_>>(),
@@ -112,7 +117,8 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     parts.prop_map(|(peers, striped, arrivals, exceptions)| Plan {
         own: Some(OWN),
         peers: (0..)
-            .zip(peers.clone())
+            .zip(peers)
+            .filter(|(n, _)| striped[usize::from(*n)].is_none())
             .filter_map(|(n, peer)| Some((peer_mac(n), peer?)))
             .collect(),
         arrivals: arrivals
@@ -124,8 +130,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             .collect(),
         exceptions,
         striped: (0..)
-            .zip(striped)
-            .filter(|(n, _)| peers[usize::from(*n)].is_none())
+            .zip(striped.clone())
             .filter_map(|(n, striped)| Some((peer_mac(n), striped?)))
             .collect(),
         left: BTreeMap::new(),

@@ -38,6 +38,14 @@ pub fn whole(flow: &Flow) -> u64 {
     hash(&Flow { source_port: 0, destination_port: 0, ..flow.clone() })
 }
 
+/// The link of the highest score is a flow's.
+fn score(key: u64, link: u8) -> u64 {
+    (0..2).fold(key, |hash: u64, _| {
+        let hash = (hash ^ u64::from(link)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash ^ (hash >> 29)
+    })
+}
+
 impl Lone {
     /// A packet. None: it goes to the bridge.
     pub fn see(
@@ -106,8 +114,8 @@ impl Lone {
             None => {
                 let all = || (0..32).filter_map(usable);
                 let fastest = all().map(|it| rate(it.link)).min()?;
-                let near: Vec<Chosen> = all().filter(|it| rate(it.link) <= 4 * fastest).collect();
-                near[(key >> 58) as usize * near.len() / 64].clone()
+                let near = all().filter(|it| rate(it.link) <= 4 * fastest);
+                near.max_by_key(|it| score(key, it.link))?
             }
         };
         place.choice = Some((chosen.link, steer.links));
