@@ -40,6 +40,9 @@ static __u64 (*const tick_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
 /* The same, exactly. */
 static __u64 (*const now_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
 
+/* Units of 1,024 ns, of which 32 bits are enough for an hour. */
+#define units(ns) ((__u32)((ns) >> 10))
+
 /* Memory that others change at the same time is read and written once each. */
 #define READ(place) (*(const volatile __typeof__(place) *)&(place))
 #define WRITE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))

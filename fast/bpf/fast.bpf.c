@@ -12,6 +12,7 @@
 #include <linux/pkt_cls.h>
 
 #include "frame.h"
+#include "lone.h"
 #include "order.h"
 #include "stripe.h"
 
@@ -33,8 +34,8 @@ SECTION("classifier/tx") int tx(struct __sk_buff *skb) {
         return TC_ACT_OK;
     if (!read_flow(skb, ethernet.type, &flow) || is_exception(setup, &flow))
         return TC_ACT_OK;
-    if (peer->is_striped)
-        return stripe(skb, peer, &flow);
+    if (peer->striped)
+        return flow.protocol == TCP ? stripe(skb, peer, &flow) : send_alone(skb, peer, &flow);
 
     __u32 slot = flow.hash >> 58, peer_counter = peer->counter;
     struct path *path = &peer->paths[peer->slots[slot] & (MAX_PATHS - 1)];
@@ -105,8 +106,8 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         drop(DROP_MEMORY);
         return TC_ACT_SHOT;
     }
-    struct steer *steer = lane_of(source, &flow);
-    __u32 target = steer ? the_hold() : 0;
+    struct steer *steer = lane_of(source);
+    __u32 target = steer && is_whole_tcp(&flow) ? the_hold() : 0;
     struct given given;
     __builtin_memcpy(given.macs, source->macs, sizeof given.macs);
     if (!target || !is_early(skb, source, &flow, &given))
@@ -120,6 +121,7 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         struct lane *lane = &steer->lanes[source->lane & (LANES - 1)];
         ADD(lane->frames_in, packets);
         ADD(lane->bytes_in, all);
+        WRITE(lane->heard, units(now_ns()));
     }
     return target ? redirect(target, 0) : redirect(setup->local, BPF_F_INGRESS);
 }

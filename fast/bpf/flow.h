@@ -37,6 +37,7 @@ struct ipv6 {
 
 struct flow {
     __u64 hash;     /* see docs/decisions/14-fast-path.md */
+    __u64 whole;    /* the same without ports, as fragments of the flow have it */
     __u32 ports;    /* source port << 16 | destination port; 0: it has none */
     __u32 headers;  /* bytes before the payload, of frames that stand for several */
     __u32 upper;    /* where the uppermost header is */
@@ -132,6 +133,7 @@ INLINE int read_flow(struct __sk_buff *skb, __u16 type, struct flow *flow) {
         }
         flow->headers = at + least;
     }
+    flow->whole = hash(hash(flow->hash, 0), protocol);
     flow->hash = hash(hash(flow->hash, flow->ports), protocol);
     return 1;
 }

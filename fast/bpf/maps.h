@@ -31,10 +31,13 @@ struct peer {
     __u8 mac[6];
     __u16 counter;     /* place in `slot_counts` and `steers` */
     __u8 slots[SLOTS]; /* places in `paths` */
-    __u32 is_striped;  /* 1: only TCP passes, as `steers` says; slot and path of each link have its
+    __u32 striped;     /* not 0: packets pass as `steers` says; slot and path of each link have its
                           number */
     struct path paths[MAX_PATHS];
 };
+
+/* Which packets to a striped peer pass, in `striped`. */
+enum { STRIPED_TCP = 1, STRIPED_OTHERS = 2 };
 
 /* What a frame from a peer's NIC looks like. */
 struct arrival {
@@ -81,12 +84,26 @@ struct slot_count {
     __u64 bytes[SLOTS];
 };
 
+/* A flow of another protocol than TCP to a striped peer. Times by CLOCK_MONOTONIC. */
+struct lone_flow {
+    __u64 key;       /* its hash; 0: the place is free */
+    __u64 seen_ns;   /* when its last packet came */
+    __u64 until_ns;  /* until then it is the helper's */
+    __u64 others_ns; /* until then, so are those that were turned away since the place was taken */
+    __u64 start_ns;  /* of the window in which its packets are counted */
+    __u64 links;     /* those among which `link` was chosen */
+    __u32 packets;   /* of this window */
+    __u32 link;
+};
+#define LONE_FLOWS 4096
+
 /* Reasons for which frames are dropped, places in `drops`. */
 enum { DROP_MEMORY, DROP_STRAY, DROP_REASONS };
 
 /* What else frames meet, places in `events`. */
 enum {
     EVENT_REFUSED,   /* every link has a queue: the socket shall send less */
+    EVENT_TWICE,     /* TCP had no answer: a probe leaves by two links */
     EVENT_WOKEN,     /* the helper got a copy */
     EVENT_EARLY,     /* the helper puts it in order */
     EVENT_CROWDED,   /* not put in order, since another connection has the place */
@@ -95,6 +112,17 @@ enum {
     EVENT_CONTENDED, /* not put in order, since other CPUs changed the place all the time */
     EVENTS
 };
+
+/* The links that `stripe` has found for a frame so far. In a map, since the kernel's verifier would
+   follow each value that a variable of the program's own may have. */
+struct choice {
+    __u32 best, second, heard; /* LANES: none */
+    __u32 age;                 /* of what came by `heard` last, in units of 1,024 ns */
+    __u64 best_finish, second_finish;
+    __u64 best_start, second_start, heard_start;
+    __u64 latest; /* when all of them have sent what they were given */
+};
+MAP(choices, PERCPU_ARRAY, __u32, struct choice, 1);
 
 MAP(state, ARRAY, __u32, __u32, 1); /* which one of `setups` holds */
 MAP(until_ns, ARRAY, __u32, __u64, 1); /* when the entries end, by CLOCK_MONOTONIC */
@@ -109,6 +137,7 @@ MAP(slot_counts, PERCPU_ARRAY, __u32, struct slot_count, 2048);
 MAP(drops, PERCPU_ARRAY, __u32, __u64, DROP_REASONS);
 MAP(events, PERCPU_ARRAY, __u32, __u64, EVENTS);
 MAP(hold, ARRAY, __u32, __u32, 1); /* ifindex of the helper's device for TCP; 0: no order */
+MAP(lone_flows, ARRAY, __u32, struct lone_flow, LONE_FLOWS);
 SHARED_ARRAY(steers, struct steer, PEERS);
 SHARED_ARRAY(nics, struct nic, NICS);
 SHARED_ARRAY(flows, struct flow_state, FLOWS);

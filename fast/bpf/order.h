@@ -31,10 +31,10 @@ INLINE __s32 ahead(__u32 one, __u32 other) {
     return (__s32)(one - other);
 }
 
-/* The peer's entry, if the frame is TCP of one of its lanes. */
-INLINE struct steer *lane_of(struct source *source, struct flow *flow) {
+/* The peer's entry, if the frame is one of its lanes'. */
+INLINE struct steer *lane_of(struct source *source) {
     __u32 place = source->steer;
-    if (source->lane >= LANES || !is_whole_tcp(flow))
+    if (source->lane >= LANES)
         return 0;
     struct steer *steer = lookup(&steers, &place);
     return steer && same_mac(steer->mac, source->macs + 6) ? steer : 0;

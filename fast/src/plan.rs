@@ -30,10 +30,10 @@ pub struct Plan {
     pub own: Option<Mac>,
     /// The peers to which frames are sent beside the bridge, by MAC.
     pub peers: BTreeMap<Mac, Peer>,
-    /// The peers that the helper reaches, by MAC, and the path of each of its links. TCP to them is
-    /// striped beside the bridge while the helper says so; the rest is left to the bridge. They are
-    /// in `left`, too.
-    pub striped: BTreeMap<Mac, BTreeMap<u8, Path>>,
+    /// The peers that the helper reaches, by MAC. TCP to them is striped beside the bridge while
+    /// the helper says so; the rest, but for slow flows, is left to the bridge. They are in
+    /// `left`, too.
+    pub striped: BTreeMap<Mac, Striped>,
     /// The frames that are taken from NICs beside the bridge.
     pub arrivals: BTreeMap<Arrival, Source>,
     /// Frames of these flows go through the bridge, whoever the peer is.
@@ -60,6 +60,16 @@ pub struct Peer {
     pub paths: Vec<Path>,
     /// For each slot the index of its path in `paths`.
     pub slots: [u8; SLOTS],
+}
+
+/// A peer that the helper reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Striped {
+    /// The path of each of the helper's links.
+    pub paths: BTreeMap<u8, Path>,
+    /// Packets of other protocols than TCP may take these paths, too: all of them go to the helper
+    /// as they are. Only those of ICMPv6 never do.
+    pub others: bool,
 }
 
 /// What the output table does with frames to a peer on one path.

@@ -86,9 +86,10 @@ pub fn plan(plan: &Plan) -> Value {
         })
         .collect();
     let left = plan.left.iter().map(|(peer, why)| (mac(peer), Value::from(left(*why))));
-    let striped = plan.striped.iter().map(|(peer, links)| {
-        let links = links.iter().map(|(link, of)| (link.to_string(), path(of)));
-        (mac(peer), Value::from(links.collect::<Map<_, _>>()))
+    let striped = plan.striped.iter().map(|(peer, striped)| {
+        let paths = striped.paths.iter().map(|(link, of)| (link.to_string(), path(of)));
+        let paths = paths.collect::<Map<_, _>>();
+        (mac(peer), json!({ "paths": paths, "others": striped.others }))
     });
     json!({
         "own": plan.own.as_ref().map(mac),

@@ -11,6 +11,7 @@ mod frames;
 mod helped;
 mod hosts;
 mod layout;
+mod lone;
 mod model;
 mod namespace;
 mod object;

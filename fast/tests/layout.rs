@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::hosts::{arrival, own, plan};
-use ri2n_fast::plan::{Arrival, Exception, Mac, PathId, Plan};
+use ri2n_fast::plan::{Arrival, Exception, Mac, PathId, Plan, Striped};
 use ri2n_fast::programs::layout::{mac_key, striped_links, wanted, Counters, Link, Links, Wanted};
 
 /// Gives every path and arrival a place, as long as there are some, and so does it for peers.
@@ -103,7 +103,8 @@ fn what_has_no_device_or_no_counter_is_left_out() {
 fn striped() -> Plan {
     let mut plan = plan(1);
     let paths = plan.peers.remove(&own(2)).unwrap().paths;
-    plan.striped.insert(own(2), [3, 40].into_iter().zip(paths).collect());
+    let paths = [3, 40].into_iter().zip(paths).collect();
+    plan.striped.insert(own(2), Striped { paths, others: false });
     plan
 }
 
@@ -122,6 +123,16 @@ fn a_striped_peer_has_a_path_for_each_link() {
 }
 
 #[test]
+fn a_peer_says_whether_other_packets_than_tcp_may_pass() {
+    let said = |others| {
+        let mut plan = striped();
+        plan.striped.get_mut(&own(2)).unwrap().others = others;
+        u32::from_ne_bytes(into_maps(&plan).peers[&mac_key(&own(2))][72..76].try_into().unwrap())
+    };
+    assert_eq!((said(false), said(true)), (1, 3));
+}
+
+#[test]
 fn a_peer_is_striped_or_not() {
     let mut both = striped();
     both.peers = plan(1).peers;
@@ -135,7 +146,7 @@ fn a_peer_is_striped_or_not() {
         assert_eq!(counts(&into_maps(&plan)), (0, 2, 1), "{mac:x?}");
     }
     let mut plan = striped();
-    plan.striped.get_mut(&own(2)).unwrap().get_mut(&3).unwrap().vlan = Some(0);
+    plan.striped.get_mut(&own(2)).unwrap().paths.get_mut(&3).unwrap().vlan = Some(0);
     assert_eq!(counts(&into_maps(&plan)), (0, 2, 1), "a VLAN that there is not");
 }
 

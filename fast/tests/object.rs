@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The committed object is what the sources make.
 
+use crate::agree::load;
+use crate::lone::loaded;
+use crate::namespace::in_namespace;
 use std::io::Write;
 use std::process::Command;
 
@@ -21,4 +24,18 @@ fn the_sources_make_the_committed_object() {
         bytes == std::fs::read(format!("{folder}/fast.bpf.o")).unwrap(),
         "fast/bpf/fast.bpf.o is not what the sources make: renew it by fast/bpf/build.sh"
     );
+}
+
+/// The verifier gives up after a million instructions, of which loops can take very many. Kernels
+/// differ in how much they skip.
+#[test]
+fn the_verifier_is_far_from_giving_up() {
+    in_namespace(|| {
+        let (programs, _) = load();
+        for name in ["tx", "rx", "own", "inj"] {
+            let count = loaded(&programs, name).verified_instruction_count().unwrap();
+            assert!(count < 250_000, "{name}: {count} instructions");
+            eprintln!("{name}: {count} instructions");
+        }
+    });
 }

@@ -13,7 +13,7 @@ use crate::model::order::{ahead, Holder, Place, Verdict};
 use crate::model::{self, Frame, Segment};
 use crate::namespace::{in_namespace, run};
 use crate::striping::now_ns;
-use ri2n_fast::plan::{Arrival, Mac, Path, Plan, Source};
+use ri2n_fast::plan::{Arrival, Mac, Path, Plan, Source, Striped};
 use ri2n_fast::programs::Programs;
 use ri2n_fast::sys::bpf::test_run;
 use ri2n_wire::shared::{Flow, Given, Shared, FLOWS};
@@ -38,12 +38,10 @@ fn plan() -> Plan {
     let arrival =
         |nic| Arrival { port: 1, source: far_nic(0, nic), destination: own_nic(1), vlan: None };
     let source = |lane| Source { peer: peer_mac(0), lane: Some(lane) };
+    let paths = (1..).zip(LANES).map(|(nic, lane)| (lane, path(nic))).collect();
     Plan {
         own: Some(OWN),
-        striped: BTreeMap::from([(
-            peer_mac(0),
-            (1..).zip(LANES).map(|(nic, lane)| (lane, path(nic))).collect(),
-        )]),
+        striped: BTreeMap::from([(peer_mac(0), Striped { paths, others: false })]),
         arrivals: (1..).zip(LANES).map(|(nic, lane)| (arrival(nic), source(lane))).collect(),
         ..Plan::default()
     }

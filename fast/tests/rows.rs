@@ -79,7 +79,7 @@ fn links(plan: &Plan) -> String {
     let numbers = |links: &mut dyn Iterator<Item = u8>| {
         links.map(|it| it.to_string()).collect::<Vec<_>>().join(",")
     };
-    let peers = plan.striped.values().map(|it| numbers(&mut it.keys().copied()));
+    let peers = plan.striped.values().map(|it| numbers(&mut it.paths.keys().copied()));
     let lanes = numbers(&mut plan.arrivals.values().filter_map(|it| it.lane));
     format!("{} / {lanes}", peers.collect::<Vec<_>>().join(" "))
 }
@@ -98,9 +98,10 @@ fn tcp_of_no_job_is_striped_where_all_of_it_goes_to_the_helper() {
             _ => all,
         };
         assert_eq!(links(&plan), expected, "{name}");
-        for (peer, links) in &plan.striped {
+        for (peer, striped) in &plan.striped {
             assert_eq!(plan.left[peer], Left::Striped, "{name}");
-            for (link, path) in links {
+            assert!(striped.others, "{name}");
+            for (link, path) in &striped.paths {
                 let arrival = Arrival {
                     port: path.port,
                     source: path.destination,
@@ -173,6 +174,40 @@ fn tcp_of_which_some_goes_another_way_is_not_striped() {
     let copied = vec![Action::Output(TO_HELPER), Action::Output(1)];
     assert_eq!(with(from_here.clone(), copied), none);
     assert_eq!(with(from_here, vec![Action::Unknown, Action::Output(TO_HELPER)]), none);
+}
+
+#[test]
+fn other_protocols_pass_only_where_all_of_them_go_to_the_helper() {
+    let whole = bridge("helpers");
+    let with = |tests: Vec<Test>, actions: Vec<Action>| {
+        let mut changed = whole.clone();
+        add(&mut changed, 10, tests, actions);
+        let plan = plan(&changed).plan;
+        assert_eq!(plan.striped.len(), 3, "TCP is striped");
+        let others: BTreeSet<bool> = plan.striped.values().map(|it| it.others).collect();
+        (others.into_iter().collect::<Vec<_>>(), plan.exceptions.len())
+    };
+    let of = |protocol| vec![exact(Field::EthType, 0x0800), exact(Field::IpProto, protocol)];
+    let to_helper = || vec![Action::Output(TO_HELPER)];
+    for protocol in [1, 17, 47, 132] {
+        assert_eq!(with(of(protocol), vec![]), (vec![false], 2));
+        assert_eq!(with(of(protocol), vec![Action::Output(1)]), (vec![false], 2));
+        let tag = Action::Set { field: Field::VlanVid, value: 0x1003, mask: u128::MAX };
+        let channel = [vec![Action::PushVlan(0x8100), tag], to_helper()].concat();
+        assert_eq!(with(of(protocol), channel), (vec![false], 2));
+        assert_eq!(with(of(protocol), to_helper()), (vec![true], 2));
+    }
+    // What is never carried beside the bridge does not matter.
+    let icmpv6 = vec![exact(Field::EthType, 0x86dd), exact(Field::IpProto, 58)];
+    assert_eq!(with(icmpv6, vec![]), (vec![true], 2));
+    // Nor do ports of UDP: they are exceptions. Where nothing but TCP passes, nobody needs them.
+    let port = || [of(17), vec![exact(Field::DestinationPort, 4791)]].concat();
+    assert_eq!(with(port(), vec![]), (vec![true], 3));
+    let mut changed = whole.clone();
+    add(&mut changed, 10, of(1), vec![]);
+    add(&mut changed, 10, port(), vec![]);
+    let closed = plan(&changed).plan;
+    assert_eq!((closed.striped.values().any(|it| it.others), closed.exceptions.len()), (false, 2));
 }
 
 #[test]
@@ -422,7 +457,8 @@ fn check_arrival(dice: &mut Dice, bridge: &Bridge, plan: &Plan, arrival: &Arriva
 /// A helper's port for what helpers send each other.
 const WIRE: u128 = 102;
 
-/// TCP to a striped peer goes to the helper as it is, and links are what the rows say.
+/// TCP to a striped peer goes to the helper as it is, and so do other protocols if the plan says so.
+/// Links are what the rows say.
 fn check_striped(dice: &mut Dice, bridge: &Bridge, plan: &Plan, peer: &Mac) {
     let own = plan.own.unwrap();
     let known = [
@@ -431,11 +467,14 @@ fn check_striped(dice: &mut Dice, bridge: &Bridge, plan: &Plan, peer: &Mac) {
         (Field::EthDst, number(*peer).into()),
         (Field::IpProto, 6),
     ];
-    if let Some(frame) = drawn(dice, bridge, plan, &known) {
+    let striped = &plan.striped[peer];
+    // The last one is the protocol, by which the class is narrower.
+    let known = if striped.others { &known[..3] } else { &known[..] };
+    if let Some(frame) = drawn(dice, bridge, plan, known) {
         let wanted = Effect::Out { port: TO_HELPER, src: own, dst: *peer, vlan: None };
         assert_eq!(Way::of(bridge, frame.clone()).effects, vec![wanted], "{frame:?}");
     }
-    for (link, path) in &plan.striped[peer] {
+    for (link, path) in &striped.paths {
         let known = [
             (Field::InPort, WIRE),
             (Field::EthSrc, number(own).into()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program that stripes TCP, run by the kernel on frames that do not exist, agrees with the
-//! model.
+//! The program that stripes TCP, and lets slow flows of other protocols pass, run by the kernel on
+//! frames that do not exist, agrees with the model.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,10 +13,12 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::agree::{add, agree, can_run, context, counted, ifindex, load, mtu, REDIRECTED};
 use crate::frames::{self, far_nic, own_nic, peer_mac, OWN};
+use crate::lone;
+use crate::model::lone::Lone;
 use crate::model::striping::{sent, Lane, Nics, Steer, Way};
 use crate::model::{flow, Frame};
 use crate::namespace::{in_namespace, run, wait_for};
-use ri2n_fast::plan::{Mac, Path, Plan};
+use ri2n_fast::plan::{Mac, Path, Plan, Striped};
 use ri2n_fast::programs::Programs;
 use ri2n_fast::sys::bpf::test_run;
 use ri2n_fast::sys::packet::PacketSocket;
@@ -73,7 +75,7 @@ fn nics() -> impl Strategy<Value = Nics> {
 }
 
 /// Writes what the helper says, as of this moment. Returns it with times by the clock.
-fn say(
+pub fn say(
     shared: &Shared,
     now: u64,
     steers: &BTreeMap<Mac, Steer>,
@@ -122,7 +124,7 @@ fn carried(shared: &Shared, plan: &Plan) -> BTreeMap<(Mac, u8), (u64, u64)> {
 
 /// Whether a time is this one, which the model had from `model_now`, if it is one that goes with
 /// the clock.
-fn is_time(time: u64, wanted: u64, start: u64, model_now: u64, after: u64) -> bool {
+pub fn is_time(time: u64, wanted: u64, start: u64, model_now: u64, after: u64) -> bool {
     if start == model_now {
         (wanted..=wanted + (after - model_now)).contains(&time)
     } else {
@@ -135,7 +137,8 @@ fn compare(plans: u32) {
     let (programs, _) = load();
     let programs = RefCell::new(programs);
     let shared = Shared::new(&programs.borrow().maps()).unwrap();
-    let (all, passed) = (Cell::new(0), Cell::new(0));
+    let places = RefCell::new(lone::places(&programs.borrow()));
+    let (all, passed, alone) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let many = (frames::plan_with(0.7), vec(steer(), 4), nics(), vec(frames::sent(), 2500));
     let config = Config { cases: plans, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
@@ -155,7 +158,10 @@ fn compare(plans: u32) {
             for frame in sent_frames.iter().filter(to_striped).filter(|frame| can_run(frame)) {
                 let now = now_ns();
                 let (steers, nics) = say(&shared, now, &steers, &nics);
-                let way = sent(&plan, frame, now, &steers, &nics, mtu);
+                // No flow was ever seen.
+                lone::forget(&mut places.borrow_mut(), frame);
+                let says = (&steers, &nics);
+                let way = sent(&plan, frame, now, says, &mut Lone::default(), mtu);
                 let ran = test_run(programs.program("tx"), &frame.bytes, &context(0, frame));
                 let (ran, after) = (ran.unwrap(), now_ns());
                 let is_tcp = flow(frame).is_some_and(|flow| flow.protocol == 6);
@@ -185,7 +191,8 @@ fn compare(plans: u32) {
                         carried.0 += count.packets;
                         carried.1 += count.bytes + tag * count.packets;
                         add(expected.sent.entry((mac, chosen.path.id)).or_default(), count);
-                        passed.set(passed.get() + 1);
+                        let counter = if is_tcp { &passed } else { &alone };
+                        counter.set(counter.get() + 1);
                     }
                 }
             }
@@ -196,16 +203,17 @@ fn compare(plans: u32) {
         .unwrap();
     let share = passed.get() * 100 / all.get();
     assert!((5..90).contains(&share), "{share} % of TCP passed");
+    assert!(alone.get() > passed.get() / 10, "only {} of others passed", alone.get());
 }
 
 #[test]
-fn tcp_takes_the_link_by_which_it_is_there_first() {
+fn every_packet_takes_the_link_that_the_model_says() {
     in_namespace(|| compare(20));
 }
 
 #[test]
 #[ignore = "millions of frames take minutes"]
-fn tcp_takes_the_link_by_which_it_is_there_first_for_long() {
+fn every_packet_takes_the_link_that_the_model_says_for_long() {
     in_namespace(|| compare(2000));
 }
 
@@ -219,7 +227,7 @@ fn two_links() -> Plan {
         vlan: None,
     };
     let paths = BTreeMap::from([(3, path(1)), (9, path(2))]);
-    let striped = BTreeMap::from([(peer_mac(0), paths)]);
+    let striped = BTreeMap::from([(peer_mac(0), Striped { paths, others: true })]);
     Plan { own: Some(OWN), striped, ..Plan::default() }
 }
 

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 
 use ri2n_wire::shared::LANES;
 
-use crate::plan::{Arrival, Exception, Mac, Path, PathId, Peer, Plan, Source, MAX_PATHS, SLOTS};
+use crate::plan::{
+    Arrival, Exception, Mac, Path, PathId, Peer, Plan, Source, Striped, MAX_PATHS, SLOTS,
+};
 
 const COUNTER_AT: usize = 6;
 const PATH_BYTES: usize = 24;
 const SLOTS_AT: usize = 8;
 const STRIPED_AT: usize = SLOTS_AT + SLOTS;
+const STRIPED_TCP: u32 = 1;
+const STRIPED_OTHERS: u32 = 2;
 const PATHS_AT: usize = STRIPED_AT + 4;
 // A striped peer has a path for each lane.
 const _: () = assert!(MAX_PATHS == LANES);
@@ -112,9 +116,9 @@ pub fn wanted(plan: &Plan, links: &Links, counters: &mut impl Counters) -> Wante
             None => wanted.left_out += 1,
         }
     }
-    for (mac, paths) in &plan.striped {
+    for (mac, striped) in &plan.striped {
         let usable = can_be(mac) && !plan.peers.contains_key(mac);
-        match usable.then(|| encode_striped(*mac, paths, links, counters)).flatten() {
+        match usable.then(|| encode_striped(*mac, striped, links, counters)).flatten() {
             Some(bytes) => _ = wanted.peers.insert(mac_key(mac), bytes),
             None => wanted.left_out += 1,
         }
@@ -192,10 +196,11 @@ fn encode(mac: Mac, peer: &Peer, links: &Links, counters: &mut impl Counters) ->
 /// The same for a peer to which TCP is striped. Links with a number too high are not used.
 fn encode_striped(
     mac: Mac,
-    paths: &BTreeMap<u8, Path>,
+    striped: &Striped,
     links: &Links,
     counters: &mut impl Counters,
 ) -> Option<PeerBytes> {
+    let Striped { paths, others } = striped;
     if !paths.values().all(|path| path.vlan.is_none_or(is_vlan)) {
         return None;
     }
@@ -203,7 +208,8 @@ fn encode_striped(
     put(&mut bytes, 0, mac);
     put(&mut bytes, COUNTER_AT, counters.by_slot(mac)?.to_ne_bytes());
     put(&mut bytes, SLOTS_AT, std::array::from_fn::<u8, MAX_PATHS, _>(|link| link as u8));
-    put(&mut bytes, STRIPED_AT, 1u32.to_ne_bytes());
+    let which = STRIPED_TCP | if *others { STRIPED_OTHERS } else { 0 };
+    put(&mut bytes, STRIPED_AT, which.to_ne_bytes());
     for (link, path) in paths.iter().filter(|(link, _)| usize::from(**link) < MAX_PATHS) {
         put_path(&mut bytes, usize::from(*link), mac, path, links, counters)?;
     }

@@ -11,8 +11,8 @@ use super::interpret::{Walk, NICS_END, WIRE};
 use super::model::{mac, number, Bridge, Field, LOCAL, VLAN_PRESENT};
 use super::outcome::{Outcome, Sent};
 use crate::plan::{
-    Arrival, Exception, Left, Mac, Path, Peer, Plan, Source, MAX_EXCEPTIONS, MAX_PATHS, MAX_PEERS,
-    SLOTS,
+    Arrival, Exception, Left, Mac, Path, Peer, Plan, Source, Striped, MAX_EXCEPTIONS, MAX_PATHS,
+    MAX_PEERS, SLOTS,
 };
 
 /// The table whose rows count frames by path and peer.
@@ -49,6 +49,7 @@ pub fn plan(bridge: &Bridge) -> Planned {
         let frame = |kind| Frame::new(kind, LOCAL, number(local.mac), peer, None);
         let outcome = walk.follow(frame(Kind::Ip));
         planned.tables.append(&mut walk.tables);
+        let others = is_helpers(&outcome, local.mac, peer);
         match sent(outcome) {
             Ok(_) if !has_room => {
                 planned.plan.left.insert(mac(peer), Left::TooMany);
@@ -62,9 +63,12 @@ pub fn plan(bridge: &Bridge) -> Planned {
         if has_room && planned.plan.left.get(&mac(peer)) == Some(&Left::Striped) {
             let links = links.get(&peer).into_iter().flatten().copied();
             let found = beside(bridge, &index, local.mac, peer, links, &mut planned.tables);
-            if let Some((links, mut excepted)) = found {
-                planned.plan.striped.insert(mac(peer), links);
+            if let Some((paths, mut excepted)) = found {
+                planned.plan.striped.insert(mac(peer), Striped { paths, others });
                 exceptions.append(&mut excepted);
+                if others {
+                    exceptions.append(&mut walk.exceptions);
+                }
             }
         }
     }
@@ -162,6 +166,12 @@ fn links(bridge: &Bridge) -> BTreeMap<u64, BTreeSet<u8>> {
     links
 }
 
+/// Whether all frames of a class go to the helper, as the host sent them.
+fn is_helpers(outcome: &Outcome, own: Mac, peer: u64) -> bool {
+    let Outcome::ToHelper(sent) = outcome else { return false };
+    (sent.src, sent.dst, sent.vlan) == (own, mac(peer), None)
+}
+
 /// The paths of the helper's links to a peer, and the flows that they are not for, if all TCP to
 /// the peer but these flows goes to the helper as it is.
 ///
@@ -178,8 +188,7 @@ fn beside(
     let mut walk = Walk::new(bridge, index);
     let outcome = walk.follow(Frame::new(Kind::Tcp, LOCAL, number(own), peer, None));
     tables.append(&mut walk.tables);
-    let Outcome::ToHelper(sent) = outcome else { return None };
-    if (sent.src, sent.dst, sent.vlan) != (own, mac(peer), None) {
+    if !is_helpers(&outcome, own, peer) {
         return None;
     }
     let mut paths = BTreeMap::new();
@@ -197,15 +206,15 @@ fn beside(
 
 /// What a frame looks like that the peer sends over one of its helper links, and which link that
 /// is: both hosts know links by the same numbers.
-fn lanes(striped: &BTreeMap<Mac, BTreeMap<u8, Path>>) -> BTreeMap<Arrival, (Mac, u8)> {
+fn lanes(striped: &BTreeMap<Mac, Striped>) -> BTreeMap<Arrival, (Mac, u8)> {
     let reversed = |path: &Path| Arrival {
         port: path.port,
         source: path.destination,
         destination: path.source,
         vlan: path.vlan,
     };
-    let links = striped.iter().flat_map(|(peer, links)| {
-        links.iter().map(move |(link, path)| (reversed(path), (*peer, *link)))
+    let links = striped.iter().flat_map(|(peer, striped)| {
+        striped.paths.iter().map(move |(link, path)| (reversed(path), (*peer, *link)))
     });
     links.collect()
 }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::model::Frame;
-use ri2n_fast::plan::{Arrival, Exception, Mac, Path, Peer, Plan, Source, MAX_PATHS, SLOTS};
+use ri2n_fast::plan::{
+    Arrival, Exception, Mac, Path, Peer, Plan, Source, Striped, MAX_PATHS, SLOTS,
+};
 
 pub const OWN: Mac = [6, 0, 0, 0, 0, 1];
 /// The NICs' ports of the bridge.
@@ -69,7 +71,7 @@ fn peer(number: u8) -> impl Strategy<Value = Peer> {
 }
 
 /// A peer's paths by link.
-fn links(number: u8) -> impl Strategy<Value = BTreeMap<u8, Path>> {
+fn links(number: u8) -> impl Strategy<Value = Striped> {
     let path = move |(port, nic, vlan): (u32, u8, Option<u16>)| Path {
         id: port << 22 | u32::from(nic) << 12 | u32::from(vlan.unwrap_or(0)),
         port,
@@ -77,7 +79,9 @@ fn links(number: u8) -> impl Strategy<Value = BTreeMap<u8, Path>> {
         destination: far_nic(number, nic),
         vlan,
     };
-    proptest::collection::btree_map(0..32u8, path_parts().prop_map(path), 1..=32)
+    let paths = proptest::collection::btree_map(0..32u8, path_parts().prop_map(path), 1..=32);
+    let others = proptest::bool::weighted(0.7);
+    (paths, others).prop_map(|(paths, others)| Striped { paths, others })
 }
 
 /// The lane by which a peer's frames come, mostly none.
@@ -127,7 +131,7 @@ pub fn plan_with(share: f64) -> impl Strategy<Value = Plan> {
         exceptions,
         striped: (0..)
             .zip(striped.clone())
-            .filter_map(|(n, paths)| Some((peer_mac(n), paths?)))
+            .filter_map(|(n, striped)| Some((peer_mac(n), striped?)))
             .collect(),
         left: BTreeMap::new(),
     })

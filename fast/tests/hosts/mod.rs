@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 
 use crate::namespace::{run, wait_for};
-use ri2n_fast::plan::{Arrival, Mac, Path, PathId, Peer, Plan, Source, SLOTS};
+use ri2n_fast::plan::{Arrival, Mac, Path, PathId, Peer, Plan, Source, Striped, SLOTS};
 use ri2n_fast::programs::Device;
 
 /// The VLAN of the second NIC's path.
@@ -66,7 +66,8 @@ pub fn plan(host: u8) -> Plan {
 pub fn striped_plan(host: u8) -> Plan {
     let mut plan = plan(host);
     let peer = plan.peers.remove(&own(3 - host)).unwrap();
-    plan.striped.insert(own(3 - host), (0..).zip(peer.paths).collect());
+    let paths = (0..).zip(peer.paths).collect();
+    plan.striped.insert(own(3 - host), Striped { paths, others: true });
     for (arrival, source) in &mut plan.arrivals {
         source.lane = Some(arrival.port as u8 - 1);
     }

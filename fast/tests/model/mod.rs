@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the programs are to do with a frame, slowly and obviously.
 
+pub mod lone;
 pub mod order;
 pub mod striping;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which link TCP takes to a striped peer.
+//! Which link packets take to a striped peer.
 
 use std::collections::BTreeMap;
 
-use super::{count, flow, is_exception, longest, mac, segment, with_macs, Frame, Passes};
-use ri2n_fast::plan::{Mac, Path, Plan};
+use super::lone::Lone;
+use super::{count, flow, is_exception, longest, mac, segment, with_macs, Flow, Frame, Passes};
+use ri2n_fast::plan::{Mac, Path, Plan, Striped};
 
 /// What the helper says of one link.
 #[derive(Clone, Debug, Default)]
@@ -50,51 +51,79 @@ pub struct Chosen {
     pub passes: Passes<Mac>,
 }
 
-/// What becomes of a frame to a striped peer at this time.
-pub fn sent(
-    plan: &Plan,
-    frame: &Frame,
-    now: u64,
-    steers: &BTreeMap<Mac, Steer>,
-    nics: &Nics,
-    mtu: impl Fn(u32) -> usize,
-) -> Way {
-    let choose = || {
-        let (to, from) = (mac(&frame.bytes)?, mac(frame.bytes.get(6..)?)?);
-        let paths = plan.striped.get(&to).filter(|_| plan.own == Some(from))?;
-        let flow = flow(frame).filter(|flow| !is_exception(plan, flow))?;
-        let steer = steers.get(&to).filter(|steer| now < steer.until_ns)?;
-        let segment = segment(frame, &flow)?;
-        let count = count(frame, &flow, 0);
-        let possible = paths.iter().filter(|(link, path)| {
-            let fits = longest(frame, &flow) <= mtu(path.port) + 14;
-            steer.links >> **link & 1 == 1 && fits
+/// A frame at this time, and what the helper says then.
+pub struct Sending<'a> {
+    pub to: Mac,
+    pub frame: &'a Frame,
+    pub flow: Flow,
+    pub now: u64,
+    pub steer: &'a Steer,
+    pub nics: &'a Nics,
+}
+
+impl Sending<'_> {
+    /// The frame by a link. None: its rate is not known.
+    pub fn by(&self, link: u8, path: &Path) -> Option<Chosen> {
+        let Sending { now, steer, nics, .. } = *self;
+        let count = count(self.frame, &self.flow, 0);
+        let lane = &steer.lanes[usize::from(link)];
+        let nic = nics.get(&lane.nic).filter(|(_, rate)| *rate != 0);
+        let tag = if path.vlan.is_some() { 4 } else { 0 };
+        let wire = count.bytes + count.packets * (u64::from(steer.overhead) + tag);
+        let time = |rate: u32| wire * u64::from(rate) / 1024;
+        (lane.ns_per_kib != 0).then(|| Chosen {
+            link,
+            path: path.clone(),
+            start_ns: now.max(lane.free_ns).max(nic.map_or(0, |(free, _)| *free)),
+            lane_ns: time(lane.ns_per_kib),
+            nic_ns: nic.map(|(_, rate)| time(*rate)),
+            passes: Passes {
+                by: self.to,
+                frame: with_macs(self.frame, path.destination, path.source),
+                count,
+            },
+        })
+    }
+
+    pub fn fits(&self, path: &Path, mtu: impl Fn(u32) -> usize) -> bool {
+        longest(self.frame, &self.flow) <= mtu(path.port) + 14
+    }
+
+    /// TCP takes the link by which it is there first.
+    fn tcp(&self, striped: &Striped, mtu: impl Fn(u32) -> usize) -> Option<Way> {
+        let Sending { now, steer, .. } = *self;
+        let segment = segment(self.frame, &self.flow).filter(|_| now < steer.until_ns)?;
+        let links = striped.paths.iter().filter(|(link, path)| {
+            let may = steer.links >> **link & 1 == 1;
+            may && self.fits(path, &mtu)
         });
-        let ways = possible.filter_map(|(link, path)| {
-            let lane = &steer.lanes[usize::from(*link)];
-            let nic = nics.get(&lane.nic).filter(|(_, rate)| *rate != 0);
-            let start_ns = now.max(lane.free_ns).max(nic.map_or(0, |(free, _)| *free));
-            let tag = if path.vlan.is_some() { 4 } else { 0 };
-            let wire = count.bytes + count.packets * (u64::from(steer.overhead) + tag);
-            let time = |rate: u32| wire * u64::from(rate) / 1024;
-            (lane.ns_per_kib != 0).then(|| Chosen {
-                link: *link,
-                path: path.clone(),
-                start_ns,
-                lane_ns: time(lane.ns_per_kib),
-                nic_ns: nic.map(|(_, rate)| time(*rate)),
-                passes: Passes {
-                    by: to,
-                    frame: with_macs(frame, path.destination, path.source),
-                    count,
-                },
-            })
-        });
+        let ways = links.filter_map(|(link, path)| self.by(*link, path));
         let skew = |link: u8| u64::from(steer.lanes[usize::from(link)].skew_ns);
         let best = ways.min_by_key(|way| way.start_ns + way.lane_ns + skew(way.link))?;
         let waits = best.start_ns - now > steer.limit_ns.into();
         let is_refused = steer.limit_ns != 0 && segment.start != segment.end && waits;
         Some(if is_refused { Way::Refused } else { Way::Beside(best) })
+    }
+}
+
+/// What becomes of a frame to a striped peer at this time.
+pub fn sent(
+    plan: &Plan,
+    frame: &Frame,
+    now: u64,
+    (steers, nics): (&BTreeMap<Mac, Steer>, &Nics),
+    lone: &mut Lone,
+    mtu: impl Fn(u32) -> usize,
+) -> Way {
+    let choose = || {
+        let (to, from) = (mac(&frame.bytes)?, mac(frame.bytes.get(6..)?)?);
+        let striped = plan.striped.get(&to).filter(|_| plan.own == Some(from))?;
+        let flow = flow(frame).filter(|flow| !is_exception(plan, flow))?;
+        let sending = Sending { to, frame, flow, now, steer: steers.get(&to)?, nics };
+        match sending.flow.protocol {
+            6 => sending.tcp(striped, mtu),
+            _ => lone.see(&sending, striped, mtu).map(Way::Beside),
+        }
     };
     choose().unwrap_or(Way::Bridge)
 }
