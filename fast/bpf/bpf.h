@@ -40,6 +40,13 @@ static __u64 (*const tick_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
 /* The same, exactly. */
 static __u64 (*const now_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
 
+/* Below `limit`, a power of two. The kernel's verifier must see that, also where the compiler knows
+   it already: verifiers before Linux 6.2 forget it when a number is copied. */
+INLINE __u32 bounded(__u32 number, __u32 limit) {
+    asm volatile("" : "+r"(number));
+    return number & (limit - 1);
+}
+
 /* Units of 1,024 ns, of which 32 bits are enough for an hour. */
 #define units(ns) ((__u32)((ns) >> 10))
 

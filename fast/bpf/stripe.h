@@ -76,8 +76,8 @@ INLINE void wake(struct __sk_buff *skb, struct steer *steer, __u64 now) {
    0: there is no memory for that, and the frame is as it was. */
 INLINE int dress(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
                  struct load *load, __u64 start) {
-    struct path *path = &peer->paths[link & (LANES - 1)];
-    struct lane *lane = &steer->lanes[link & (LANES - 1)];
+    struct path *path = &peer->paths[bounded(link, LANES)];
+    struct lane *lane = &steer->lanes[bounded(link, LANES)];
     struct count *count = lookup(&counts, &path->counter);
     __u64 wire = on_wire(load, steer, path);
 
@@ -99,13 +99,13 @@ INLINE int leave(struct __sk_buff *skb, struct peer *peer, struct steer *steer, 
                  struct load *load, __u64 start) {
     if (!dress(skb, peer, steer, link, load, start))
         return TC_ACT_OK;
-    return redirect(peer->paths[link & (LANES - 1)].ifindex, 0);
+    return redirect(peer->paths[bounded(link, LANES)].ifindex, 0);
 }
 
 /* Sends a copy of a frame over a link. The frame has other addresses afterwards. */
 INLINE int leave_twice(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
                        struct load *load, __u64 start) {
-    struct path *path = &peer->paths[link & (LANES - 1)];
+    struct path *path = &peer->paths[bounded(link, LANES)];
 
     if (!dress(skb, peer, steer, link, load, start))
         return 0;
