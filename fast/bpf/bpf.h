@@ -31,10 +31,17 @@ static long (*const vlan_pop)(void *skb) = (void *)BPF_FUNC_skb_vlan_pop;
 static long (*const redirect)(__u32 ifindex, __u64 flags) = (void *)BPF_FUNC_redirect;
 static long (*const send_copy)(void *skb, __u32 ifindex, __u64 flags) =
     (void *)BPF_FUNC_clone_redirect;
+static struct bpf_sock *(*const full_socket)(struct bpf_sock *socket) =
+    (void *)BPF_FUNC_sk_fullsock;
+static struct bpf_tcp_sock *(*const tcp_socket)(struct bpf_sock *socket) =
+    (void *)BPF_FUNC_tcp_sock;
 /* CLOCK_MONOTONIC in ns, as of the last tick. */
 static __u64 (*const tick_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
 /* The same, exactly. */
 static __u64 (*const now_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
+
+/* Units of 1,024 ns, of which 32 bits are enough for an hour. */
+#define units(ns) ((__u32)((ns) >> 10))
 
 /* Memory that others change at the same time is read and written once each. */
 #define READ(place) (*(const volatile __typeof__(place) *)&(place))

@@ -121,6 +121,7 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         struct lane *lane = &steer->lanes[source->lane & (LANES - 1)];
         ADD(lane->frames_in, packets);
         ADD(lane->bytes_in, all);
+        WRITE(lane->heard, units(now_ns()));
     }
     return target ? redirect(target, 0) : redirect(setup->local, BPF_F_INGRESS);
 }

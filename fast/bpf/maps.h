@@ -103,6 +103,7 @@ enum { DROP_MEMORY, DROP_STRAY, DROP_REASONS };
 /* What else frames meet, places in `events`. */
 enum {
     EVENT_REFUSED,   /* every link has a queue: the socket shall send less */
+    EVENT_TWICE,     /* TCP had no answer: a probe leaves by two links */
     EVENT_WOKEN,     /* the helper got a copy */
     EVENT_EARLY,     /* the helper puts it in order */
     EVENT_CROWDED,   /* not put in order, since another connection has the place */
@@ -111,6 +112,17 @@ enum {
     EVENT_CONTENDED, /* not put in order, since other CPUs changed the place all the time */
     EVENTS
 };
+
+/* The links that `stripe` has found for a frame so far. In a map, since the kernel's verifier would
+   follow each value that a variable of the program's own may have. */
+struct choice {
+    __u32 best, second, heard; /* LANES: none */
+    __u32 age;                 /* of what came by `heard` last, in units of 1,024 ns */
+    __u64 best_finish, second_finish;
+    __u64 best_start, second_start, heard_start;
+    __u64 latest; /* when all of them have sent what they were given */
+};
+MAP(choices, PERCPU_ARRAY, __u32, struct choice, 1);
 
 MAP(state, ARRAY, __u32, __u32, 1); /* which one of `setups` holds */
 MAP(until_ns, ARRAY, __u32, __u64, 1); /* when the entries end, by CLOCK_MONOTONIC */

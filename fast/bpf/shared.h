@@ -19,7 +19,7 @@ struct lane {
     __u32 ns_per_kib;
     __u32 skew_ns;
     __u32 nic; /* place in `nics` */
-    __u32 zero;
+    __u32 heard;
     __u64 frames_out;
     __u64 bytes_out;
     __u64 frames_in;

@@ -72,8 +72,9 @@ INLINE void wake(struct __sk_buff *skb, struct steer *steer, __u64 now) {
     }
 }
 
-/* Sends a frame over a link that begins with it at `start`. */
-INLINE int leave(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
+/* Puts a link's addresses on a frame, with which the link begins at `start`, and counts the frame.
+   0: there is no memory for that, and the frame is as it was. */
+INLINE int dress(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
                  struct load *load, __u64 start) {
     struct path *path = &peer->paths[link & (LANES - 1)];
     struct lane *lane = &steer->lanes[link & (LANES - 1)];
@@ -81,7 +82,7 @@ INLINE int leave(struct __sk_buff *skb, struct peer *peer, struct steer *steer, 
     __u64 wire = on_wire(load, steer, path);
 
     if (!count || !address(skb, path))
-        return TC_ACT_OK;
+        return 0;
     WRITE(lane->free_ns, start + duration(wire, READ(lane->ns_per_kib)));
     struct nic *nic = nic_of(lane);
     if (nic)
@@ -90,21 +91,79 @@ INLINE int leave(struct __sk_buff *skb, struct peer *peer, struct steer *steer, 
     count->bytes += load->bytes;
     ADD(lane->frames_out, load->packets);
     ADD(lane->bytes_out, load->bytes + (path->vlan ? load->packets * TAG_BYTES : 0));
-    return redirect(path->ifindex, 0);
+    return 1;
 }
 
-/* TCP to a striped peer, which is no exception. Where two CPUs choose at the same time, one frame's
-   time may be missing in a lane: the rates are no promise, and TCP bears it. */
-INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
-    __u32 best = LANES;
-    __u64 now = now_ns(), least = 0, best_start = 0;
-    struct steer *steer = steer_of(peer, now);
-    struct load load = load_of(skb, flow);
-    struct segment segment;
-
-    if (!steer || !is_whole_tcp(flow) || !read_segment(skb, flow, &segment))
+/* Sends a frame over a link. */
+INLINE int leave(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
+                 struct load *load, __u64 start) {
+    if (!dress(skb, peer, steer, link, load, start))
         return TC_ACT_OK;
+    return redirect(peer->paths[link & (LANES - 1)].ifindex, 0);
+}
+
+/* Sends a copy of a frame over a link. The frame has other addresses afterwards. */
+INLINE int leave_twice(struct __sk_buff *skb, struct peer *peer, struct steer *steer, __u32 link,
+                       struct load *load, __u64 start) {
+    struct path *path = &peer->paths[link & (LANES - 1)];
+
+    if (!dress(skb, peer, steer, link, load, start))
+        return 0;
+    note(EVENT_TWICE);
+    send_copy(skb, path->ifindex, 0);
+    if (path->vlan)
+        vlan_pop(skb);
+    return 1;
+}
+
+/* The connection of this host to which a frame belongs. */
+INLINE struct bpf_tcp_sock *tcp_of(struct __sk_buff *skb) {
+    struct bpf_sock *socket = skb->sk;
+
+    if (!socket)
+        return 0;
+    socket = full_socket(socket);
+    return socket ? tcp_socket(socket) : 0;
+}
+
+/* So many segments are acknowledged at once. A receiver that got fewer waits for more, up to 40
+   ms. */
+#define ACKNOWLEDGED 2
+
+/* Whether the frame's connection is one of this host and has segments on their way, so that it
+   will try again as soon as they are acknowledged. Without any, it would do so only after 200 ms;
+   and what another machine sent would be lost. */
+INLINE int is_on_its_way(struct bpf_tcp_sock *tcp) {
+    return tcp && tcp->packets_out >= ACKNOWLEDGED;
+}
+
+/* What a lane brought within so many units of 1,024 ns says that its link works. */
+#define FRESH 20000
+/* TCP sends a probe after twice its round trip, and after this at the earliest. */
+#define PROBE_NS 2000000ull
+
+/* Whether TCP has had no answer for so long that it tries whether one comes: nothing left by any of
+   the links since `latest`. */
+INLINE int is_probe(struct bpf_tcp_sock *tcp, int again, __u64 latest, __u64 now) {
+    if (!tcp || !tcp->packets_out)
+        return 0;
+    if (again)
+        return !tcp->sacked_out;
+    /* srtt_us is in eighths. */
+    return (__s64)(now - latest) > (__s64)later(PROBE_NS, (__u64)tcp->srtt_us * 250);
+}
+
+/* Finds the links for a frame: the two by which it would be there first, and the one by which
+   something came last. */
+INLINE void find_links(struct __sk_buff *skb, struct peer *peer, struct steer *steer,
+                       struct flow *flow, struct load *load, struct choice *choice, __u64 now) {
     __u64 links = READ(steer->links);
+
+    WRITE(choice->best, LANES);
+    WRITE(choice->second, LANES);
+    WRITE(choice->heard, LANES);
+    WRITE(choice->age, FRESH);
+    WRITE(choice->latest, 0);
 #pragma clang loop unroll(disable)
     for (__u32 link = 0; link < LANES; link++) {
         struct path *path = &peer->paths[link];
@@ -114,25 +173,76 @@ INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
         __u32 ns_per_kib = READ(lane->ns_per_kib);
         if (!ns_per_kib)
             continue;
-        __u64 start = begins(lane, now), wire = on_wire(&load, steer, path);
+        __u64 start = begins(lane, now), wire = on_wire(load, steer, path);
         __u64 finish = start + duration(wire, ns_per_kib) + READ(lane->skew_ns);
-        if (best == LANES || finish < least) {
-            /* The same number, but the kernel's verifier does not follow each one on its own. */
-            best = peer->slots[link] & (LANES - 1);
-            least = finish;
-            best_start = start;
+        __u32 age = units(now) - READ(lane->heard);
+        if (READ(lane->free_ns) > READ(choice->latest))
+            WRITE(choice->latest, READ(lane->free_ns));
+        if (age < READ(choice->age)) {
+            WRITE(choice->age, age);
+            WRITE(choice->heard, link);
+            WRITE(choice->heard_start, start);
+        }
+        if (READ(choice->best) == LANES || finish < READ(choice->best_finish)) {
+            WRITE(choice->second, READ(choice->best));
+            WRITE(choice->second_finish, READ(choice->best_finish));
+            WRITE(choice->second_start, READ(choice->best_start));
+            WRITE(choice->best, link);
+            WRITE(choice->best_finish, finish);
+            WRITE(choice->best_start, start);
+        } else if (READ(choice->second) == LANES || finish < READ(choice->second_finish)) {
+            WRITE(choice->second, link);
+            WRITE(choice->second_finish, finish);
+            WRITE(choice->second_start, start);
         }
     }
-    if (best >= LANES)
+}
+
+/*
+ * TCP to a striped peer, which is no exception. Where two CPUs choose at the same time, one frame's
+ * time may be missing in a lane: the rates are no promise, and TCP bears it.
+ *
+ * Until the helper finds that a link is dead, it looks like any other, and like a free one. So what
+ * TCP needs to go on takes the link by which something came last: acknowledgements, and what is
+ * sent again. A probe, which is sent when nothing came at all, takes two links.
+ */
+INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
+    __u32 zero = 0;
+    __u64 now = now_ns();
+    struct steer *steer = steer_of(peer, now);
+    struct load load = load_of(skb, flow);
+    struct choice *choice = lookup(&choices, &zero);
+    struct segment segment;
+
+    if (!steer || !choice || !is_whole_tcp(flow) || !read_segment(skb, flow, &segment))
+        return TC_ACT_OK;
+    find_links(skb, peer, steer, flow, &load, choice, now);
+    __u32 link = READ(choice->best);
+    __u64 start = READ(choice->best_start);
+    if (link >= LANES)
         return TC_ACT_OK;
     wake(skb, steer, now);
-    __u32 limit = READ(steer->limit_ns);
-    if (limit && segment.end != segment.start && best_start - now > limit) {
+    struct bpf_tcp_sock *tcp = tcp_of(skb);
+    int carries = segment.end != segment.start, twice = 0;
+    int again = carries && tcp && (__s32)(segment.start - tcp->snd_nxt) < 0;
+    __u32 limit = READ(steer->limit_ns), second = READ(choice->second), heard = READ(choice->heard);
+    if (limit && carries && !again && start - now > limit && is_on_its_way(tcp)) {
         ADD(steer->refused, 1);
         note(EVENT_REFUSED);
         return TC_ACT_SHOT;
     }
-    return leave(skb, peer, steer, best, &load, best_start);
+    if (carries && second < LANES && is_probe(tcp, again, READ(choice->latest), now)) {
+        twice = leave_twice(skb, peer, steer, second, &load, READ(choice->second_start));
+    } else if (heard < LANES && (again || (!carries && !(segment.flags & (SYN | RST))))) {
+        link = heard;
+        start = READ(choice->heard_start);
+    }
+    int verdict = leave(skb, peer, steer, link, &load, start);
+    if (twice && verdict == TC_ACT_OK) {
+        drop(DROP_MEMORY);
+        return TC_ACT_SHOT;
+    }
+    return verdict;
 }
 
 #endif

@@ -154,7 +154,8 @@ class StripingApp(App):
         self._frames_of: dict[str, ControlFrames] = {}
         self._planned: tuple[Fabric, str, Channels] | None = None
         self._decided: set[PairKey] = set()
-        # Hosts that put TCP in order that comes beside the bridge, and those of which that changed.
+        # Hosts that put TCP in order that comes beside the bridge, and no job of which was promised
+        # a rate; and those of which that changed.
         self._ordering: frozenset[str] = frozenset()
         self._moved: frozenset[str] = frozenset()
         self._even_parts: dict[str, float] = {}
@@ -186,8 +187,19 @@ class StripingApp(App):
         late, self._listened_s = now_s - self._listened_s > _LATE_S, now_s
         if not late:
             fast = cluster.measured.fast
+            # TCP beside the bridge keeps to what receivers grant only on average: each connection
+            # has a segment on its way in any case. Where that could take from what a job was
+            # promised, all goes by the helpers.
+            promised = {
+                host
+                for pair, channels in cluster.jobs.channels.items()
+                if any(channel.min_rate_bps for channel in channels.values())
+                for host in pair
+            }
             ordering = frozenset(
-                name for name in helpers if name in fast and fast[name].orders(now_s)
+                name
+                for name in helpers
+                if name not in promised and name in fast and fast[name].orders(now_s)
             )
             self._moved, self._ordering = self._ordering ^ ordering, ordering
         for name, member in helpers.items():

@@ -41,8 +41,8 @@ pub struct Lane {
     pub skew_ns: AtomicU32,
     /// The port of the host's own NIC, a place in `nics` (the helper writes it).
     pub nic: AtomicU32,
-    /// Always 0.
-    pub zero: AtomicU32,
+    /// When `rx` last took a frame, by CLOCK_MONOTONIC in units of 1,024 ns, wrapping.
+    pub heard: AtomicU32,
     /// Frames that `tx` sent, as they are on the wire.
     pub frames_out: AtomicU64,
     /// Their bytes, from the destination MAC to the end of the payload.

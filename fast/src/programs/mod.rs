@@ -96,8 +96,8 @@ pub struct Counts {
     pub arrived: BTreeMap<Arrival, Count>,
     /// Frames that the programs dropped, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
-    /// What else TCP met that is striped: "refused" (back to the socket, which sends less), "woken"
-    /// (a copy for the helper), "early" (for the helper to put in order), and why it was not put in
+    /// What else TCP met that is striped: "refused" (back to the socket, which sends less),
+    /// "twice" (a probe, by two links), "woken" (a copy for the helper), "early" (for the helper to put in order), and why it was not put in
     /// order: "crowded", "far", "full", "contended".
     pub events: BTreeMap<&'static str, u64>,
 }

@@ -82,7 +82,8 @@ const SLOT_COUNT_BYTES: usize = SLOTS * 8;
 /// The reasons in the order of `bpf/maps.h`.
 const DROPS: [&str; 2] = ["memory", "stray"];
 /// The events in that order.
-const EVENTS: [&str; 7] = ["refused", "woken", "early", "crowded", "far", "full", "contended"];
+const EVENTS: [&str; 8] =
+    ["refused", "twice", "woken", "early", "crowded", "far", "full", "contended"];
 
 /// The maps, and what is in them.
 pub struct Store {
