@@ -88,13 +88,14 @@ pub fn plan(plan: &Plan) -> Value {
     let left = plan.left.iter().map(|(peer, why)| (mac(peer), Value::from(left(*why))));
     let striped = plan.striped.iter().map(|(peer, striped)| {
         let paths = striped.paths.iter().map(|(link, of)| (link.to_string(), path(of)));
-        let paths = paths.collect::<Map<_, _>>();
-        (mac(peer), json!({ "paths": paths, "others": striped.others }))
+        (mac(peer), Value::from(paths.collect::<Map<_, _>>()))
     });
+    let others = plan.striped.iter().filter(|(_, striped)| striped.others);
     json!({
         "own": plan.own.as_ref().map(mac),
         "peers": peers.collect::<Map<_, _>>(),
         "striped": striped.collect::<Map<_, _>>(),
+        "not_only_tcp": others.map(|(peer, _)| mac(peer)).collect::<Vec<_>>(),
         "arrivals": arrivals,
         "exceptions": plan.exceptions.iter().map(exception).collect::<Vec<_>>(),
         "left": left.collect::<Map<_, _>>(),

@@ -177,3 +177,33 @@ fn tcp_over_two_links_comes_in_order() {
         assert_eq!(left.filter(|frame| frame[12..14] == [8, 0]).count(), 0);
     });
 }
+
+#[test]
+fn a_ping_passes_beside_the_bridge_by_one_link() {
+    in_namespace(|| {
+        let other = nics();
+        local(run, 1);
+        local(|line| other.run(line), 2);
+        let bridge = PacketSocket::open(ifindex("bridge")).unwrap();
+        let (_near, shared) = start(1);
+        let (programs, far_shared) = std::thread::scope(|scope| {
+            let far = scope.spawn(|| {
+                other.enter();
+                start(2)
+            });
+            far.join().unwrap()
+        });
+        run("ping -q -c 30 -i 0.01 10.9.0.2");
+        for shared in [&shared, &far_shared] {
+            let lanes = &shared.steers()[0].lanes[..2];
+            let mut out: Vec<u64> = lanes.iter().map(|it| it.frames_out.load(Relaxed)).collect();
+            out.sort();
+            assert_eq!(out, [0, 30]);
+            let taken: u64 = lanes.iter().map(|lane| lane.frames_in.load(Relaxed)).sum();
+            assert_eq!(taken, 30);
+        }
+        let left = std::iter::from_fn(|| bridge.receive().unwrap());
+        assert_eq!(left.filter(|frame| frame[12..14] == [8, 0]).count(), 0);
+        drop(programs);
+    });
+}

@@ -35,7 +35,6 @@ fn the_verifier_is_far_from_giving_up() {
         for name in ["tx", "rx", "own", "inj"] {
             let count = loaded(&programs, name).verified_instruction_count().unwrap();
             assert!(count < 250_000, "{name}: {count} instructions");
-            eprintln!("{name}: {count} instructions");
         }
     });
 }
