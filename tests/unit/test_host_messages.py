@@ -244,7 +244,7 @@ def test_host_up_hands_it_on_to_the_helper_and_to_services_without_host_conf(
     upper = (SCRIPTS / "host-up").read_text()
     tell = re.search(r"^tell_services\(\) \{\n.*?^\}\n", upper, flags=re.M | re.S)
     assert tell is not None
-    text = f"source {SCRIPTS}/helper.sh\n{tell[0]}STATE=$PWD DATAPATH=netdev\n"
+    text = f"source {SCRIPTS}/helper.sh\n{tell[0]}STATE=$PWD DATAPATH=netdev HELPER=yes FAST=no\n"
     text += "tell_services\nhelper_options 1500\n"
     done = script.run(text, RI2N_LOG_FORMAT="json")
     assert done.stdout == b"--gro off --mtu-wire 1500 --log-format json\n"
