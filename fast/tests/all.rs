@@ -20,6 +20,7 @@ mod openflow;
 mod order;
 mod reports;
 mod rows;
+mod sockets;
 mod striping;
 mod traffic;
 mod watch;

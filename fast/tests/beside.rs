@@ -20,7 +20,8 @@ use ri2n_wire::shared::{Flow, Given, Shared};
 const SECOND: u64 = 1_000_000_000;
 const BYTES: usize = 6_000_000;
 
-fn pattern() -> Vec<u8> {
+/// What is sent.
+pub fn pattern() -> Vec<u8> {
     (0..BYTES).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 11) as u8).collect()
 }
 
@@ -36,7 +37,7 @@ fn lease(shared: &Shared) {
 }
 
 /// A host's programs, with a lease.
-fn start(host: u8) -> (Programs, Shared) {
+pub fn start(host: u8) -> (Programs, Shared) {
     let mut programs = Programs::load("local", &devices()).unwrap();
     programs.apply(&striped_plan(host)).unwrap();
     programs.attach().unwrap();
@@ -85,16 +86,21 @@ fn segment(bytes: &[u8]) -> Segment {
     model::segment(&frame, &model::flow(&frame).unwrap()).unwrap()
 }
 
-/// Segments that TCP itself had to put in order.
-fn out_of_order(run: impl Fn(&str) -> String) -> u64 {
+/// A counter of the kernel's TCP.
+pub fn tcp_counter(run: impl Fn(&str) -> String, name: &str) -> u64 {
     let text = run("cat /proc/net/netstat");
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("TcpExt:")).collect();
-    let names = lines[0].split_whitespace();
-    let place = names.into_iter().position(|name| name == "TCPOFOQueue").unwrap();
+    let place = lines[0].split_whitespace().position(|it| it == name).unwrap();
     lines[1].split_whitespace().nth(place).unwrap().parse().unwrap()
 }
 
-fn prepare(run: impl Fn(&str) -> String, host: u8) {
+/// Segments that TCP itself had to put in order.
+fn out_of_order(run: impl Fn(&str) -> String) -> u64 {
+    tcp_counter(run, "TCPOFOQueue")
+}
+
+/// Makes a host's local port, and NICs that send each segment by itself.
+pub fn prepare(run: impl Fn(&str) -> String, host: u8) {
     local(&run, host);
     // The test's helper has no header for what a frame leaves to the NIC.
     for device in ["local", "nic1", "nic2"] {

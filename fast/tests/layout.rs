@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::hosts::{arrival, own, plan};
 use ri2n_fast::plan::{Arrival, Exception, Mac, PathId, Plan, Striped};
 use ri2n_fast::programs::layout::{mac_key, striped_links, wanted, Counters, Link, Links, Wanted};
+use ri2n_wire::shared::{FLOWS, LANES, NICS, PEERS};
 
 /// Gives every path and arrival a place, as long as there are some, and so does it for peers.
 struct Room(u32, u16);
@@ -165,4 +166,54 @@ fn a_frame_has_a_lane_if_its_peer_has_a_place() {
     assert_eq!(lane(None, 9), (32, 0));
     assert_eq!(lane(Some(32), 9), (32, 0));
     assert_eq!(lane(Some(3), 0), (32, 0));
+}
+
+/// The fields of a structure and what is in them, by its source: `named` finds a field's name and
+/// its type in a line.
+fn fields(
+    source: &str,
+    from: &str,
+    named: impl Fn(&str) -> Option<(String, String)>,
+) -> Vec<(String, String)> {
+    let body = source.split(from).nth(1).expect(from).split("\n}").next().unwrap();
+    body.lines().filter_map(named).collect()
+}
+
+/// A program in C and one in Rust that lay out the same fields in this order agree.
+#[test]
+fn helper_and_programs_name_the_same_fields() {
+    let c = include_str!("../bpf/shared.h");
+    let rust = include_str!("../../wire/src/shared.rs");
+    for (in_c, in_rust) in
+        [("lane", "Lane"), ("nic", "Nic"), ("steer", "Steer"), ("flow_state", "Flow")]
+    {
+        let of_c = fields(c, &format!("struct {in_c} {{"), |line| {
+            let (kind, name) = line.trim().split_once(';')?.0.rsplit_once(' ')?;
+            let (name, many) = name.split_once('[').map_or((name, ""), |(name, _)| (name, "[]"));
+            Some((name.to_owned(), format!("{kind}{many}")))
+        });
+        let of_rust = fields(rust, &format!("pub struct {in_rust} {{"), |line| {
+            let (name, kind) =
+                line.trim().strip_prefix("pub ")?.strip_suffix(',')?.split_once(": ")?;
+            let kind = match kind {
+                "AtomicU32" => "__u32",
+                "AtomicU64" => "__u64",
+                "[AtomicU64; LANES]" => "__u64[]",
+                "[Lane; LANES]" => "struct lane[]",
+                other => panic!("{other}"),
+            };
+            Some((name.to_owned(), kind.to_owned()))
+        });
+        // Six bytes and two zeros are one word for the helper.
+        let words = of_c.into_iter().filter(|field| field.1 != "__u16").map(|field| {
+            match field.1.as_str() {
+                "__u8[]" => (field.0, "__u64".to_owned()),
+                _ => field,
+            }
+        });
+        assert_eq!(words.collect::<Vec<_>>(), of_rust, "{in_c}");
+    }
+    for (name, value) in [("LANES", LANES), ("PEERS", PEERS), ("NICS", NICS), ("FLOWS", FLOWS)] {
+        assert!(c.contains(&format!("#define {name} {value}\n")), "{name}");
+    }
 }

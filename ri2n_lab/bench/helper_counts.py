@@ -40,8 +40,19 @@ def frames(status: Mapping[str, Any]) -> float:
     return float(wakes / status["wakes_per_frame"]) if status["wakes_per_frame"] else 0.0
 
 
+def goes_beside(status: Mapping[str, Any]) -> bool:
+    """Whether TCP goes beside the bridge, so that the helper is awake for frames not its own."""
+    return any(peer.get("beside") for peer in status.get("peers", ()))
+
+
 def wakes_per_frame(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
-    """Turns of a helper's loop for each frame between two statuses; None without frames."""
+    """Turns of a helper's loop for each frame between two statuses.
+
+    None without frames, and where TCP goes beside the bridge: the helper turns for what the
+    programs carry, too, and its own frames are few.
+    """
+    if goes_beside(before) or goes_beside(after):
+        return None
     passed = frames(after) - frames(before)
     return round(counted(before, after, "wakes") / passed, 3) if passed > 0 else None
 

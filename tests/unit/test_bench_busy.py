@@ -212,6 +212,9 @@ def test_wakes_are_those_for_the_frames_of_the_measurement() -> None:
     assert counted(before, after, "link_deaths") == 2
     assert wakes_per_frame(before, before) is None
     assert wakes_per_frame(status(0, 0), status(30, 20)) == 1.5
+    through, beside = ({"peers": [{"beside": each}]} for each in (False, True))
+    assert wakes_per_frame(before | through, after | through) == 1.5
+    assert wakes_per_frame(before | through, after | beside) is None, "most frames pass beside it"
 
 
 def table_text(rows: list[Json], *, busy: bool) -> str:

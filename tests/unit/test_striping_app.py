@@ -14,6 +14,7 @@ from ri2n_sdn.apps.measured import PathRates, Reported
 from ri2n_sdn.apps.striping import StripingApp
 from ri2n_sdn.pipeline.crc32c import crc32c
 from ri2n_sdn.pipeline.helper_frames import Report, ReportEntry
+from ri2n_sdn.pipeline.job_plan import Channel
 from ri2n_sdn.pipeline.layout import HELPER_VLAN, WIRE_PORT
 from tests.unit.app_turns import PACKET_OUT_HEAD, Clock, channel_of, clock
 from tests.unit.commands import REPOSITORY
@@ -239,6 +240,23 @@ def test_tcp_may_be_striped_beside_where_both_hosts_put_it_in_order(
     says_order(striping_app, "B", 0, clock.now_s)
     (back,) = frames_sent(striping_app, "A")
     assert flags_in(back) == STRIPE and back[22:26] >= news[22:26]
+
+
+@pytest.mark.parametrize("pair", [("A", "B"), ("C", "B")])
+def test_tcp_of_a_host_to_which_a_job_was_promised_a_rate_stays_with_the_helpers(
+    striping_app: StripingApp, clock: Clock, pair: tuple[str, str]
+) -> None:
+    frames_sent(striping_app, "A")
+    for name in "AB":
+        says_order(striping_app, name, 1, clock.now_s)
+    assert flags_in(frames_sent(striping_app, "A")[0]) == STRIPE | BESIDE
+    jobs = striping_app.cluster.jobs
+    for min_rate_bps, flags in ((0, STRIPE | BESIDE), (1_000_000, STRIPE), (0, STRIPE | BESIDE)):
+        jobs.channels = {pair: {"job": Channel(1, 0x101, (), min_rate_bps)}}
+        frames_sent(striping_app, "A")
+        striping_app._frames_of.pop("A")
+        told = [frame for frame in frames_sent(striping_app, "A") if mac_in("B") in frame]
+        assert flags_in(told[0]) == flags, min_rate_bps
 
 
 @pytest.mark.parametrize("end", ["silent", "programs", "helper"])

@@ -15,6 +15,8 @@ pub struct Lane {
     pub nic: u32,
     /// When it is free.
     pub free_ns: u64,
+    /// When it brought something, in units of 1,024 ns, wrapping.
+    pub heard: u32,
 }
 
 /// What the helper says of one peer.
@@ -30,12 +32,17 @@ pub struct Steer {
 /// When a NIC is free, and what 1,024 bytes take on it.
 pub type Nics = BTreeMap<u32, (u64, u32)>;
 
-/// A frame's way.
+/// A link says for so many units of 1,024 ns after it brought something that it works.
+pub const FRESH: u32 = 20_000;
+
+const SYN: u8 = 2;
+const RST: u8 = 4;
+
+/// A frame's way, if no socket of this host sent it: nothing is refused, and nobody knows what was
+/// sent before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     Bridge,
-    /// The socket gets it back.
-    Refused,
     Beside(Chosen),
 }
 
@@ -89,7 +96,8 @@ impl Sending<'_> {
         longest(self.frame, &self.flow) <= mtu(path.port) + 14
     }
 
-    /// TCP takes the link by which it is there first.
+    /// TCP takes the link by which it is there first; an acknowledgement takes the one that brought
+    /// something last.
     fn tcp(&self, striped: &Striped, mtu: impl Fn(u32) -> usize) -> Option<Way> {
         let Sending { now, steer, .. } = *self;
         let segment = segment(self.frame, &self.flow).filter(|_| now < steer.until_ns)?;
@@ -97,12 +105,14 @@ impl Sending<'_> {
             let may = steer.links >> **link & 1 == 1;
             may && self.fits(path, &mtu)
         });
-        let ways = links.filter_map(|(link, path)| self.by(*link, path));
-        let skew = |link: u8| u64::from(steer.lanes[usize::from(link)].skew_ns);
-        let best = ways.min_by_key(|way| way.start_ns + way.lane_ns + skew(way.link))?;
-        let waits = best.start_ns - now > steer.limit_ns.into();
-        let is_refused = steer.limit_ns != 0 && segment.start != segment.end && waits;
-        Some(if is_refused { Way::Refused } else { Way::Beside(best) })
+        let ways: Vec<Chosen> = links.filter_map(|(link, path)| self.by(*link, path)).collect();
+        let lane = |way: &Chosen| &steer.lanes[usize::from(way.link)];
+        let age = |way: &Chosen| ((now >> 10) as u32).wrapping_sub(lane(way).heard);
+        let acknowledges = segment.start == segment.end && segment.flags & (SYN | RST) == 0;
+        let heard = ways.iter().filter(|way| acknowledges && age(way) < FRESH);
+        let first = |way: &&Chosen| way.start_ns + way.lane_ns + u64::from(lane(way).skew_ns);
+        let best = heard.min_by_key(|way| age(way)).or_else(|| ways.iter().min_by_key(first))?;
+        Some(Way::Beside(best.clone()))
     }
 }
 
