@@ -204,7 +204,8 @@ INLINE void find_links(struct __sk_buff *skb, struct peer *peer, struct steer *s
  *
  * Until the helper finds that a link is dead, it looks like any other, and like a free one. So what
  * TCP needs to go on takes the link by which something came last: acknowledgements, and what is
- * sent again. A probe, which is sent when nothing came at all, takes two links.
+ * sent again. A probe, which is sent when nothing came at all, takes two links, and so does what is
+ * sent again where nothing came lately.
  */
 INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
     __u32 zero = 0;
@@ -231,7 +232,10 @@ INLINE int stripe(struct __sk_buff *skb, struct peer *peer, struct flow *flow) {
         note(EVENT_REFUSED);
         return TC_ACT_SHOT;
     }
-    if (carries && second < LANES && is_probe(tcp, again, READ(choice->latest), now)) {
+    /* No link is known to work. */
+    int lost = again && heard >= LANES;
+    if (carries && second < LANES &&
+        (lost || is_probe(tcp, again, READ(choice->latest), now))) {
         twice = leave_twice(skb, peer, steer, second, &load, READ(choice->second_start));
     } else if (heard < LANES && (again || (!carries && !(segment.flags & (SYN | RST))))) {
         link = heard;

@@ -118,7 +118,9 @@ fn what_is_refused_is_no_loss() {
         assert!(refused > 100, "only {refused} were refused");
         assert_eq!(steer.refused.load(Relaxed), refused);
         // TCP, which gets back what is refused, tries again as soon as something is acknowledged.
-        assert_eq!(counter("TCPTimeouts"), before);
+        // Else each time would be a time-out. On a busy machine there are some all the same.
+        let timeouts = counter("TCPTimeouts") - before;
+        assert!(timeouts * 10 < refused, "{timeouts} time-outs, {refused} refused");
         hosts.check_drops();
     });
 }
@@ -135,7 +137,7 @@ fn with_a_dead_link(lengths: &[usize]) {
         wait_for_server(&other);
         let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect()).collect();
         streams.iter_mut().for_each(|stream| ask(stream, lengths[0]));
-        assert_eq!(hosts.events("twice"), 0);
+        let twice = hosts.events("twice");
         let before = [by(0), by(1)];
         other.run("ip link set nic2 down");
         std::thread::scope(|scope| {
@@ -146,8 +148,8 @@ fn with_a_dead_link(lengths: &[usize]) {
         let messages = ((lengths.len() - 1) * CONNECTIONS) as u64;
         assert!(by(1) - before[1] >= messages, "the link that is dead looked free");
         assert!(by(0) - before[0] >= messages, "all came by the other one");
+        assert!(hosts.events("twice") > twice);
     });
-    assert!(hosts.events("twice") > 0);
     assert_eq!(steer.links.load(Relaxed), 3);
     hosts.check_drops();
 }
@@ -157,10 +159,9 @@ fn a_probe_takes_the_link_that_lives_too() {
     in_namespace(|| with_a_dead_link(&[100; 4]));
 }
 
-/// Where a later segment was acknowledged, and no link brought anything for 20 ms, what is sent
-/// again is no probe, and takes the link that looks free, time after time.
+/// Where a later segment was acknowledged, what is sent again is no probe. Without a link that was
+/// heard lately it takes two links all the same: else it would take the dead one time after time.
 #[test]
-#[ignore = "stands still at times: repeats take the dead link alone, when nothing else was heard"]
 fn tcp_goes_on_while_a_link_that_is_dead_looks_free() {
     in_namespace(|| {
         with_a_dead_link(&[&[100; 4][..], &[10_000; 8], &[400_000]].concat());
