@@ -85,8 +85,10 @@ def _failover(mode: str) -> Callable[[Measurement], Sequence[Any]]:
     return rows
 
 
-def _stream(*, busy: bool) -> Callable[[Measurement], Sequence[Any]]:
+def _stream(mode: str, *, busy: bool) -> Callable[[Measurement], Sequence[Any]]:
     def rows(measurement: Measurement) -> Sequence[Any]:
+        if measurement.settings.get("mode", PACKET) != mode:
+            return []
         beside = any(row.figure("of_links") is not None for row in measurement.stream)
         return measurement.stream if beside is busy else []
 
@@ -167,11 +169,18 @@ QUESTIONS = (
         report_fig4.matrix,
     ),
     Question(
+        "And with the fast path beside the helpers?",
+        "TCP passes beside the bridges then. The cells are as in the first table.",
+        _fig4(PACKET_FAST, "bulk"),
+        _of_topology,
+        report_fig4.matrix,
+    ),
+    Question(
         "Can one stream use all links?",
         "One stream between two hosts, with helpers on both. Each cell has its goodput, of what "
         "full frames could carry over all links together. The columns are the rates of the links "
         "in Mbit/s. UDP is sent at 0.9 of their sum.",
-        _stream(busy=False),
+        _stream(PACKET, busy=False),
         lambda row: (row.links_mbps, row.strategy, row.proto, row.cc),
         report_striped.stream_matrix,
         Chart(
@@ -188,10 +197,17 @@ QUESTIONS = (
         ),
     ),
     Question(
+        "Can it with the fast path beside the helpers?",
+        "The same, with one TCP stream. Sent again: segments in all of the time.",
+        _stream(PACKET_FAST, busy=False),
+        lambda row: (row.links_mbps, row.strategy, row.proto, row.cc),
+        report_striped.stream_table,
+    ),
+    Question(
         "And on a busy machine?",
         "One stream, beside a program that spins on each CPU, in real time. Of the sum: as above. "
         "A link or a NIC that is taken for dead was alive.",
-        _stream(busy=True),
+        _stream(PACKET, busy=True),
         lambda row: (row.links_mbps, row.strategy, row.proto, row.cc),
         report_striped.stream_table,
     ),
@@ -222,6 +238,13 @@ QUESTIONS = (
         "How long is the outage when something dies, packet by packet?",
         "The same with helpers on both hosts. The cells are as in the table before.",
         _failover("packet"),
+        lambda row: (row.fault, row.strategy),
+        report_failover.matrix,
+    ),
+    Question(
+        "And when the fast path is beside the helpers?",
+        "UDP passes the helpers, TCP passes beside the bridges. The cells are as before.",
+        _failover(PACKET_FAST),
         lambda row: (row.fault, row.strategy),
         report_failover.matrix,
     ),
