@@ -132,9 +132,14 @@ INLINE struct bpf_tcp_sock *tcp_of(struct __sk_buff *skb) {
 
 /* Whether the frame's connection is one of this host and has segments on their way, so that it
    will try again as soon as they are acknowledged. Without any, it would do so only after 200 ms;
-   and what another machine sent would be lost. */
+   and what another machine sent would be lost.
+
+   A connection that still has to repeat something would not wait for that. When it has enough in
+   the queues of devices for what it repeats, but not for new segments, which may be longer, the
+   memory of the refused one, which is free again, makes it try at once: over and over, until a
+   device has sent something. */
 INLINE int is_on_its_way(struct bpf_tcp_sock *tcp) {
-    return tcp && tcp->packets_out >= ACKNOWLEDGED;
+    return tcp && tcp->packets_out >= ACKNOWLEDGED && tcp->lost_out <= tcp->retrans_out;
 }
 
 /* What a lane brought within so many units of 1,024 ns says that its link works. */

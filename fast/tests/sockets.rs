@@ -125,6 +125,37 @@ fn what_is_refused_is_no_loss() {
     });
 }
 
+/// What is refused is tried again when something was acknowledged or sent, not over and over.
+#[test]
+fn a_connection_that_repeats_does_not_try_all_the_time() {
+    in_namespace(|| {
+        let other = nics();
+        let hosts = Hosts::new(&other);
+        let steer = &hosts.shared.steers()[0];
+        // They have 10 Mbit/s each, and a short queue; more was granted, so some segments are lost.
+        for port in [1, 2] {
+            run(&format!("tc qdisc add dev nic{port} root tbf rate 10mbit burst 4kb limit 60kb"));
+        }
+        for lane in &steer.lanes[..2] {
+            lane.ns_per_kib.store(600_000, Relaxed);
+        }
+        steer.limit_ns.store(1_000_000, Relaxed);
+        let lengths = [1_500_000];
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(&other, &lengths));
+            wait_for_server(&other);
+            for _ in 0..CONNECTIONS {
+                scope.spawn(|| ask(&mut connect(), lengths[0]));
+            }
+        });
+        let sent: u64 = (0..2).map(|link| steer.lanes[link].frames_out.load(Relaxed)).sum();
+        let refused = hosts.events("refused");
+        assert!(refused > 100, "only {refused} were refused");
+        assert!(2 * refused < sent, "{refused} refused, {sent} sent");
+        hosts.check_drops();
+    });
+}
+
 /// Link 1, which is the faster one, dies after the first messages, and nobody says so.
 fn with_a_dead_link(lengths: &[usize]) {
     let other = nics();

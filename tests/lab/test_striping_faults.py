@@ -76,7 +76,7 @@ def cost_of_a_kill(cluster: Cluster, host: str, pps: float, wait_until: WaitUnti
     lab = cluster.lab
     other = "A" if host == "B" else "B"
     before = cluster.counters(other)["restarts"]
-    stream = Stream(lab, "B", "A", pps=pps, seconds=0.8 if EXACT else 5, size=SIZE)
+    stream = Stream(lab, "B", "A", pps=pps, seconds=1.6 if EXACT else 5, size=SIZE)
     until_sent(cluster, 0.05 * pps, wait_until, by_all=True)
     kill_s = time.monotonic()
     lab.helpers.kill(host)
