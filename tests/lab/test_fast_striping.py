@@ -198,10 +198,10 @@ def test_a_connection_has_all_links_and_no_bridge_counts_it(lab: Lab, ipv6: bool
 def test_every_byte_of_conversations_both_ways_is_right(lab: Lab) -> None:
     hosts = lab.topology.managed_hosts()
     servers = [Talker(lab, host) for host in hosts]
-    talks = [Talk(lab, host, *sorted({*hosts} - {host}), each=2, most=100_000) for host in hosts]
+    talks = [Talk(lab, host, *sorted({*hosts} - {host}), each=2, most=60_000) for host in hosts]
     try:
         for talk in talks:
-            talk.go_on(10)
+            talk.go_on(5)
     finally:
         for talk in talks:
             talk.end()
