@@ -122,6 +122,8 @@ SECTION("classifier/rx") int rx(struct __sk_buff *skb) {
         ADD(lane->frames_in, packets);
         ADD(lane->bytes_in, all);
         WRITE(lane->heard, units(now_ns()));
+        if (flow.protocol != TCP)
+            answer(skb, &flow);
     }
     return target ? redirect(target, 0) : redirect(setup->local, BPF_F_INGRESS);
 }

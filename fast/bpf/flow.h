@@ -138,6 +138,25 @@ INLINE int read_flow(struct __sk_buff *skb, __u16 type, struct flow *flow) {
     return 1;
 }
 
+/* The hash of the flow in the other direction; 0: the addresses cannot be read. */
+INLINE __u64 answers_to(struct __sk_buff *skb, struct flow *flow) {
+    __u32 words[8], ports = flow->ports >> 16 | flow->ports << 16;
+    __u64 answered = 0;
+
+    if (skb->protocol == NET16(TYPE_IPV4)) {
+        if (load_bytes(skb, ETHERNET + 12, words, 8))
+            return 0;
+        answered = hash(hash(0, NET32(words[1])), NET32(words[0]));
+    } else {
+        if (load_bytes(skb, ETHERNET + 8, words, sizeof words))
+            return 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            answered = hash(answered, NET32(words[(i + 4) % 8]));
+    }
+    return hash(hash(answered, ports), flow->protocol);
+}
+
 /* So many frames will be on the wire. */
 INLINE __u32 segments(struct __sk_buff *skb, struct flow *flow) {
     __u32 size = skb->gso_size;

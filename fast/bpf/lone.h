@@ -10,7 +10,7 @@
 
 #include "stripe.h"
 
-/* So many packets may a slow flow have in a window of this length. */
+/* So many packets may a slow flow have in a window of this length, and since an answer came. */
 #define SLOW_PACKETS 8
 #define WINDOW_NS 8000000ull
 /* The helpers of both sides hold no packet for so long. */
@@ -77,6 +77,16 @@ INLINE int is_slow(struct lone_flow *state, __u64 now) {
     }
     WRITE(state->packets, packets + 1);
     return packets < SLOW_PACKETS;
+}
+
+/* A packet of another protocol than TCP came beside the bridge. Who sent what it answers waited for
+   it, and is slow whatever the window has: so questions and answers pass as fast as they can. */
+INLINE void answer(struct __sk_buff *skb, struct flow *flow) {
+    __u64 key = answers_to(skb, flow);
+    __u32 place = key % LONE_FLOWS;
+    struct lone_flow *state = lookup(&lone_flows, &place);
+    if (state && READ(state->key) == (key ? key : 1))
+        WRITE(state->packets, 0);
 }
 
 /* Sends a packet of a flow that has its place, if it may pass. */

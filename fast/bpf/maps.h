@@ -92,7 +92,7 @@ struct lone_flow {
     __u64 others_ns; /* until then, so are those that were turned away since the place was taken */
     __u64 start_ns;  /* of the window in which its packets are counted */
     __u64 links;     /* those among which `link` was chosen */
-    __u32 packets;   /* of this window */
+    __u32 packets;   /* of this window, since an answer came */
     __u32 link;
 };
 #define LONE_FLOWS 4096

@@ -124,6 +124,7 @@ fn neighbour(key: u64) -> [u16; 2] {
 /// The programs, at times that the test says.
 struct Bench {
     programs: Programs,
+    numbers: BTreeMap<u32, u32>,
     shared: Shared,
     plan: Plan,
     places: Places,
@@ -142,13 +143,13 @@ fn steer() -> Steer {
 
 impl Bench {
     fn new() -> Self {
-        let (mut programs, _) = load();
+        let (mut programs, numbers) = load();
         programs.apply(&plan()).unwrap();
         assert_eq!(programs.left_out(), 0);
         let shared = Shared::new(&programs.maps()).unwrap();
         let places = places(&programs);
         let now = 1_000_000 * SECOND;
-        Bench { programs, shared, plan: plan(), places, states: BTreeMap::new(), now }
+        Bench { programs, numbers, shared, plan: plan(), places, states: BTreeMap::new(), now }
     }
 
     /// Sends a frame. What the helper says is in seconds from now. Returns the link, which the
@@ -214,6 +215,26 @@ impl Bench {
         }
     }
 
+    /// What answers a frame comes by link 3.
+    fn answer(&mut self, frame: &Frame, model: &mut Lone) {
+        let mut answer = frame.clone();
+        let swapped = |bytes: &[u8], half: usize| [&bytes[half..], &bytes[..half]].concat();
+        answer.bytes[..12].copy_from_slice(&[own_nic(1), far_nic(0, 3)].concat());
+        answer.bytes[26..34].copy_from_slice(&swapped(&frame.bytes[26..34], 4));
+        if flow(frame).unwrap().source_port != 0 {
+            answer.bytes[34..38].copy_from_slice(&swapped(&frame.bytes[34..38], 2));
+        }
+        let key = hash(&flow(frame).unwrap());
+        let place = (key % PLACES) as u32;
+        let state = self.states.get(&place).copied().unwrap_or_default();
+        self.places.set(place, state, 0).unwrap();
+        let context = context(self.numbers[&1], &answer);
+        let ran = test_run(self.programs.program("rx"), &answer.bytes, &context).unwrap();
+        assert_eq!(ran.returned, REDIRECTED);
+        self.states.insert(place, self.places.get(&place, 0).unwrap());
+        model.answered(key);
+    }
+
     fn out(&self) -> Vec<(u8, u64)> {
         let lanes = (0..).zip(&self.shared.steers()[0].lanes);
         lanes.map(|(link, lane)| (link, lane.frames_out.load(Relaxed))).collect()
@@ -224,10 +245,12 @@ impl Bench {
     }
 }
 
-/// What was sent: when, which flow, which flow as fragments name it, and by which link.
+/// What was sent: when, which flow, which flow as fragments name it, and by which link. Or what was
+/// answered.
 #[derive(Debug)]
 struct Sent {
     at: u64,
+    is_answer: bool,
     key: u64,
     whole: u64,
     link: Option<u8>,
@@ -236,7 +259,8 @@ struct Sent {
 /// No packet passes within 100 ms after one of its flow, or a fragment of what may be its flow,
 /// went to the bridge. And no flow has more than its share.
 fn check_laws(all: &[Sent]) {
-    for (place, one) in all.iter().enumerate().filter(|(_, one)| one.link.is_some()) {
+    let passes = |one: &Sent| one.link.is_some() && !one.is_answer;
+    for (place, one) in all.iter().enumerate().filter(|(_, one)| passes(one)) {
         let since = |length: u64| {
             let before = all[..place].iter().rev();
             before.take_while(move |it| one.at - it.at < length)
@@ -244,7 +268,8 @@ fn check_laws(all: &[Sent]) {
         let is_own = |it: &&Sent| it.key == one.key || it.key == one.whole;
         let overtaken = since(SILENT_NS).filter(is_own).find(|it| it.link.is_none());
         assert!(overtaken.is_none(), "{one:?} overtakes {overtaken:?}");
-        let passed = since(WINDOW_NS).filter(|it| it.key == one.key).count();
+        let passed = since(WINDOW_NS).filter(|it| it.key == one.key);
+        let passed = passed.take_while(|it| !it.is_answer).count();
         assert!(passed < 2 * SLOW as usize, "{one:?} is the {passed}th");
     }
 }
@@ -307,10 +332,16 @@ fn walk(bench: &mut Bench, dice: &mut Dice, steps: usize) -> usize {
         let frame = &frames[frame];
         let link = bench.send(frame, (&steer_, &nics), &mut model);
         let flow = flow(frame).unwrap();
-        all.push(Sent { at: bench.now, key: hash(&flow), whole: whole(&flow), link });
+        let (at, key, whole) = (bench.now, hash(&flow), whole(&flow));
+        all.push(Sent { at, is_answer: false, key, whole, link });
+        // A helper's frames have other headers, so no fragment and nothing long comes so.
+        if !flow.is_fragment && frame.gso_size == 0 && dice.below(3) == 0 {
+            bench.answer(frame, &mut model);
+            all.push(Sent { at, is_answer: true, key, whole, link: Some(3) });
+        }
     }
     check_laws(&all);
-    all.iter().filter(|it| it.link.is_some()).count()
+    all.iter().filter(|it| it.link.is_some() && !it.is_answer).count()
 }
 
 fn walks(count: u64, steps: usize) {
@@ -356,6 +387,26 @@ fn a_flow_that_is_too_fast_is_the_helpers_until_it_was_silent() {
         for _ in 0..100 {
             assert_eq!(send(&mut bench, 2), link, "four in 8 ms");
         }
+    });
+}
+
+#[test]
+fn questions_pass_as_fast_as_their_answers_come() {
+    in_namespace(|| {
+        let mut bench = Bench::new();
+        let (steer, nics, mut model) = (steer(), Nics::new(), Lone::default());
+        for frame in [ping(), udp([1000, 53])] {
+            for _ in 0..10 * SLOW {
+                assert!(bench.send(&frame, (&steer, &nics), &mut model).is_some());
+                bench.answer(&frame, &mut model);
+            }
+        }
+        // Those of another flow answer nothing.
+        for _ in 0..SLOW {
+            assert!(bench.send(&udp([1000, 54]), (&steer, &nics), &mut model).is_some());
+            bench.answer(&udp([1000, 55]), &mut model);
+        }
+        assert_eq!(bench.send(&udp([1000, 54]), (&steer, &nics), &mut model), None);
     });
 }
 

@@ -27,7 +27,7 @@ struct Place {
     seen: Option<u64>,
     /// When somebody else was last turned away.
     turned: Option<u64>,
-    /// When the window began, and how many packets it has.
+    /// When the window began, and how many packets it has since an answer came.
     window: Option<(u64, u32)>,
     /// A link, and those of which it is one.
     choice: Option<(u8, u64)>,
@@ -75,6 +75,14 @@ impl Lone {
             self.bridged.insert(key, now);
         }
         chosen
+    }
+
+    /// An answer to packets of this flow came.
+    pub fn answered(&mut self, key: u64) {
+        let place = self.places.get_mut(&(key % PLACES)).filter(|place| place.owner == Some(key));
+        if let Some((_, packets)) = place.and_then(|place| place.window.as_mut()) {
+            *packets = 0;
+        }
     }
 
     /// A packet of a flow that has its place.
