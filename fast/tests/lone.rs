@@ -9,18 +9,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use aya::maps::{Array, Map, MapData, MapInfo};
 use aya::programs::{loaded_programs, ProgramInfo};
 
-use crate::agree::{context, ifindex, load, mtu, REDIRECTED, TO_THE_BRIDGE};
+use crate::agree::{context, load, mtu, REDIRECTED, TO_THE_BRIDGE};
 use crate::dice::Dice;
 use crate::frames::{far_nic, own_nic, peer_mac, OWN};
 use crate::model::lone::{whole, Lone, PLACES, SILENT_NS, SLOW, WINDOW_NS};
 use crate::model::striping::{sent, Lane, Nics, Steer, Way};
 use crate::model::{flow, hash, Frame};
-use crate::namespace::{in_namespace, run, wait_for};
-use crate::striping::{is_time, now_ns, say};
+use crate::namespace::{in_namespace, wait_for};
+use crate::striping::{hold, is_time, now_ns, say};
 use ri2n_fast::plan::{Arrival, Mac, Path, Plan, Source, Striped};
 use ri2n_fast::programs::Programs;
 use ri2n_fast::sys::bpf::test_run;
-use ri2n_fast::sys::packet::PacketSocket;
 use ri2n_wire::shared::Shared;
 
 const MS: u64 = 1_000_000;
@@ -474,12 +473,7 @@ fn nothing_but_tcp_passes_where_the_plan_says_so() {
 fn a_ping_wakes_the_helper_so_that_a_dead_link_is_found() {
     in_namespace(|| {
         let mut bench = Bench::new();
-        run("ip link add hold type veth peer name held");
-        for device in ["hold", "held"] {
-            run(&format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"));
-            run(&format!("ip link set {device} up"));
-        }
-        let held = PacketSocket::open(ifindex("held")).unwrap();
+        let held = hold();
         assert!(bench.programs.set_hold(Some("hold")).unwrap());
         let (steer, nics, mut model) = (steer(), Nics::new(), Lone::default());
         assert!(bench.send(&ping(), (&steer, &nics), &mut model).is_some());

@@ -22,7 +22,7 @@ use ri2n_fast::plan::{Mac, Path, Plan, Striped};
 use ri2n_fast::programs::Programs;
 use ri2n_fast::sys::bpf::test_run;
 use ri2n_fast::sys::packet::PacketSocket;
-use ri2n_wire::shared::{Shared, LANES};
+use ri2n_wire::shared::{self, Shared, LANES};
 
 const SECOND: u64 = 1_000_000_000;
 /// A step that the machine did not take in this time is no step: what was fresh may be stale.
@@ -241,6 +241,35 @@ fn two_links() -> Plan {
     Plan { own: Some(OWN), striped, ..Plan::default() }
 }
 
+/// The programs with two links to peer 0.
+fn with_two_links() -> (Programs, Shared) {
+    let (mut programs, _) = load();
+    programs.apply(&two_links()).unwrap();
+    let shared = Shared::new(&programs.maps()).unwrap();
+    (programs, shared)
+}
+
+/// The helper lets these links to peer 0 be used for an hour. 1,024 bytes take so many ns.
+fn grant<'a>(shared: &'a Shared, rates: &[(usize, u32)]) -> &'a shared::Steer {
+    let steer = &shared.steers()[0];
+    steer.links.store(rates.iter().map(|(link, _)| 1 << link).sum(), Relaxed);
+    steer.until_ns.store(now_ns() + 3600 * SECOND, Relaxed);
+    for (lane, rate) in rates {
+        steer.lanes[*lane].ns_per_kib.store(*rate, Relaxed);
+    }
+    steer
+}
+
+/// Makes the helper's device. What the programs leave for the helper comes out at the other end.
+pub fn hold() -> PacketSocket {
+    run("ip link add hold type veth peer name held");
+    for device in ["hold", "held"] {
+        run(&format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"));
+        run(&format!("ip link set {device} up"));
+    }
+    PacketSocket::open(ifindex("held")).unwrap()
+}
+
 /// TCP to peer 0 with so many bytes of payload.
 fn frame(payload: usize) -> Frame {
     let mut bytes = [&peer_mac(0)[..], &OWN[..], &[8, 0, 0x45, 0]].concat();
@@ -260,9 +289,7 @@ fn run_one(programs: &Programs, frame: &Frame) -> u32 {
 #[test]
 fn links_are_used_by_their_rates() {
     in_namespace(|| {
-        let (mut programs, _) = load();
-        programs.apply(&two_links()).unwrap();
-        let shared = Shared::new(&programs.maps()).unwrap();
+        let (programs, shared) = with_two_links();
         assert_eq!(shared.place_of(peer_mac(0)), Some(0));
         assert_eq!(programs.striping().len(), 0, "nobody asked for it");
         assert_eq!(programs.slowest_kbps(), None);
@@ -299,14 +326,9 @@ fn links_are_used_by_their_rates() {
 #[test]
 fn a_nic_is_shared_by_all_its_links() {
     in_namespace(|| {
-        let (mut programs, _) = load();
-        programs.apply(&two_links()).unwrap();
-        let shared = Shared::new(&programs.maps()).unwrap();
-        let steer = &shared.steers()[0];
-        steer.links.store(1 << 3 | 1 << 9, Relaxed);
-        steer.until_ns.store(now_ns() + 3600 * SECOND, Relaxed);
+        let (programs, shared) = with_two_links();
+        let steer = grant(&shared, &[(3, SECOND as u32), (9, SECOND as u32)]);
         for (lane, nic) in [(3, 1), (9, 2)] {
-            steer.lanes[lane].ns_per_kib.store(SECOND as u32, Relaxed);
             steer.lanes[lane].nic.store(nic, Relaxed);
         }
         // Somebody else fills NIC 1 for a day.
@@ -322,13 +344,8 @@ fn a_nic_is_shared_by_all_its_links() {
 #[test]
 fn what_no_socket_of_this_host_sent_is_not_refused() {
     in_namespace(|| {
-        let (mut programs, _) = load();
-        programs.apply(&two_links()).unwrap();
-        let shared = Shared::new(&programs.maps()).unwrap();
-        let steer = &shared.steers()[0];
-        steer.links.store(1 << 3, Relaxed);
-        steer.until_ns.store(now_ns() + 3600 * SECOND, Relaxed);
-        steer.lanes[3].ns_per_kib.store(1, Relaxed);
+        let (programs, shared) = with_two_links();
+        let steer = grant(&shared, &[(3, 1)]);
         steer.limit_ns.store(1, Relaxed);
         steer.lanes[3].free_ns.store(now_ns() + 1000 * SECOND, Relaxed);
         for payload in [0, 1, 970] {
@@ -342,15 +359,9 @@ fn what_no_socket_of_this_host_sent_is_not_refused() {
 #[test]
 fn an_acknowledgement_takes_the_link_that_was_heard_last() {
     in_namespace(|| {
-        let (mut programs, _) = load();
-        programs.apply(&two_links()).unwrap();
-        let shared = Shared::new(&programs.maps()).unwrap();
-        let steer = &shared.steers()[0];
-        steer.links.store(1 << 3 | 1 << 9, Relaxed);
-        steer.until_ns.store(now_ns() + 3600 * SECOND, Relaxed);
+        let (programs, shared) = with_two_links();
         // Link 3 is always free, as one that is dead is. On link 9 it takes 1 s.
-        steer.lanes[3].ns_per_kib.store(1, Relaxed);
-        steer.lanes[9].ns_per_kib.store(SECOND as u32, Relaxed);
+        let steer = grant(&shared, &[(3, 1), (9, SECOND as u32)]);
         let flags = |flags: u8, payload: usize| {
             let mut frame = frame(payload);
             frame.bytes[47] = flags;
@@ -389,20 +400,10 @@ fn an_acknowledgement_takes_the_link_that_was_heard_last() {
 #[test]
 fn a_helper_that_sleeps_gets_a_copy() {
     in_namespace(|| {
-        let (mut programs, _) = load();
-        run("ip link add hold type veth peer name held");
-        for device in ["hold", "held"] {
-            run(&format!("sysctl -qw net.ipv6.conf.{device}.disable_ipv6=1"));
-            run(&format!("ip link set {device} up"));
-        }
-        let held = PacketSocket::open(ifindex("held")).unwrap();
+        let (mut programs, shared) = with_two_links();
+        let held = hold();
         let copies = || std::iter::from_fn(|| held.receive().unwrap()).collect::<Vec<_>>();
-        programs.apply(&two_links()).unwrap();
-        let shared = Shared::new(&programs.maps()).unwrap();
-        let steer = &shared.steers()[0];
-        steer.links.store(1 << 3, Relaxed);
-        steer.until_ns.store(now_ns() + 3600 * SECOND, Relaxed);
-        steer.lanes[3].ns_per_kib.store(1, Relaxed);
+        let steer = grant(&shared, &[(3, 1)]);
         let wakes = |programs: &Programs| programs.counts().unwrap().events["woken"];
         run_one(&programs, &frame(100));
         assert_eq!((wakes(&programs), steer.awake_ns.load(Relaxed)), (0, 0), "nobody is there");

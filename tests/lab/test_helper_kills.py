@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thousand `kill -9` of helpers at random moments under a stream.
+"""A thousand `kill -9` of helpers at random moments under a stream and under TCP.
 
-The helpers' work is taken up again, and no packet is duplicated. `RI2N_ATTACK_SEED` chooses other
-moments, `RI2N_ATTACK_KILLS` another number of kills for the long run.
+The helpers' work is taken up again, no packet is duplicated, and TCP has the right bytes: with the
+helpers alone, and where the fast path stripes TCP. `RI2N_ATTACK_SEED` chooses other moments,
+`RI2N_ATTACK_KILLS` another number of kills for the long run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ri2n_lab.cluster.namespaces import processes_in
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.fabric.topology import load_topology
 
-from .conftest import TOPOLOGIES, WaitUntil
+from .conftest import TOPOLOGIES, WAYS, WaitUntil, on_way
+from .fast_flows import Talk, Talker
 from .packets import reaches
 from .striping import WHOLE_S, Cluster
 from .test_lab import remains
@@ -34,11 +36,13 @@ GAP_S = 0.5
 PPS = 200.0
 
 
-@pytest.fixture(scope="module")
-def cluster(reorder_program: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=WAYS)
+def cluster(request: pytest.FixtureRequest, reorder_program: Path) -> Iterator[Cluster]:
     with (
         pytest.MonkeyPatch.context() as patch,
-        Lab.create(load_topology(TOPOLOGIES / "fig4" / "b.yaml"), helpers=True) as lab,
+        Lab.create(
+            load_topology(TOPOLOGIES / "fig4" / "b.yaml"), helpers=True, fast=on_way(request)
+        ) as lab,
     ):
         patch.setenv("RI2N_REORDER", str(reorder_program))
         made = Cluster(lab)
@@ -46,6 +50,14 @@ def cluster(reorder_program: Path) -> Iterator[Cluster]:
         yield made
         made.kill_controller()
     assert remains(lab.name) == []
+
+
+def beside(cluster: Cluster) -> bool:
+    """Whether the helpers of both ends have told their fast paths to stripe, if there are any."""
+    lab = cluster.lab
+    return not lab.has_fast or all(
+        any(peer["beside"] for peer in lab.helpers.status(host)["peers"]) for host in ("A", "B")
+    )
 
 
 def rows(lab: Lab) -> dict[str, list[str]]:
@@ -96,3 +108,29 @@ def test_kills_of_helpers_double_no_packet(
         f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s, {lost} of {sent} "
         "packets were lost"
     )
+
+
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("kills", KILLS)
+def test_tcp_has_the_right_bytes_whichever_helpers_are_killed(
+    cluster: Cluster, wait_until: WaitUntil, kills: int
+) -> None:
+    lab, generator, pause = cluster.lab, random.Random(SEED), threading.Event()
+    cluster.make_whole(wait_until)
+    server, talk = Talker(lab, "A"), Talk(lab, "B", "A", each=2, most=60_000)
+    began_s, done = time.monotonic(), 0
+    try:
+        while done < kills:
+            wait_until(lambda: beside(cluster), cluster.described, WHOLE_S)
+            talk.go_on(1)
+            for _ in range(min(BATCH, kills - done)):
+                pause.wait(generator.uniform(0.0, GAP_S))
+                host = generator.choice(lab.helpers.hosts)
+                lab.helpers.kill(host)
+                lab.helpers.start(host)
+                done += 1
+        talk.go_on(1)
+        print(f"seed {SEED}: {done} kills in {time.monotonic() - began_s:.0f} s: {talk.rounds()}")
+    finally:
+        talk.end()
+        server.end()
