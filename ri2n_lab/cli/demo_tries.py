@@ -302,11 +302,13 @@ class Tries:
         wanted = "striped_tcp" if self._helping else "carried"
         deadline_s = time.monotonic() + BESIDE_S
         while True:
-            says = [paths.status(host)["peers"] for host in paths.hosts]
+            try:
+                says = [paths.status(host)["peers"] for host in paths.hosts]
+            except NotAvailable as error:
+                return f"; {error}"  # what was to be done is done
             count = {way: sum(peers[way] for peers in says) for way in ("carried", "striped_tcp")}
-            if count[wanted] == pairs or time.monotonic() > deadline_s:
+            if count[wanted] == pairs or time.monotonic() > deadline_s or self._ends.wait(POLL_S):
                 break
-            self._ends.wait(POLL_S)
         parts = []
         if count["carried"]:
             parts.append(f"packets of {count['carried']} of {pairs} pairs pass beside the bridges")
