@@ -196,7 +196,7 @@ class Tries:
                 "Turn on the fast path",
                 "All hosts run ri2n-fast beside Open vSwitch: programs in the kernel carry what"
                 " hosts send each other, and the bridges see none of it. Traffic stays as it is."
-                f" See Hosts.{_installs('ri2n-fast')}",
+                f" See Network.{_installs('ri2n-fast')}",
                 self._toggle_fast,
                 lambda: self._lab.has_fast,
             ),
@@ -287,7 +287,7 @@ class Tries:
         return (
             f"the fast path is on{self._beside()}; see `ri2n status`, "
             f"`ri2n host show {self._client}` and `{explain}` with --lab {self._lab.name}, or the "
-            "details of a host on the page Hosts; the same again turns it off"
+            "details of a host on the page Network; the same again turns it off"
         )
 
     def _beside(self) -> str:
