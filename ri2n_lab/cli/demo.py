@@ -63,8 +63,8 @@ def demo(
         typer.Option(
             "--try",
             metavar="NAME",
-            help="Build nothing; let the demo that runs do this: cut, controller, job, strategy "
-            "or helpers. The same again undoes cut, job and helpers.",
+            help="Build nothing; let the demo that runs do this: cut, controller, job, strategy, "
+            "helpers or fast. The same again undoes cut, job, helpers and fast.",
         ),
     ] = None,
     lab_name: Annotated[
@@ -174,7 +174,7 @@ def _stay(lab: Lab, clients: list[str], address: str | None) -> None:
         note(f"lab {lab.name} stays up until Ctrl-C. In another terminal:")
         for command in commands(lab.name, clients[0]):
             note(f"  {command}")
-        note("Five things to try there, or by the buttons of the page Try:")
+        note("Things to try there, or by the buttons of the page Try:")
         for each in tries.described():
             note(f"  {each['command']}")
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five things to try in a demo, each by a command and by a button.
+"""Things to try in a demo, each by a command and by a button.
 
-The same again undoes what lasts: the cut, the job, the helpers. All is done by the demo's own
-process, which listens on a Unix socket in the lab's folder. Nobody but root can connect. Only a
-demo has such a socket; the product's processes know nothing of it.
+The same again undoes what lasts: the cut, the job, the helpers, the fast path. All is done by the
+demo's own process, which listens on a Unix socket in the lab's folder. Nobody but root can connect.
+Only a demo has such a socket; the product's processes know nothing of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import socketserver
 import subprocess
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ri2n_lab.cli.demo_traffic import JOB_USER, Traffic
 from ri2n_lab.cli.demo_web import SOCKET
+from ri2n_lab.cluster.fast_paths import find_fast_program
 from ri2n_lab.cluster.helpers import find_program
 from ri2n_lab.cluster.run import CommandFailed
 from ri2n_lab.cluster.unix_path import socket_path
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "ROOM", "Tries"]
 
-KEYS = ("cut", "controller", "job", "strategy", "helpers")
-"""The names of the five."""
+KEYS = ("cut", "controller", "job", "strategy", "helpers", "fast")
+"""The names of the tries."""
 
 ROOM = "room"
 """What the web process asks first: which tries there are, and how they stand."""
@@ -50,6 +52,9 @@ ANSWER_S = 5
 SCRIPT_S = 120.0
 SETUP_S = 3600.0
 READY_S = 120.0
+BESIDE_S = 10.0
+"""So long an answer waits until all pairs of hosts have the new way, which follows from rows."""
+POLL_S = 0.1
 
 
 class _Try(NamedTuple):
@@ -153,14 +158,6 @@ class Tries:
 
     def _all(self) -> dict[str, _Try]:
         client, server, nic = self._client, self._server, self._nic
-        installs = ""
-        try:
-            find_program()
-        except NotAvailable:
-            installs = (
-                " The helper ri2n-reorder is not there: this first runs `./dev setup`, which"
-                " installs a Rust compiler and compiles it, in some minutes."
-            )
         return {
             "cut": _Try(
                 f"Cut a link of {client}",
@@ -191,13 +188,21 @@ class Tries:
             "helpers": _Try(
                 "Turn on helpers, and see one stream",
                 f"All hosts run ri2n-reorder, and {client} alone sends one TCP stream: it uses"
-                f" all links of {client}, packet by packet.{installs}",
+                f" all links of {client}, packet by packet.{_installs('ri2n-reorder')}",
                 self._toggle_helpers,
                 lambda: self._helping,
             ),
+            "fast": _Try(
+                "Turn on the fast path",
+                "All hosts run ri2n-fast beside Open vSwitch: programs in the kernel carry what"
+                " hosts send each other, and the bridges see none of it. Traffic stays as it is."
+                f" See Network.{_installs('ri2n-fast')}",
+                self._toggle_fast,
+                lambda: self._lab.has_fast,
+            ),
         }
 
-    # ---- the five
+    # ---- what they do
 
     def _cut(self) -> str:
         if self._lab.faults():
@@ -255,20 +260,67 @@ class Tries:
                 self._lab.helpers.stop(host)
             self._traffic.change(self._clients, self._streams)
             self._helping = False
-            return "helpers are off, and all clients send again"
+            return f"helpers are off, and all clients send again{self._beside()}"
         self._status()
-        try:
-            find_program()
-        except NotAvailable:
-            _install()
+        if _is_missing("ri2n-reorder"):
+            _install("ri2n-reorder")
         self._lab.add_helpers()
         self._lab.wait_ready(READY_S)
         self._traffic.change([self._client], 1)
         self._helping = True
         return (
-            f"helpers run; {self._client} sends one stream by all its links; the same again turns "
-            "them off"
+            f"helpers run; {self._client} sends one stream by all its links{self._beside()}; the "
+            "same again turns them off"
         )
+
+    def _toggle_fast(self) -> str:
+        if self._lab.has_fast:
+            self._lab.remove_fast_paths()
+            way = "the bridges and the helpers" if self._helping else "the bridges"
+            return f"the fast path is off, its programs are removed: all packets go through {way}"
+        self._status()
+        if _is_missing("ri2n-fast"):
+            _install("ri2n-fast")
+        self._lab.add_fast_paths()
+        self._lab.wait_ready(READY_S)
+        explain = f"ri2n explain {self._client} {self._server} --proto tcp --dport 5201"
+        return (
+            f"the fast path is on{self._beside()}; see `ri2n status`, "
+            f"`ri2n host show {self._client}` and `{explain}` with --lab {self._lab.name}, or the "
+            "details of a host on the page Network; the same again turns it off"
+        )
+
+    def _beside(self) -> str:
+        """What passes beside the bridges now, to go on a sentence; empty without a fast path.
+
+        The programs follow the bridges' rows, which follow the controller: they get some seconds.
+        """
+        if not self._lab.has_fast:
+            return ""
+        paths = self._lab.fast_paths
+        pairs = len(paths.hosts) * (len(paths.hosts) - 1)
+        wanted = "striped_tcp" if self._helping else "carried"
+        deadline_s = time.monotonic() + BESIDE_S
+        while True:
+            try:
+                says = [paths.status(host)["peers"] for host in paths.hosts]
+            except NotAvailable as error:
+                return f"; {error}"  # what was to be done is done
+            count = {way: sum(peers[way] for peers in says) for way in ("carried", "striped_tcp")}
+            if count[wanted] == pairs or time.monotonic() > deadline_s or self._ends.wait(POLL_S):
+                break
+        parts = []
+        if count["carried"]:
+            parts.append(f"packets of {count['carried']} of {pairs} pairs pass beside the bridges")
+        if count["striped_tcp"]:
+            parts.append(
+                f"TCP of {count['striped_tcp']} of {pairs} pairs is striped beside the bridges, "
+                "and what else these send goes through their helpers, but for slow flows"
+            )
+        if left := pairs - sum(count.values()):
+            way = "the bridges and the helpers" if self._helping else "the bridges"
+            parts.append(f"packets of {left} pairs go through {way}")
+        return f"; {'; '.join(parts)}"
 
     def _status(self) -> dict[str, Any]:
         """The controller's status; NotAvailable while it is dead, or starts."""
@@ -285,11 +337,31 @@ class Tries:
         self._lab.exec(host, command, timeout_s=SCRIPT_S)
 
 
-def _install() -> None:
-    """Let the checkout build the helper. Raises NotAvailable when it does not."""
+def _is_missing(program: str) -> bool:
+    """Whether one of the two programs that `./dev setup` builds is not there."""
+    find = {"ri2n-reorder": find_program, "ri2n-fast": find_fast_program}[program]
+    try:
+        find()
+    except NotAvailable:
+        return True
+    return False
+
+
+def _installs(program: str) -> str:
+    """What a try says of that program where it is missing."""
+    if not _is_missing(program):
+        return ""
+    return (
+        f" The program {program} is not there: this first runs `./dev setup`, which installs a Rust"
+        " compiler and compiles it, in some minutes."
+    )
+
+
+def _install(program: str) -> None:
+    """Let the checkout build that program. Raises NotAvailable when it does not."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "dev").exists():
-        raise NotAvailable("ri2n-reorder is missing: install the package ri2n-host")
+        raise NotAvailable(f"{program} is missing: install the package ri2n-host")
     try:
         done = subprocess.run(
             [str(root / "dev"), "setup"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ __all__ = ["FastPaths", "find_fast_program"]
 
 BRIDGE = "br-ri2n"
 STATUS_WAIT_S = 20.0
+POLL_S = 0.05
 
 
 def find_fast_program() -> Path:
@@ -31,6 +33,7 @@ class FastHome(Home, Protocol):
 
     @property
     def has_fast(self) -> bool: ...
+    def exec(self, host: str, argv: Sequence[str]) -> subprocess.CompletedProcess[str]: ...
 
 
 class FastPaths(OnHosts):
@@ -42,6 +45,8 @@ class FastPaths(OnHosts):
 
     WHAT = "fast path"
     STEM = "fast"
+
+    _lab: FastHome
 
     def __init__(self, lab: FastHome) -> None:
         super().__init__(lab)
@@ -66,6 +71,36 @@ class FastPaths(OnHosts):
             alone = ",".join(["-all", *(f"+{right}" for right in rights)])
             argv = ["setpriv", "--bounding-set", alone, "--no-new-privs", *argv]
         return self._launch(host, [*argv, "--state", str(self._state_dir(host))])
+
+    def unload(self, host: str) -> None:
+        """End it on a host, and remove its programs from all devices: frames go by the bridge.
+
+        It is no error where it does not run. Raises CommandFailed when the programs stay.
+        """
+        folder = self._folder(host)
+        argv = [str(find_fast_program()), "unload", "--bridge", BRIDGE, "--rundir", str(folder)]
+        self._lab.exec(host, [*argv, "--state", str(self._state_dir(host))])
+        self.stop(host)  # it has ended, or is about to
+
+    def await_in_force(self, host: str, timeout_s: float) -> None:
+        """Return when the programs carry frames of a host, and its bridge gets no copies of them.
+
+        Raises NotAvailable when the kernel refuses the programs, or when it takes longer.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            says = self.status(host)
+            if says["programs"] == "in_force" and says["filter"] != "missing":
+                return
+            if says["programs"] == "refused":
+                why = says["refused"]["text"]
+                raise NotAvailable(f"the fast path of {host} is not in force: {why}")
+            if time.monotonic() > deadline_s:
+                raise NotAvailable(
+                    f"the fast path of {host} is not in force after {timeout_s:g} s (programs: "
+                    f"{says['programs']}, filter: {says['filter']}): {self._log_end(host)}"
+                )
+            time.sleep(POLL_S)
 
     def status(self, host: str) -> dict[str, Any]:
         """What `ri2n-fast status --json` says; NotAvailable when nobody answers."""

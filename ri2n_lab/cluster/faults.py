@@ -14,10 +14,13 @@ from ri2n_lab.cluster.run import in_namespace, ip_batch, run
 from ri2n_sdn.errors import BadInput
 from ri2n_sdn.fabric.topology import Topology
 
-__all__ = ["KINDS", "ON_HOSTS", "Fault", "apply_faults", "check_fault", "same_place"]
+__all__ = ["KINDS", "ON_HOSTS", "SETS_DOWN", "Fault", "apply_faults", "check_fault", "same_place"]
 
 ON_HOSTS = ("nic_down", "peer_nic_down", "loss", "control")
 """Kinds that need nothing of a switch."""
+
+SETS_DOWN = ("nic_down", "peer_nic_down")
+"""Kinds that set a host's NIC down."""
 
 CONTROL_NIC = "mgmt0"
 """A managed host's NIC on the control network."""
@@ -170,7 +173,7 @@ def _effect(port: SwitchPort, faults: Sequence[Fault]) -> _Effect:
     ]
     kinds = {fault.kind for fault in faults_here}
     return _Effect(
-        nic_up=not kinds & {"nic_down", "peer_nic_down"},
+        nic_up=not kinds & {*SETS_DOWN},
         port_dead=bool(kinds & {"blackhole", "switch_down"}),
         loss_percent=max((fault.loss_percent or 0.0 for fault in faults_here), default=0.0),
     )

@@ -24,9 +24,16 @@ import yaml
 from ri2n_lab.cluster import ovs, owners, plan, state
 from ri2n_lab.cluster.build import ETC_NETNS, make_namespaces, start_ovs, widen_sockets
 from ri2n_lab.cluster.control import await_ready
-from ri2n_lab.cluster.fast_paths import find_fast_program
-from ri2n_lab.cluster.faults import ON_HOSTS, Fault, apply_faults, check_fault, same_place
-from ri2n_lab.cluster.helpers import find_program
+from ri2n_lab.cluster.fast_paths import FastPaths, find_fast_program
+from ri2n_lab.cluster.faults import (
+    ON_HOSTS,
+    SETS_DOWN,
+    Fault,
+    apply_faults,
+    check_fault,
+    same_place,
+)
+from ri2n_lab.cluster.helpers import Helpers, find_program
 from ri2n_lab.cluster.lab_base import LabBase
 from ri2n_lab.cluster.namespaces import namespace_exists, remove_namespaces
 from ri2n_lab.cluster.run import in_parallel, ip_batch
@@ -37,6 +44,9 @@ __all__ = ["Lab"]
 
 PROGRAMS = ("ip", "tc", "ethtool", "nft", "bash", "sysctl")
 SEGMENT_HERE = "tso off gso off gro off"
+SEGMENT_LATE = "gso on gro on"
+GSO_MAX_SEGS = 65535  # the kernel's own
+IN_FORCE_S = 30.0
 SOFTWARE = ("ri2n", "ovs", "none", "autonomous")
 SWITCHES = ("ovs", "linux-bridge", "cable")
 
@@ -314,15 +324,54 @@ class Lab(LabBase):
         """
         find_program()
         if not self.has_helpers:
-            self._set_helpers(True)
+            self._set_software(helpers=True)
             try:
-                self._host_up()
+                self._prepare_again()
             except BaseException:
-                self._set_helpers(False)
+                self._set_software(helpers=False)
                 raise
-            widen_sockets(self)
-        idle = [host for host in self.helpers.hosts if self.helpers.pid(host) is None]
-        in_parallel(self.helpers.start, idle)
+        _start_idle(self.helpers)
+
+    def add_fast_paths(self, timeout_s: float = IN_FORCE_S) -> None:
+        """Give the hosts of a lab that runs ri2n-fast, and return when its programs are in force.
+
+        Helpers that run are started again, as they must find the TAP that both need. When it fails,
+        it is as if it had not been called. Raises NotAvailable when the program is missing, the
+        kernel refuses the programs, or a host fails; BadInput for a lab without bridges.
+        """
+        if self.software != "ri2n":
+            raise BadInput(f"software {self.software!r}: has no fast path")
+        find_fast_program()
+        is_new = not self.has_fast
+        try:
+            if is_new:
+                self._set_software(fast=True)
+                self._prepare_again()
+            paths = self.fast_paths
+            _start_idle(paths)
+            in_parallel(lambda host: paths.await_in_force(host, timeout_s), paths.hosts)
+        except BaseException:
+            if is_new:
+                self.remove_fast_paths()
+            raise
+
+    def remove_fast_paths(self) -> None:
+        """Take ri2n-fast and its programs from the hosts: all frames go by the bridges again.
+
+        Helpers that run are started again, without the TAP that both had. It is no error where
+        there are no fast paths. Raises NotAvailable when a host fails.
+        """
+        if not self.has_fast:
+            return
+        in_parallel(self.fast_paths.unload, self.fast_paths.hosts)
+        self._set_software(fast=False)
+        self._prepare_again()
+        lines = [f"link set br-ri2n gso_max_segs {GSO_MAX_SEGS}"]
+        in_parallel(
+            lambda host: ip_batch(lines, self.namespace(host)), self.topology.managed_hosts()
+        )
+        if self.datapath != "system":
+            self._set_offloads(SEGMENT_LATE)
 
     # ---- the controller
 
@@ -360,10 +409,27 @@ class Lab(LabBase):
         self._state = replace(self._state, **changes)
         state.write_state(self._state)
 
-    def _set_helpers(self, has_helpers: bool) -> None:
+    def _set_software(self, **changes: bool) -> None:
+        """Record that the hosts have, or have not, `helpers` or `fast`."""
         with state.locked(self.name):
             self._state = state.read_state(self.name)
-            self._set(helpers=has_helpers)
+            self._set(**changes)
+
+    def _prepare_again(self) -> None:
+        """Call host-up again for what the hosts have now. Faults stay.
+
+        Helpers that run are started again: their options and TAPs may have changed.
+        """
+        helpers = self.helpers
+        running = [host for host in helpers.hosts if helpers.pid(host) is not None]
+        self._host_up()
+        with state.locked(self.name):
+            faults = self.faults()
+            # host-up has set all NICs up.
+            untouched = [fault for fault in faults if fault.kind not in SETS_DOWN]
+            apply_faults(self.topology, self.run_dir / "sw", self.namespace, untouched, faults)
+        widen_sockets(self)
+        in_parallel(helpers.restart, running)
 
     def _host_up(self) -> None:
         if self.software != "ri2n":
@@ -374,16 +440,19 @@ class Lab(LabBase):
         )
         if self.datapath == "system" or self.has_fast:
             # A shaper counts frames, so the bridge must cut super-packets into frames before it.
-            in_parallel(
-                lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *SEGMENT_HERE.split()]),
-                hosts,
-            )
+            self._set_offloads(SEGMENT_HERE)
         if self.has_fast:
             # The fast path takes what TCP makes before the bridge's device would cut it.
             in_parallel(
                 lambda host: ip_batch(["link set br-ri2n gso_max_segs 1"], self.namespace(host)),
                 hosts,
             )
+
+    def _set_offloads(self, words: str) -> None:
+        in_parallel(
+            lambda host: self.exec(host, ["ethtool", "-K", "br-ri2n", *words.split()]),
+            self.topology.managed_hosts(),
+        )
 
     def _write_cluster_file(self) -> None:
         self.cluster_file.write_text(
@@ -429,3 +498,8 @@ class Lab(LabBase):
                 )
             self._set(faults=[vars(entry) for entry in after])
             apply_faults(self.topology, self.run_dir / "sw", self.namespace, before, after)
+
+
+def _start_idle(programs: Helpers | FastPaths) -> None:
+    """Start a program where it belongs and does not run."""
+    in_parallel(programs.start, [host for host in programs.hosts if programs.pid(host) is None])
