@@ -21,7 +21,7 @@ use crate::report::{self, Filter, Force, Head, Order, State};
 use crate::rows::model::LOCAL;
 use crate::rows::NICS_END;
 use crate::watch::sources::{self, Request};
-use crate::{rows, show, watch};
+use crate::{rows, show, sys};
 
 /// Why a command did nothing: one line.
 pub type Failed = String;
@@ -137,7 +137,7 @@ fn remove(local: &str, nics: &[Device]) -> Result<(), Failed> {
 /// Tells the controller that there are no programs any more.
 fn tell_off(place: &Place, mirror: &Mirror) -> io::Result<()> {
     let Some(local) = mirror.bridge().ports.get(&LOCAL) else { return Ok(()) };
-    let head = Head { own: local.mac, epoch: 0, time_ns: watch::now_ns() };
+    let head = Head { own: local.mac, epoch: 0, time_ns: sys::now_ns() };
     let off = State {
         programs: Force::Off,
         filter: Filter::NotNeeded,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the programs are to do: which peers they know, and which paths lead there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A MAC address.
 pub type Mac = [u8; 6];
@@ -43,6 +43,40 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Takes over the peers of an earlier plan about whom this one says nothing. Whether there are
+    /// any.
+    pub fn keep(&mut self, earlier: &Plan) -> bool {
+        if self.own.is_some() && self.own != earlier.own {
+            return false;
+        }
+        let states = self.states();
+        let is_new = |peer: &&Mac| !states.contains_key(*peer) && !self.striped.contains_key(*peer);
+        let all = earlier.peers.keys().chain(earlier.striped.keys());
+        let kept: BTreeSet<Mac> = all.filter(is_new).copied().collect();
+        let known = self.exceptions.iter().chain(&earlier.exceptions);
+        let exceptions: BTreeSet<Exception> = known.copied().collect();
+        if kept.is_empty() || exceptions.len() > MAX_EXCEPTIONS {
+            return false;
+        }
+        self.own = earlier.own;
+        self.exceptions = exceptions.into_iter().collect();
+        for peer in &kept {
+            self.peers.extend(earlier.peers.get(peer).map(|it| (*peer, it.clone())));
+            self.striped.extend(earlier.striped.get(peer).map(|it| (*peer, it.clone())));
+            self.left.extend(earlier.left.get(peer).map(|why| (*peer, *why)));
+        }
+        for (arrival, source) in earlier.arrivals.iter().filter(|it| kept.contains(&it.1.peer)) {
+            self.arrivals.entry(arrival.clone()).or_insert_with(|| source.clone());
+        }
+        true
+    }
+
+    /// Why each peer's frames are left to the bridge; None: they pass beside it.
+    pub fn states(&self) -> BTreeMap<Mac, Option<Left>> {
+        let carried = self.peers.keys().map(|peer| (*peer, None));
+        carried.chain(self.left.iter().map(|(peer, why)| (*peer, Some(*why)))).collect()
+    }
+
     /// Leaves every peer's frames to the bridge.
     pub fn leave_all(&mut self, why: Left) {
         let peers = std::mem::take(&mut self.peers);

@@ -12,6 +12,14 @@ pub mod process;
 
 use std::io;
 
+use rustix::time::{clock_gettime, ClockId};
+
+/// The time by CLOCK_MONOTONIC, as the programs and the helper have it.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The result of a system call, or the error that it left behind.
 fn checked<T: TryInto<i64> + Copy>(result: T) -> io::Result<T> {
     if result.try_into().is_ok_and(|number| number < 0) {

@@ -3,6 +3,8 @@
 
 mod carrier;
 mod handover;
+mod kept;
+mod reports;
 pub mod sources;
 mod status;
 
@@ -16,15 +18,16 @@ use std::time::{Duration, Instant};
 
 use crate::notify::Manager;
 use crate::openflow::connection::Sender;
-use crate::openflow::message;
-use crate::openflow::mirror::{Changes, Mirror, REPORT};
+use crate::openflow::mirror::{Changes, Mirror};
 use crate::options::Place;
-use crate::plan::{Left, Mac, Plan};
-use crate::programs::{Count, Counts, SlotCounts};
-use crate::report::{self, Carried, Filter, Force, Head, Order, Row, State};
+use crate::plan::{Left, Mac};
+use crate::programs::SlotCounts;
+use crate::report::{Carried, Filter, Force, Order, Row};
 use crate::rows::{self, Planned};
+use crate::sys::now_ns;
 use carrier::{Carrier, Devices};
 use handover::Handover;
+use kept::Kept;
 use sources::{Event, Request};
 
 /// Changes that come within this time make one plan.
@@ -32,16 +35,7 @@ const COALESCE: Duration = Duration::from_millis(3);
 /// The loop uses at most one part in so many of a CPU for plans.
 const PLAN_SHARE: u32 = 5;
 const COUNTS_EVERY: Duration = Duration::from_millis(250);
-const SLOTS_EVERY: Duration = Duration::from_secs(1);
-/// The bridge lets a bounded number of frames a second through to the controller, among which are
-/// probes. So slots take at most so many of them on average: with many peers they come less often.
-const SLOTS_FRAMES: u32 = 64;
-/// A report with all rows or peers, also those that have not changed.
-const ALL_EVERY: Duration = Duration::from_secs(10);
 const TEND_EVERY: Duration = Duration::from_secs(1);
-/// A bridge that says nothing for so long, though it is asked every second, gets no reports: they
-/// would pile up.
-const SILENT: Duration = Duration::from_secs(3);
 /// What was told to the programs holds for so long after the moment of which the bridge last said
 /// that its rows are those. Then everything goes through the bridge. So rows that forbid something
 /// are obeyed after this time at the latest, also where the watch was stopped or killed and nobody
@@ -146,6 +140,8 @@ struct Watch {
     rested: Instant,
     /// When the plan was last known to be what the rows say; None: never.
     right_at: Option<Instant>,
+    /// What the bridge said before, and has not said again since it was connected to anew.
+    kept: Option<Kept>,
     told_counts: BTreeMap<Row, Carried>,
     told_epoch: u64,
     told_slots: SlotCounts,
@@ -173,6 +169,7 @@ impl Watch {
             due: Due::at(now),
             rested: now,
             right_at: None,
+            kept: None,
             told_counts: BTreeMap::new(),
             told_epoch: 0,
             told_slots: SlotCounts::new(),
@@ -189,8 +186,16 @@ impl Watch {
         while self.ending.is_none() {
             let now = Instant::now();
             self.manager.alive(now);
+            if self.kept.as_ref().is_some_and(|kept| kept.ends() <= now) {
+                self.kept = None;
+                self.changes = None;
+                self.notice_changes(now);
+            }
             if self.due.plan.is_some_and(|due| due <= now) {
-                self.plan(now);
+                match self.kept.as_ref().map(Kept::rests).filter(|at| *at > now) {
+                    Some(at) => self.due.plan = Some(at),
+                    None => self.plan(now),
+                }
             }
             // A load takes long, and what is asked below must not seem to have been asked before.
             let now = Instant::now();
@@ -214,7 +219,8 @@ impl Watch {
     /// Waits for news, at most until something is due.
     fn wait(&mut self, events: &Receiver<Event>) {
         let due = &self.due;
-        let first = [due.counts, due.slots, due.state, due.tend].into_iter().chain(due.plan).min();
+        let first = [due.counts, due.slots, due.state, due.tend].into_iter();
+        let first = first.chain(due.plan).chain(self.kept.as_ref().map(Kept::ends)).min();
         let time = first.map_or(COUNTS_EVERY, |at| at.saturating_duration_since(Instant::now()));
         match events.recv_timeout(time) {
             Ok(event) => self.take(event),
@@ -234,7 +240,12 @@ impl Watch {
     fn take(&mut self, event: Event) {
         match event {
             Event::Connected(sender) => {
-                self.link = Some(Link::new(sender, Instant::now()));
+                let now = Instant::now();
+                if let Some(right_at) = self.right_at {
+                    let (plan, before) = (&self.planned.plan, self.kept.take());
+                    self.kept = Some(Kept::new(plan, right_at + HOLDS, before, now));
+                }
+                self.link = Some(Link::new(sender, now));
                 self.changes = None;
             }
             Event::Message(bytes) => {
@@ -299,6 +310,9 @@ impl Watch {
         if new.ports {
             self.due.tend = now;
         }
+        if let Some(kept) = self.kept.as_mut().filter(|_| new != Changes::default()) {
+            kept.changed(now);
+        }
         let needed = match &mut self.changes {
             None => true,
             Some(known) => {
@@ -311,9 +325,9 @@ impl Watch {
         if needed && self.due.plan.is_none() {
             self.due.plan = Some((now + COALESCE).max(self.rested));
         } else if !needed {
-            let until_ns = holds_until_ns(link.known);
-            self.right_at = Some(link.known);
-            self.carrier.hold_until(until_ns);
+            let known = link.known;
+            self.right_at = Some(known);
+            self.carrier.hold_until(self.holds_until_ns(known));
         }
     }
 
@@ -324,22 +338,25 @@ impl Watch {
         link.mirror.take_changes();
         self.changes = Some(Changes::default());
         let before = std::mem::replace(&mut self.planned, rows::plan(link.mirror.bridge()));
+        let devices = Devices::of(&link.mirror.bridge().ports, &self.settings.nics);
+        let are_same = devices.is_some() && devices.as_ref() == self.carrier.devices();
+        let plan = &mut self.planned.plan;
+        self.kept = self.kept.take().filter(|kept| are_same && kept.add_to(plan, start));
         if observed {
             self.planned.plan.leave_all(Left::Undecided);
         }
-        if states(&before.plan) != states(&self.planned.plan) {
+        if before.plan.states() != self.planned.plan.states() {
             self.due.state = start;
         }
         let planned = Instant::now();
-        let ports = &link.mirror.bridge().ports;
         let known = link.known;
         self.right_at = Some(known);
         self.said.remove("bridge");
         let mut was_new = false;
-        match Devices::of(ports, &self.settings.nics) {
+        match devices {
             Some(devices) => {
                 was_new = self.carrier.devices() != Some(&devices);
-                let until_ns = holds_until_ns(known);
+                let until_ns = self.holds_until_ns(known);
                 self.carrier.carry(&devices, &self.planned.plan, until_ns, start);
                 self.hand_over();
                 if was_new {
@@ -472,89 +489,12 @@ impl Watch {
         }
     }
 
-    fn head(&self) -> Option<Head> {
-        let own = self.planned.plan.own?;
-        Some(Head { own, epoch: self.carrier.epoch, time_ns: now_ns() })
-    }
-
-    fn report_counts(&mut self, now: Instant) {
-        self.due.counts = now + COUNTS_EVERY;
-        if !self.is_listening(now) || self.carrier.devices().is_none() {
-            return;
-        }
-        let (Some(head), Some(counts)) = (self.head(), self.carrier.counts()) else { return };
-        let rows = by_row(counts);
-        let all = self.due.all_counts <= now || self.told_epoch != self.carrier.epoch;
-        let news: Vec<(Row, Carried)> = rows
-            .iter()
-            .filter(|(row, carried)| all || self.told_counts.get(row) != Some(carried))
-            .map(|(row, carried)| (*row, *carried))
-            .collect();
-        if all {
-            self.due.all_counts = now + ALL_EVERY;
-            self.told_epoch = self.carrier.epoch;
-        }
-        self.told_counts = rows;
-        if !news.is_empty() {
-            self.send(report::counts(&head, &news));
-        }
-    }
-
-    fn report_slots(&mut self, now: Instant) {
-        self.due.slots = now + SLOTS_EVERY;
-        if !self.is_listening(now) || self.carrier.devices().is_none() {
-            return;
-        }
-        let (Some(head), Some(slots)) = (self.head(), self.carrier.slot_counts()) else { return };
-        let all = self.due.all_slots <= now || self.told_slots_epoch != self.carrier.epoch;
-        let news: Vec<_> = slots
-            .iter()
-            .filter(|(peer, bytes)| all || self.told_slots.get(*peer) != Some(bytes))
-            .map(|(peer, bytes)| (*peer, *bytes))
-            .collect();
-        if all {
-            self.due.all_slots = now + ALL_EVERY;
-            self.told_slots_epoch = self.carrier.epoch;
-        }
-        self.told_slots = slots;
-        let frames = report::slots(&head, &news);
-        let share = u32::try_from(frames.len()).unwrap_or(u32::MAX).div_ceil(SLOTS_FRAMES);
-        self.due.slots = now + SLOTS_EVERY * share;
-        self.send(frames);
-    }
-
-    fn state(&self) -> State {
-        let dropped = self.carrier.counts().map_or(0, |counts| counts.dropped.values().sum());
-        State {
-            programs: self.carrier.force(),
-            filter: self.carrier.filter(),
-            order: self.order(),
-            errno: self.carrier.errno(),
-            dropped,
-        }
-    }
-
-    fn report_state(&mut self, now: Instant) {
-        self.due.state = now + TEND_EVERY;
-        let state = self.state();
-        if let (true, Some(head)) = (self.is_listening(now), self.head()) {
-            self.send(report::state(&head, &state, &self.planned.plan, &self.striping));
-        }
-    }
-
-    fn is_listening(&self, now: Instant) -> bool {
-        let alive = |link: &Link| link.mirror.is_whole() && now.duration_since(link.heard) < SILENT;
-        self.link.as_ref().is_some_and(alive)
-    }
-
-    fn send(&mut self, frames: Vec<Vec<u8>>) {
-        let Some(link) = &mut self.link else { return };
-        let messages: Vec<Vec<u8>> =
-            frames.iter().map(|frame| message::to_controllers(REPORT, frame)).collect();
-        if link.sender.send(&messages).is_err() {
-            link.sender.close();
-            self.link = None;
-        }
+    /// Until when the plan holds that was right then, by CLOCK_MONOTONIC.
+    fn holds_until_ns(&self, right_at: Instant) -> u64 {
+        let until = right_at + HOLDS;
+        let until = self.kept.as_ref().map_or(until, |kept| until.min(kept.until()));
+        let left_ns = until.saturating_duration_since(Instant::now()).as_nanos() as u64;
+        now_ns() + left_ns
     }
 
     /// Says a line, unless it is what was last said about this.
@@ -564,29 +504,4 @@ impl Watch {
             self.said.insert(about, line);
         }
     }
-}
-
-fn by_row(counts: Counts) -> BTreeMap<Row, Carried> {
-    let carried = |count: Count| Carried { packets: count.packets, bytes: count.bytes };
-    report::by_row(
-        counts.sent.into_iter().map(|(row, count)| (row, carried(count))),
-        counts.arrived.into_iter().map(|(row, count)| (row, carried(count))),
-    )
-}
-
-fn states(plan: &Plan) -> BTreeMap<Mac, Option<Left>> {
-    let carried = plan.peers.keys().map(|peer| (*peer, None));
-    carried.chain(plan.left.iter().map(|(peer, why)| (*peer, Some(*why)))).collect()
-}
-
-/// Until when holds what was right then, by CLOCK_MONOTONIC.
-fn holds_until_ns(right_at: Instant) -> u64 {
-    let age_ns = right_at.elapsed().as_nanos() as u64;
-    (now_ns() + HOLDS.as_nanos() as u64).saturating_sub(age_ns)
-}
-
-/// CLOCK_MONOTONIC.
-pub fn now_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -10,6 +10,7 @@ mod dice;
 mod frames;
 mod helped;
 mod hosts;
+mod kept;
 mod layout;
 mod lone;
 mod model;

@@ -216,14 +216,14 @@ fn what_holds_no_longer_comes_to_the_switch() {
         let mut bridge = Bridge::new();
         bridge.programs.apply(&plan_of_one()).unwrap();
         bridge.set_filters();
-        let soon_ns = ri2n_fast::watch::now_ns() + 50_000_000;
+        let soon_ns = ri2n_fast::sys::now_ns() + 50_000_000;
         for (until_ns, local) in [(u64::MAX, true), (0, false), (u64::MAX, true), (soon_ns, false)]
         {
             bridge.programs.hold_until(until_ns).unwrap();
             if until_ns == soon_ns {
                 // Nobody is there to see to it.
                 wait_for("the end", || {
-                    (ri2n_fast::watch::now_ns() > soon_ns + 20_000_000).then_some(())
+                    (ri2n_fast::sys::now_ns() > soon_ns + 20_000_000).then_some(())
                 });
             }
             for number in 0..50 {

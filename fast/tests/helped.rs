@@ -54,7 +54,7 @@ impl Helper {
             lane.ns_per_kib.store((8_192_000_000 / kbps) as u32, Relaxed);
         }
         steer.links.store(3, Relaxed);
-        let until_ns = ri2n_fast::watch::now_ns() + seconds * 1_000_000_000;
+        let until_ns = ri2n_fast::sys::now_ns() + seconds * 1_000_000_000;
         steer.until_ns.store(until_ns, Relaxed);
     }
 

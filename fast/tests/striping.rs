@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rustix::time::{clock_gettime, ClockId};
 
 use crate::agree::{add, agree, can_run, context, counted, ifindex, load, mtu, REDIRECTED};
 use crate::frames::{self, far_nic, own_nic, peer_mac, OWN};
@@ -21,17 +20,13 @@ use crate::namespace::{in_namespace, run, wait_for};
 use ri2n_fast::plan::{Mac, Path, Plan, Striped};
 use ri2n_fast::programs::Programs;
 use ri2n_fast::sys::bpf::test_run;
+pub use ri2n_fast::sys::now_ns;
 use ri2n_fast::sys::packet::PacketSocket;
 use ri2n_wire::shared::{self, Shared, LANES};
 
 const SECOND: u64 = 1_000_000_000;
 /// A step that the machine did not take in this time is no step: what was fresh may be stale.
 const STEP_NS: u64 = 10_000_000;
-
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * SECOND + now.tv_nsec as u64
-}
 
 /// Never ahead, or so far ahead that it does not matter which one of two moments "now" is. In
 /// seconds; 0: it is past.

@@ -197,9 +197,7 @@ class StripingApp(App):
                 for host in pair
             }
             ordering = frozenset(
-                name
-                for name in helpers
-                if name not in promised and name in fast and fast[name].orders(now_s)
+                name for name, path in fast.items() if name not in promised and path.orders(now_s)
             )
             self._moved, self._ordering = self._ordering ^ ordering, ordering
         for name, member in helpers.items():

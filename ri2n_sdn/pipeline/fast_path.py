@@ -41,6 +41,7 @@ class FastPath:
     peers: dict[str, FastPeer] = field(default_factory=dict)
     counts: FastCounts = field(default_factory=FastCounts)
     _parts: dict[int, StateReport] = field(default_factory=dict, repr=False)
+    _ordered_s: float = -math.inf
 
     def connected_anew(self) -> None:
         """Know nothing until the next report, since the host may have started anew meanwhile."""
@@ -63,6 +64,8 @@ class FastPath:
         self.errno, self.dropped = report.errno, report.dropped
         self.peers = {peer.mac: peer.state for part in self._parts.values() for peer in part.peers}
         self.heard_s, self._parts = now_s, {}
+        is_ready = self.state == "in_force" and self.order == "ready"
+        self._ordered_s = now_s if is_ready else -math.inf
         return self.state != before
 
     def judge(self, answered_s: float) -> bool:
@@ -100,8 +103,13 @@ class FastPath:
         return self.state in ("in_force", "silent") and self.peers.get(mac.lower()) == "striped_tcp"
 
     def orders(self, now_s: float) -> bool:
-        """Whether the host puts TCP in order that comes beside the bridge, as it said just now."""
-        return self.state == "in_force" and self.order == "ready" and not self.is_late(now_s)
+        """Whether the host puts TCP in order that comes beside the bridge, as it said just now.
+
+        A connection that is lost, or new, says nothing of that: the programs go on while the
+        bridge's controller, or Open vSwitch itself, is away. So what the host said before holds for
+        as long as a report may be late.
+        """
+        return now_s - self._ordered_s <= SILENT_S
 
     def sums(self) -> dict[str, int]:
         """How many peers are in each state; states without a peer are left out."""

@@ -23,7 +23,7 @@ from ri2n_sdn.client import call
 from ri2n_sdn.pipeline.layout import Table
 from tests.topology_text import parse_topology
 
-from .conftest import PATIENCE_S, await_true, controlled
+from .conftest import EXACT, PATIENCE_S, await_true, controlled
 from .fast_flows import PORT, Talk, Talker, beside, status_of
 from .packets import flawless
 from .striping import RECEIVE_TCP, SEND_TCP
@@ -48,6 +48,8 @@ hosts:
 PAIRS = [("A", "B"), ("B", "A"), ("C", "A"), ("B", "C")]
 BYTES = 2_000_000
 """So much of a stream is enough to see which links carry it."""
+
+STALL_MS = 50.0
 
 # Sends copies of what a host sends to a TCP port, further on in the stream and with other bytes and
 # a wrong checksum, from the same NIC: TCP drops them, who puts segments in order does not know.
@@ -264,6 +266,45 @@ def test_a_transfer_survives_a_kill_at_either_end(lab: Lab, what: str, victim: s
         programs.start(victim)
         await_beside(lab)
         _await_sent(lab, "B", BYTES // 4)
+
+
+@contextmanager
+def felt(lab: Lab, source: str, target: str) -> Iterator[dict[str, float]]:
+    """One connection sends all the time; what it felt is there after the block."""
+    module = [sys.executable, "-m", "ri2n_lab.bench.tcp_stall"]
+    words = ["--port", "5901", "--seconds", "86400"]
+    pipes = {"stdout": subprocess.PIPE, "text": True}
+    found: dict[str, float] = {}
+    receiver = lab.popen(target, [*module, "recv", *words], **pipes)
+    assert receiver.stdout is not None and receiver.stdout.readline() == "listening\n"
+    sender = lab.popen(source, [*module, "send", "--address", lab.address(target), *words])
+    try:
+        _await_sent(lab, source, BYTES // 4)
+        yield found
+        _await_sent(lab, source, BYTES // 4)
+        sender.kill()
+        sender.wait()
+        found.update(json.loads(receiver.communicate(timeout=PATIENCE_S)[0]))
+    finally:
+        for process in (sender, receiver):
+            process.kill()
+            process.wait()
+        receiver.stdout.close()
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+@pytest.mark.timeout(6 * 3600)
+@pytest.mark.parametrize("kills", [2, pytest.param(1000, marks=pytest.mark.long)])
+def test_tcp_does_not_feel_that_ovs_vswitchd_is_killed(lab: Lab, kills: int) -> None:
+    """On the kernel datapath, where the bridge's devices stay; on netdev, TCP goes on later."""
+    with felt(lab, "B", "A") as found:
+        for number in range(kills):
+            lab.kill_switch("AB"[number % 2])
+            await_beside(lab)
+    assert found["bytes"] > BYTES / 2, found
+    if EXACT:
+        assert found["longest_stall_ms"] <= STALL_MS, found
 
 
 def test_a_transfer_survives_a_link_that_dies(lab: Lab) -> None:

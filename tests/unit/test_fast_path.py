@@ -251,6 +251,21 @@ def test_of_programs_that_are_not_in_force_nothing_is_left_to_be_said(programs: 
     assert path.judge(104.0) and path.state is None
 
 
+def test_order_holds_over_a_connection_that_is_lost_and_no_longer() -> None:
+    path = FastPath()
+    assert not path.orders(0.0)
+    path.take_state(of_state(state_frame([], time_ns=2, order=1)), 10.0)
+    assert path.orders(10.0 + SILENT_S) and not path.orders(10.1 + SILENT_S)
+    path.connected_anew()
+    assert path.orders(12.0) and path.state is None
+    # What it says then holds at once.
+    path.take_state(of_state(state_frame([], time_ns=3, order=0)), 12.1)
+    assert not path.orders(12.1)
+    path.take_state(of_state(state_frame([], time_ns=4, order=1)), 12.2)
+    path.take_state(of_state(state_frame([], time_ns=5, order=1, programs=2)), 12.3)
+    assert not path.orders(12.3)
+
+
 def test_a_new_connection_begins_without_knowledge_but_traffic_goes_on() -> None:
     path = FastPath()
     path.counts.begin(7)

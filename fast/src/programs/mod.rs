@@ -17,13 +17,13 @@ use aya::maps::MapError;
 use aya::programs::{Program, ProgramError, ProgramFd};
 use aya::{include_bytes_aligned, Ebpf, EbpfError, EbpfLoader};
 use ri2n_wire::shared::{Files, Steer};
-use rustix::time::{clock_gettime, ClockId};
 
 use self::layout::{wanted, Link, Links};
 use self::store::Store;
 use self::tc::{Filter, Side, Tc};
 use crate::plan::{Arrival, Mac, PathId, Plan, SLOTS};
 use crate::sys::bpf::Grace;
+use crate::sys::now_ns;
 
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/fast.bpf.o");
 
@@ -472,12 +472,6 @@ impl End {
             End::Rx | End::Hold => Side::Ingress,
         }
     }
-}
-
-/// CLOCK_MONOTONIC, by which the helper says how long its word holds.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// None: the rate is not known.

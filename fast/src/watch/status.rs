@@ -32,7 +32,7 @@ impl Watch {
             names.map(|name| json!({"name": name, "attached": attached}))
         });
         let beside = plan.striped.keys().filter(|peer| self.striping.contains(*peer)).count();
-        let states = super::states(plan).into_iter().map(|(peer, why)| {
+        let states = plan.states().into_iter().map(|(peer, why)| {
             let state = match why {
                 None => "carried",
                 Some(Left::Striped) if self.striping.contains(&peer) => "striped_tcp",
