@@ -119,8 +119,12 @@ class QuietMachine:
         self._end()
 
     def start(self, *argv: str, **options: Any) -> subprocess.Popen[str]:
-        """Start a command in it. `options` are those of Popen."""
-        line = ["nsenter", f"--target={self._first}", "--pid", "--mount", "--net", "--", *argv]
+        """Start a command in it. `options` are those of Popen.
+
+        It feels all signals, also where those who run the tests ignore some, as under nohup.
+        """
+        line = ["env", "--default-signal=HUP,INT,QUIT", "nsenter", f"--target={self._first}"]
+        line += ["--pid", "--mount", "--net", "--", *argv]
         clean = {name: value for name, value in os.environ.items() if name != "RI2N_SOCKET"}
         return subprocess.Popen(
             line, text=True, **{"stdin": subprocess.DEVNULL, "env": clean, **options}
