@@ -189,7 +189,9 @@ def test_a_connection_has_all_links_and_no_bridge_counts_it(lab: Lab, ipv6: bool
             pass
         links = grown(sent(lab, source), before)
         common = {"eth0", "eth1", "eth2"} if "C" not in ends else {"eth0", "eth1"}
-        assert all(links[nic] > BYTES / 20 for nic in common), (source, target, links)
+        # Who gets little CPU sends little by the links that are slow.
+        least = BYTES / 20 if EXACT else BYTES / 200
+        assert all(links[nic] > least for nic in common), (source, target, links)
         for host in ends:
             assert counted(lab, host) - through[host] < BYTES / 4, (source, target, host)
             assert beside(lab, host) - carried[host] > BYTES / 1500, (source, target, host)
