@@ -206,7 +206,7 @@ def test_the_kernel_refuses_and_all_is_as_before_and_what_is_cut_stays_cut(
     room.passes_beside()
 
 
-@pytest.mark.parametrize("first", ["helpers", "fast"])
+@pytest.mark.parametrize("first", ["helpers", pytest.param("fast", marks=pytest.mark.long)])
 def test_both_work_together_whichever_comes_first(
     room: Room, reorder_program: Path, first: str
 ) -> None:
