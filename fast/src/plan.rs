@@ -71,7 +71,7 @@ impl Plan {
         true
     }
 
-    /// Why each peer's frames are left to the bridge; None: they pass beside it.
+    /// Why each peer's frames are left to the bridge; None: the frames pass beside it.
     pub fn states(&self) -> BTreeMap<Mac, Option<Left>> {
         let carried = self.peers.keys().map(|peer| (*peer, None));
         carried.chain(self.left.iter().map(|(peer, why)| (*peer, Some(*why)))).collect()

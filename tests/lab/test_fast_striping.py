@@ -50,6 +50,7 @@ BYTES = 2_000_000
 """So much of a stream is enough to see which links carry it."""
 
 STALL_MS = 50.0
+"""So long may one connection stand still at most, in virtual time."""
 
 # Sends copies of what a host sends to a TCP port, further on in the stream and with other bytes and
 # a wrong checksum, from the same NIC: TCP drops them, who puts segments in order does not know.
