@@ -33,7 +33,9 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(autouse=True)
-def whole(lab: Lab) -> Iterator[None]:
+def whole(lab: Lab, wait_until: WaitUntil) -> Iterator[None]:
+    """A test begins when nothing is said of losses any more, however the one before it ended."""
+    wait_until(lambda: not lost(lab), lambda: str(lost(lab)), 2 * LossSettings().keep_s)
     yield
     lab.restore_all()
 
@@ -66,9 +68,9 @@ def test_a_cable_that_loses_one_packet_in_twenty_is_named(lab: Lab, wait_until: 
     with talking(lab, 2 * FOUND_S):
         lab.fault("loss", host="C", nic="eth0", loss=5)
         named = "packets are lost in what C:eth0"
-        what = [f"% of {named} receives", f"% of {named} sends"]
+        what = {f"% of {named} receives", f"% of {named} sends"}
         wait_until(
-            lambda: [text[text.index("%") :] for text in lost(lab)] == what,
+            lambda: {text[text.index("%") :] for text in lost(lab)} == what,
             lambda: str(lost(lab)),
             FOUND_S,
         )
