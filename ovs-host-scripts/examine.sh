@@ -494,7 +494,7 @@ look_at_order() {
 # Without ri2n-fast the programs that it attached stay in force for some seconds, and do not hear of
 # a link that dies.
 look_at_fast() {
-    local device why number left='' attached
+    local device why number left='' attached nics rules
     local restart="systemctl restart ri2n-fast, and see journalctl -u ri2n-fast"
     FAST_STATE=silent
     ask_fast
@@ -524,7 +524,15 @@ look_at_fast() {
     done
     [[ $(fast_word filter) != missing ]] || finding warning "fast path" \
         "Open vSwitch's sockets have no filter: it gets a copy of each frame beside it" "$restart"
-    [[ $FAST_STATE != in_force ]] || look_at_order
+    if [[ $FAST_STATE == in_force ]]; then
+        look_at_order
+        mapfile -t nics < <(bridge_nics)
+        while read -r device rules; do
+            finding warning "fast path" \
+                "$device: what passes beside the bridge does not meet $rules" \
+                "move these rules to IP (nft family inet), or give host-up no --fast"
+        done < <(fast_bypassed ${nics[@]+"${nics[@]}"})
+    fi
     for why in "${FAST_LEFT[@]}"; do
         number=$(fast_number "$why")
         ((${number:-0} == 0)) || left+=", $number ${why//_/ }"

@@ -9,6 +9,7 @@
 
 readonly FAST_PROGRAM=${RI2N_FAST:-/usr/local/lib/ri2n/ri2n-fast}
 readonly MAX_FAST_BYTES=1048576 # of what it says, so much is read
+readonly FAST_PRIORITY=21042      # of its tc filters (fast/src/programs/tc.rs)
 # Peers with frames that the bridge keeps, by the reason, as ri2n-fast says it.
 # shellcheck disable=SC2034 # examine.sh and host-metrics use it
 readonly FAST_LEFT=(striped_tcp striped undecided unsupported too_many)
@@ -116,5 +117,30 @@ fast_attached() {
         device=${saved##*/nic.}
         [[ $(tc filter show dev "$device" ingress 2>/dev/null || true) != *' ri2n-fast'* ]] ||
             printf '%s\n' "$device"
+    done
+}
+
+# Print the rules of others that stand behind the programs, so that what passes beside the bridge
+# does not meet them: a device and what it has, a line each.
+fast_bypassed() { # fast_bypassed NIC ...
+    local device chains side
+    chains=$(nft -t list chains 2>/dev/null || true)
+    for device in "$@" "$BRIDGE"; do
+        side=ingress
+        [[ $device != "$BRIDGE" ]] || side=egress # of nftables, it meets all there
+        [[ $side == egress ]] || awk -v device="$device" -v ours="$NFT_TABLE" '
+            $1 == "table" { name = $3; table = $2 " " $3 }
+            / hook ingress / && name != ours {
+                gsub(/["{},;]/, " ")
+                if (index($0 " ", " " device " ")) print device " table " table
+            }
+        ' <<<"$chains" | sort -u
+        tc filter show dev "$device" "$side" 2>/dev/null |
+            awk -v device="$device" -v ours="$FAST_PRIORITY" '
+                $1 == "filter" {
+                    for (at = 2; at < NF; at++)
+                        if ($at == "pref" && $(at + 1) > ours) print device " tc filter " $(at + 1)
+                }
+            ' | sort -u
     done
 }

@@ -144,6 +144,7 @@ fn tell_off(place: &Place, mirror: &Mirror) -> io::Result<()> {
         order: Order::None,
         errno: 0,
         dropped: 0,
+        obeyed: 0,
     };
     let frames = report::state(&head, &off, &Plan::default(), &BTreeSet::new());
     let (mut sender, mut receiver) = connection::connect(&place.socket())?;

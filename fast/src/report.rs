@@ -110,6 +110,9 @@ pub struct State {
     pub errno: u8,
     /// Frames that the programs dropped.
     pub dropped: u64,
+    /// The digest of the rows that the programs obey, and no others; 0: they may still do what
+    /// earlier rows said.
+    pub obeyed: u64,
 }
 
 /// Reports of these rows' counters, in as many frames as they need.
@@ -161,6 +164,7 @@ pub fn state(head: &Head, state: &State, plan: &Plan, striping: &BTreeSet<Mac>) 
         state.errno,
     ];
     front.extend(u32::try_from(state.dropped).unwrap_or(u32::MAX).to_be_bytes());
+    front.extend(state.obeyed.to_be_bytes());
     let mut peers: Vec<(Mac, u8)> = plan.peers.keys().map(|peer| (*peer, 0)).collect();
     peers.extend(plan.left.iter().map(|(peer, why)| {
         let code = match why {

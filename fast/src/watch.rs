@@ -60,6 +60,10 @@ pub struct Settings {
 
 /// Watches until somebody asks to end.
 pub fn run(settings: Settings) -> Result<(), String> {
+    let bridge = &settings.place.bridge;
+    if !sources::claim(bridge)? {
+        eprintln!("ri2n-fast: whether another ri2n-fast watches {bridge} cannot be told");
+    }
     let listener = sources::listen(&settings.state)?;
     let (to, events) = sync_channel(AT_ONCE);
     sources::take_questions(listener, to.clone());
@@ -140,6 +144,10 @@ struct Watch {
     rested: Instant,
     /// When the plan was last known to be what the rows say; None: never.
     right_at: Option<Instant>,
+    /// The programs of an earlier watch carry nothing any more after this.
+    alone: Instant,
+    /// What the programs were told holds until then.
+    lapses: Instant,
     /// What the bridge said before, and has not said again since it was connected to anew.
     kept: Option<Kept>,
     told_counts: BTreeMap<Row, Carried>,
@@ -147,6 +155,7 @@ struct Watch {
     told_slots: SlotCounts,
     told_slots_epoch: u64,
     told_force: Option<(Force, Filter, Order)>,
+    told_obeyed: u64,
     /// The peers to which TCP was striped beside the bridge when that was last looked at.
     striping: BTreeSet<Mac>,
     said: BTreeMap<&'static str, String>,
@@ -169,12 +178,15 @@ impl Watch {
             due: Due::at(now),
             rested: now,
             right_at: None,
+            alone: now + HOLDS,
+            lapses: now,
             kept: None,
             told_counts: BTreeMap::new(),
             told_epoch: 0,
             told_slots: SlotCounts::new(),
             told_slots_epoch: 0,
             told_force: None,
+            told_obeyed: 0,
             striping: BTreeSet::new(),
             said: BTreeMap::new(),
             noted: Vec::new(),
@@ -209,6 +221,7 @@ impl Watch {
             if self.due.slots <= now {
                 self.report_slots(now);
             }
+            self.notice_obeyed(now);
             if self.due.state <= now {
                 self.report_state(now);
             }
@@ -327,7 +340,8 @@ impl Watch {
         } else if !needed {
             let known = link.known;
             self.right_at = Some(known);
-            self.carrier.hold_until(self.holds_until_ns(known));
+            let until_ns = self.holds_until_ns(known);
+            self.carrier.hold_until(until_ns);
         }
     }
 
@@ -490,9 +504,10 @@ impl Watch {
     }
 
     /// Until when the plan holds that was right then, by CLOCK_MONOTONIC.
-    fn holds_until_ns(&self, right_at: Instant) -> u64 {
+    fn holds_until_ns(&mut self, right_at: Instant) -> u64 {
         let until = right_at + HOLDS;
         let until = self.kept.as_ref().map_or(until, |kept| until.min(kept.until()));
+        self.lapses = until;
         let left_ns = until.saturating_duration_since(Instant::now()).as_nanos() as u64;
         now_ns() + left_ns
     }

@@ -73,6 +73,7 @@ fn state(report: &Value) -> Vec<Vec<u8>> {
         order: [Order::None, Order::Ready][number(&report["order"]) as usize],
         errno: number(&report["errno"]) as u8,
         dropped: number(&report["dropped"]),
+        obeyed: number(&report["obeyed"]),
     };
     report::state(&head(report), &state, &plan, &striping)
 }
@@ -104,6 +105,7 @@ fn more_drops_than_fit_are_the_most_that_fit() {
         order: Order::None,
         errno: 0,
         dropped,
+        obeyed: 0,
     };
     let frames =
         |dropped| report::state(&head, &state(dropped), &Plan::default(), &BTreeSet::new());
@@ -119,11 +121,12 @@ fn peers_are_striped_beside_the_bridge_only_where_the_helper_reaches_them() {
         order: Order::Ready,
         errno: 0,
         dropped: 0,
+        obeyed: 0,
     };
     let peer = [6, 0, 0, 0, 1, 1];
     let code = |why| {
         let plan = Plan { left: [(peer, why)].into(), ..Plan::default() };
-        report::state(&head, &state, &plan, &BTreeSet::from([peer]))[0][52]
+        report::state(&head, &state, &plan, &BTreeSet::from([peer]))[0][60]
     };
     assert_eq!([Left::Striped, Left::Undecided, Left::TooMany].map(code), [5, 2, 4]);
 }

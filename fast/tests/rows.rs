@@ -122,7 +122,7 @@ fn exact(field: Field, value: u128) -> Test {
 fn add(bridge: &mut Bridge, table: u8, tests: Vec<Test>, actions: Vec<Action>) {
     let encoded = bridge.rows.len().to_be_bytes().to_vec();
     let key = RowKey { table, priority: 40_000, encoded };
-    bridge.rows.insert(key, Row { tests: Some(tests), actions, idles: false });
+    bridge.rows.insert(key, Row { tests: Some(tests), actions, cookie: 0, idles: false });
 }
 
 #[test]

@@ -246,6 +246,32 @@ fn an_unload_ends_the_watch_and_leaves_nothing() {
     });
 }
 
+#[test]
+fn a_bridge_has_one_watch() {
+    let second = || {
+        let folder = format!("/tmp/ri2n-fast-second-{}", std::process::id());
+        let program = env!("CARGO_BIN_EXE_ri2n-fast");
+        let arguments = ["watch", "--bridge", "br-ri2n", "--state", &folder];
+        let ended = Command::new(program).args(arguments).output().unwrap();
+        let _ = std::fs::remove_dir_all(&folder);
+        (ended.status.success(), String::from_utf8(ended.stderr).unwrap())
+    };
+    in_namespace(|| {
+        let mut host = Host::new();
+        host.start_watch();
+        host.await_peer("carried");
+        let pid = host.status().unwrap()["pid"].as_u64().unwrap();
+        // More often than connections to the first one may wait.
+        for _ in 0..3 {
+            let (success, said) = second();
+            assert!(!success);
+            let why = format!("another ri2n-fast, process {pid}, watches the bridge br-ri2n");
+            assert!(said.contains(&why), "{said}");
+        }
+        assert_eq!(ping(&host), Beside::All);
+    });
+}
+
 /// Waits for the bridge's connection, as a controller does.
 pub struct Controller(JoinHandle<TcpStream>);
 
@@ -335,5 +361,39 @@ fn a_controller_gets_reports_by_the_bridge() {
         carried.extend([0, 0]);
         assert!(state.windows(8).any(|it| it == carried));
         assert!(slots.windows(8).any(|it| it == carried), "its record begins with as many zeros");
+    });
+}
+
+/// The digest of the obeyed rows in a report of the state.
+fn obeyed(report: &[u8]) -> u64 {
+    u64::from_be_bytes(report[46..54].try_into().unwrap())
+}
+
+#[test]
+fn a_controller_hears_which_of_its_rows_are_obeyed() {
+    const STATE: usize = 2;
+    const OF_ROW: u64 = 0x1234_5678_9abc;
+    in_namespace(|| {
+        let mut host = Host::new();
+        let controller = Controller::of(&host);
+        host.start_watch();
+        host.await_peer("carried");
+        let mut reports = controller.connect();
+        let mut until = |wanted: &dyn Fn(u64) -> bool| loop {
+            let (kind, report) = reports.next();
+            if kind == STATE && wanted(obeyed(&report)) {
+                return obeyed(&report);
+            }
+        };
+        let before = until(&|it| it != 0);
+        assert_eq!(before >> 48, 0x5232);
+        let row = "table=10,priority=501,udp,tp_dst=7";
+        host.add(&format!("cookie={:#x},{row},actions=drop", 0x5232 << 48 | OF_ROW));
+        until(&|it| it == before ^ OF_ROW);
+        host.await_peer("undecided");
+        // Rows of others do not count.
+        host.add(&format!("cookie={OF_ROW:#x},{row},nw_tos=32,actions=drop"));
+        host.remove(&format!("{row},nw_tos=0/0"));
+        until(&|it| it == before);
     });
 }

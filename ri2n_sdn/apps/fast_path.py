@@ -44,11 +44,13 @@ def take_fast_report(cluster: Cluster, member: Member, frame: bytes, now_s: floa
         elif report.parts > MAX_PARTS:
             too_many = 1
         else:
-            ordered = path.orders(now_s)
+            ordered, obeyed = path.orders(now_s), path.obeyed
             if path.take_state(report, now_s):
                 _tell(cluster, member, path)
             if path.orders(now_s) != ordered:
                 cluster.wake.striping.set()  # helpers are told at once
+            if path.obeyed != obeyed:
+                cluster.wake.jobs.set()  # one may wait for that
         cluster.counters.add("fast_reports")
         if too_many:
             cluster.counters.add("dropped_fast_report_of_too_many", too_many)

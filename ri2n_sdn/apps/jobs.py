@@ -43,6 +43,7 @@ from ri2n_sdn.jobs.moves import moved
 from ri2n_sdn.jobs.orders import told
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.diff import Installed
+from ri2n_sdn.pipeline.fast_path import FastPath
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
 from ri2n_sdn.pipeline.jobs import NO_JOBS, Enclosure, HostJobs, message_rows
 from ri2n_sdn.pipeline.priorities import ORDER
@@ -66,6 +67,7 @@ _GONE_S = 300.0
 # s after its last frame.
 _ANNOUNCE_S = 60.0
 _MAX_ORDERS_PER_HOST = 64
+_NO_FAST_PATH = FastPath()
 # So many records of ended jobs wait for a store that is away.
 _MAX_UNWRITTEN = 1000
 
@@ -103,6 +105,8 @@ class JobsApp(App):
         self._announced: dict[str, tuple[Enclosure, float]] = {}
         # The hosts and the policy with which jobs were installed.
         self._installed_as: dict[str, tuple[tuple[str, ...], Policy]] = {}
+        # Since when the bridges of a job's hosts hold what a job needs that is not installed yet.
+        self._held_s: dict[str, float] = {}
 
     def _turn(self) -> None:
         cluster = self.cluster
@@ -423,8 +427,9 @@ class JobsApp(App):
         cluster, state = self.cluster, self.cluster.jobs
         with cluster.lock:
             states = {key: self._state_of(key) for key in state.agreement.jobs}
-            for key in self._installed_as.keys() - states.keys():
-                del self._installed_as[key]
+            for of_jobs in (self._installed_as, self._held_s):
+                for key in of_jobs.keys() - states.keys():
+                    del of_jobs[key]
             for key, (what, why) in states.items():
                 if state.states.get(key, ("", ""))[0] != what:
                     in_part = what == "installed" and why
@@ -456,14 +461,31 @@ class JobsApp(App):
         # A job that was installed stays so while its hosts are planned anew, for instance because a
         # NIC has died, or because this controller has just started.
         is_same = self._installed_as.get(key) == (job.hosts, job.policy)
-        late = [name for name in job.hosts if not self._installed(name)]
-        if late and not is_same:
-            return "waiting", f"the rows of {', '.join(late)} are not installed yet"
+        if not is_same and (why := self._lacks(key, job)):
+            return "waiting", why
         waits = {state.agreement.waiting.get((host, job.id), "") for host in job.hosts} - {""}
         if waits and any(name in cluster.members for name in self._named(job)):
             return "waiting", sorted(waits)[0]
         self._installed_as[key] = (job.hosts, job.policy)
         return "installed", sorted(waits)[0] if waits else ""
+
+    def _lacks(self, key: str, job: Job) -> str:
+        """Why the paths of a new job do not hold yet; empty: they do (cluster.lock is held)."""
+        late = [name for name in job.hosts if not self._installed(name)]
+        if late:
+            self._held_s.pop(key, None)
+            return f"the rows of {', '.join(late)} are not installed yet"
+        now_s = time.monotonic()
+        held_s = self._held_s.setdefault(key, now_s)
+        lag = [name for name in job.hosts if not self._obeyed(name, held_s, now_s)]
+        return f"the fast path of {', '.join(lag)} does not follow these rows yet" if lag else ""
+
+    def _obeyed(self, name: str, held_s: float, now_s: float) -> bool:
+        """Whether what passes beside a host's bridge obeys its rows (cluster.lock is held)."""
+        member = self.cluster.members[name]
+        path = self.cluster.measured.fast.get(name, _NO_FAST_PATH)
+        cookies = member.installed.cookies if member.installed else ()
+        return path.obeys(cookies, held_s, member.came_s, now_s)
 
     def _named(self, job: Job) -> set[str]:
         """The hosts that a job names and that have not declared it."""

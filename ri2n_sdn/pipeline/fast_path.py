@@ -5,16 +5,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ri2n_sdn.contract.choices import FastFilter, FastOrder, FastPeer, FastState, FastWay
 from ri2n_sdn.pipeline.fast_counts import FastCounts
-from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport
+from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport, digest_of
 
-__all__ = ["MAX_PARTS", "SILENT_S", "FastPath"]
+__all__ = ["HOLDS_S", "MAX_PARTS", "SILENT_S", "FastPath"]
 
 SILENT_S = 3.0
 """A fast path is silent after this time. It reports once a second, so three reports are missing."""
+
+HOLDS_S = 5.0
+"""Programs that hear nothing do for so long at most what they were told (docs/fast-path.md)."""
+
+_FIRST_S = 2.0
 
 MAX_PARTS = -(-4096 // MAX_STATES)
 """Reports of the state with more parts are not kept: they are about more than 4,096 peers."""
@@ -37,6 +43,7 @@ class FastPath:
     order: FastOrder = "none"
     errno: int = 0
     dropped: int = 0
+    obeyed: int = 0
     heard_s: float = -math.inf
     peers: dict[str, FastPeer] = field(default_factory=dict)
     counts: FastCounts = field(default_factory=FastCounts)
@@ -45,7 +52,7 @@ class FastPath:
 
     def connected_anew(self) -> None:
         """Know nothing until the next report, since the host may have started anew meanwhile."""
-        self.state, self.heard_s = None, -math.inf
+        self.state, self.obeyed, self.heard_s = None, 0, -math.inf
         self.peers, self._parts = {}, {}
 
     def take_state(self, report: StateReport, now_s: float) -> bool:
@@ -61,7 +68,7 @@ class FastPath:
             return False
         before, self.state = self.state, report.programs
         self.filter, self.order = report.filter, report.order
-        self.errno, self.dropped = report.errno, report.dropped
+        self.errno, self.dropped, self.obeyed = report.errno, report.dropped, report.obeyed
         self.peers = {peer.mac: peer.state for part in self._parts.values() for peer in part.peers}
         self.heard_s, self._parts = now_s, {}
         is_ready = self.state == "in_force" and self.order == "ready"
@@ -81,6 +88,19 @@ class FastPath:
             # the bridge, and nothing is left to be said.
             self.state = "silent" if before in ("in_force", "silent") else None
         return self.state != before
+
+    def obeys(self, cookies: Iterable[int], held_s: float, came_s: float, now_s: float) -> bool:
+        """Whether the programs do what the bridge's rows say, and nothing that earlier rows said.
+
+        `cookies` are those of the rows, which the bridge has held since `held_s`. The host has been
+        connected since `came_s`: one with a fast path has reported within a second or two. What
+        does not hear of new rows does nothing more after HOLDS_S.
+        """
+        if self.state == "off" or now_s - held_s > HOLDS_S:
+            return True
+        if self.state is None:
+            return now_s - came_s > _FIRST_S
+        return digest_of(cookies) == self.obeyed
 
     def is_late(self, now_s: float) -> bool:
         """Whether the newest report is too old to say how frames go now."""

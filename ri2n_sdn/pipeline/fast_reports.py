@@ -6,14 +6,17 @@ docs/wire-format.md describes the frames. A host may be hostile, so every byte i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
+from operator import xor
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from ri2n_sdn.contract.choices import FastFilter, FastOrder, FastPeer, FastState
 from ri2n_sdn.pipeline.crc32c import crc32c
-from ri2n_sdn.pipeline.layout import ETH_STRIPED, Table
+from ri2n_sdn.pipeline.layout import COOKIE_OURS, ETH_STRIPED, Table
 from ri2n_sdn.pipeline.messages import Flow
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "SlotsReport",
     "StateReport",
     "decode",
+    "digest_of",
     "is_fast_report",
     "row_of",
 ]
@@ -45,7 +49,7 @@ _MAX_COUNT = 1 << 62
 _MAX_VLAN = 4094
 _MAX_PORT = 1023
 _HEAD = Struct("!6s6sHBBHHHQQ")
-_ABOUT_STATE = Struct("!BBBBI")
+_ABOUT_STATE = Struct("!BBBBIQ")
 _COUNT = Struct("!BBHI6sHQQ")
 _PEER = Struct("!6sBB")
 _SLOTS_OF_PEER = Struct("!6sH64Q")
@@ -152,7 +156,8 @@ class StateReport:
 
     The epoch is 0 before programs were loaded. `order` says whether the host puts TCP in order that
     comes to it without the helper's header. `errno` is the kernel's error number, or 0. `dropped`
-    is how many frames the programs dropped.
+    is how many frames the programs dropped. `obeyed` is the digest of the rows that the programs
+    obey (`digest_of`); 0: they may still do what earlier rows said.
     """
 
     mac: str
@@ -165,6 +170,7 @@ class StateReport:
     order: FastOrder
     errno: int
     dropped: int
+    obeyed: int
     peers: tuple[PeerState, ...]
 
 
@@ -207,14 +213,19 @@ def decode(frame: bytes) -> CountsReport | SlotsReport | StateReport:
     if kind == _SLOTS:
         slots = map(_slots_of_peer, _SLOTS_OF_PEER.iter_unpack(frame[begin:end]))
         return SlotsReport(*of_all, tuple(slots))
-    programs, filtered, order, errno, dropped = _ABOUT_STATE.unpack_from(frame, _HEAD.size)
+    programs, filtered, order, errno, dropped, obeyed = _ABOUT_STATE.unpack_from(frame, _HEAD.size)
     peers = tuple(map(_peer, _PEER.iter_unpack(frame[begin:end])))
     of_state = (
         _word(_PROGRAMS, programs),
         _word(_FILTERS, filtered),
         _word(_ORDERS, order),
     )
-    return StateReport(*of_all, *of_state, errno, dropped, peers)
+    return StateReport(*of_all, *of_state, errno, dropped, obeyed, peers)
+
+
+def digest_of(cookies: Iterable[int]) -> int:
+    """Rows of ours as one number, from their cookies, which differ; it is never 0."""
+    return COOKIE_OURS << 48 | reduce(xor, cookies, 0) & (1 << 48) - 1
 
 
 def row_of(flow: Flow) -> FastRow | None:

@@ -8,6 +8,7 @@ real one.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -209,6 +210,7 @@ def test_the_doctor_says_what_is_in_force(fast: FastHost) -> None:
     assert "fast" not in "".join(line for line in text.splitlines() if line[:1] != " ")
 
 
+TC, SCRIPT = "fast/src/programs/tc.rs", "ovs-host-scripts/fast.sh"
 RESTART = "systemctl restart ri2n-fast, and see journalctl -u ri2n-fast"
 
 
@@ -240,3 +242,37 @@ def test_the_doctor_says_what_is_not(fast: FastHost) -> None:
         assert (finding["verdict"], finding["seen"], finding["advice"]) == (verdict, seen, RESTART)
     status = fast.script("host-status", check=False)
     assert f"{verdict}: {seen}: {RESTART}" in status.stdout.splitlines()
+
+
+def test_the_doctor_names_the_rules_that_are_bypassed(fast: FastHost) -> None:
+    fast.up("--fast")
+    fast.answers("status", json.dumps(STATUS))
+    run = fast.host.run
+    run("nft", "add", "table", "inet", "site")
+    run("nft", "add", "table", "netdev", "site")
+    hook = "{ type filter hook ingress devices = { eth0, eth1 } priority 0; }"
+    run("nft", "add", "chain", "netdev", "site", "all", hook)
+    for where in (("eth1", "ingress", "10"), ("eth1", "ingress", "21043")):
+        device, side, priority = where
+        run("tc", "qdisc", "replace", "dev", device, "clsact")
+        rule = ("protocol", "ip", "matchall", "action", "drop")
+        run("tc", "filter", "add", "dev", device, side, "pref", priority, *rule)
+    found = fast.found()
+    assert [finding["verdict"] for finding in found] == ["warning"] * 3
+    beside = "what passes beside the bridge does not meet"
+    assert [finding["seen"] for finding in found] == [
+        f"eth0: {beside} table netdev site",
+        f"eth1: {beside} table netdev site",
+        f"eth1: {beside} tc filter 21043",
+    ]
+    run("tc", "qdisc", "del", "dev", "eth1", "clsact")
+    run("nft", "delete", "table", "netdev", "site")
+    (finding,) = fast.found()
+    assert finding["verdict"] == "ok"
+
+
+def test_the_priority_of_the_programs_has_one_number() -> None:
+    root = Path(__file__).parents[2]
+    (rust,) = re.findall(r"PRIORITY: u16 = (0x[0-9a-f]+);", (root / TC).read_text("utf-8"))
+    (shell,) = re.findall(r"FAST_PRIORITY=(\d+)", (root / SCRIPT).read_text("utf-8"))
+    assert int(rust, 16) == int(shell)

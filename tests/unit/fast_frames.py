@@ -75,6 +75,7 @@ def state_frame(
     order: int = 0,
     errno: int = 0,
     dropped: int = 0,
+    obeyed: int = 0,
     mac: str = MAC,
     epoch: int = EPOCH,
     time_ns: int = 5_000_000_000,
@@ -82,7 +83,7 @@ def state_frame(
     parts: int = 1,
 ) -> bytes:
     """A part of a report of the state: (the peer's MAC address, its state's code) of each peer."""
-    about = pack("!BBBBI", programs, filtered, order, errno, dropped)
+    about = pack("!BBBBIQ", programs, filtered, order, errno, dropped, obeyed)
     records = b"".join(_raw(peer) + bytes([state, 0]) for peer, state in peers)
     first = head(2, len(peers), epoch=epoch, time_ns=time_ns, part=part, parts=parts)
     return sealed(first + about + records, mac)

@@ -15,13 +15,14 @@ from ri2n_sdn.apps.fast_path import judge_fast_paths, take_fast_report
 from ri2n_sdn.apps.problems import problems_of
 from ri2n_sdn.contract.problems import Problem
 from ri2n_sdn.pipeline.fast_counts import FastCounts
-from ri2n_sdn.pipeline.fast_path import SILENT_S, FastPath
+from ri2n_sdn.pipeline.fast_path import HOLDS_S, SILENT_S, FastPath
 from ri2n_sdn.pipeline.fast_reports import (
     FastCount,
     FastRow,
     SlotsReport,
     StateReport,
     decode,
+    digest_of,
 )
 from ri2n_sdn.weights.counters import Count
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac
@@ -276,6 +277,46 @@ def test_a_new_connection_begins_without_knowledge_but_traffic_goes_on() -> None
     assert not path.judge(1000.0)
     path.counts.take([read(ONE, 6, 600)])
     assert path.counts.drain() == {ONE: Count(1, 100)}
+
+
+ROWS = (0x5232_0000_0000_00F0, 0x5232_1000_0000_000F)
+CAME_S = 10.0
+
+
+def obeying(*rows: int) -> bytes:
+    return state_frame([], obeyed=digest_of(rows) if rows else 0)
+
+
+@pytest.mark.parametrize(
+    ("frame", "after_s", "obeys"),
+    [
+        (obeying(*ROWS), 0.0, True),
+        (obeying(*reversed(ROWS)), 0.0, True),
+        (obeying(ROWS[0]), 0.0, False),
+        (obeying(ROWS[0]), HOLDS_S, False),
+        (obeying(ROWS[0]), HOLDS_S + 0.1, True),
+        (obeying(), 0.0, False),
+        # Where the programs are refused, earlier ones may still stand there.
+        (state_frame([], programs=2), 0.0, False),
+        (state_frame([], programs=0), 0.0, True),
+    ],
+)
+def test_new_rows_are_obeyed_when_the_host_says_so_or_by_time(
+    frame: bytes, after_s: float, obeys: bool
+) -> None:
+    path = FastPath()
+    path.take_state(of_state(frame), 100.0)
+    assert path.obeys(ROWS, 100.0, CAME_S, 100.0 + after_s) == obeys
+
+
+def test_a_host_that_has_come_just_now_may_have_a_fast_path() -> None:
+    path = FastPath()
+    assert not path.obeys(ROWS, 100.0, 100.0, 101.0)
+    assert path.obeys(ROWS, 100.0, 100.0, 103.0)
+    path.take_state(of_state(obeying(*ROWS)), 110.0)
+    assert path.obeys(ROWS, 110.0, 100.0, 110.0)
+    path.connected_anew()
+    assert not path.obeys(ROWS, 110.0, 111.0, 111.0), "the bridge's rows may be other ones"
 
 
 # In the cluster

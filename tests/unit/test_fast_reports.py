@@ -41,7 +41,7 @@ SENT = FastRow(30, 0x00802000, PEER, 0)
 RECEIVED = FastRow(3, 2, "02:00:00:00:0b:02", 102)
 COUNTS = counts_frame([(SENT, 7, 9000), (RECEIVED, 1, 64)])
 SLOTS = slots_frame([(PEER, range(64)), ("02:00:00:00:0c:00", [0] * 64)])
-STATE = state_frame([(PEER, 0), ("02:00:00:00:0c:00", 2)], errno=1, dropped=5)
+STATE = state_frame([(PEER, 0), ("02:00:00:00:0c:00", 2)], errno=1, dropped=5, obeyed=7 << 60)
 
 
 VECTORS = json.loads(
@@ -83,6 +83,7 @@ def test_reports_as_the_fast_path_writes_them(example: dict[str, Any]) -> None:
         assert part.filter == FILTERS[said["filter"]]
         assert part.order == ORDERS[said["order"]]
         assert (part.errno, part.dropped) == (said["errno"], said["dropped"])
+        assert part.obeyed == said["obeyed"]
     assert peers == [(peer["mac"], PEERS[peer["state"]]) for peer in said["peers"]]
 
 
@@ -97,7 +98,7 @@ def test_state() -> None:
     assert is_fast_report(STATE)
     peers = (PeerState(PEER, "carried"), PeerState("02:00:00:00:0c:00", "undecided"))
     assert decode(STATE) == StateReport(
-        *(MAC, EPOCH, 5_000_000_000, 0, 1, "in_force", "in_force", "none", 1, 5), peers
+        *(MAC, EPOCH, 5_000_000_000, 0, 1, "in_force", "in_force", "none", 1, 5, 7 << 60), peers
     )
 
 
@@ -178,7 +179,7 @@ def counted(record: bytes) -> bytes:
         (state_frame([], order=2), "unknown"),
         (state_frame([(PEER, 6)]), "unknown"),
         (state_frame([("01:00:00:00:0b:00", 0)]), "value"),
-        (sealed(head(2, 1) + bytes([1, 1]) + bytes(6) + b"\2" * 6 + b"\0\1"), "value"),
+        (sealed(head(2, 1) + bytes([1, 1]) + bytes(14) + b"\2" * 6 + b"\0\1"), "value"),
     ],
 )
 def test_what_is_no_report_is_refused_with_a_reason(frame: bytes, reason: str) -> None:

@@ -35,14 +35,15 @@ pub(super) fn row_news(from: &mut Reader) -> Result<RowNews, Malformed> {
     let idle_timeout_s = entry.u16()?;
     entry.skip(2)?; // hard_timeout
     let priority = entry.u16()?;
-    entry.skip(4 + 8)?; // zeros, cookie
+    entry.skip(4)?;
+    let cookie = entry.u64()?;
     let (tests, encoded) = oxm::matched(&mut entry)?;
     let key = RowKey { table, priority, encoded: encoded.to_vec() };
     if event == 2 {
         return Ok(RowNews::Gone(key));
     }
     let actions = instructions(entry);
-    Ok(RowNews::Is(key, Row { tests, actions, idles: idle_timeout_s > 0 }))
+    Ok(RowNews::Is(key, Row { tests, actions, cookie, idles: idle_timeout_s > 0 }))
 }
 
 /// The next entry of a list of groups.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entries::{self, RowNews};
 use super::message::{self, kind, part, Message, ALL_GROUPS};
 use super::reader::{Malformed, Reader};
-use crate::rows::model::{Bridge, Group};
+use crate::rows::model::{Bridge, Group, Row};
 
 const CONFIG: u32 = 1;
 const ASYNC: u32 = 2;
@@ -18,6 +18,9 @@ const ECHO: u32 = 7;
 pub const REPORT: u32 = 6;
 /// Requests for single groups have these numbers and higher ones.
 const ONE_GROUP: u32 = 0x100;
+
+/// The highest 16 bits of the cookies of the controller's rows. The others are a hash of the row.
+const CONTROLLERS: u64 = 0x5232;
 
 /// Why the bridge cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub struct Mirror {
     has_groups: bool,
     has_ports: bool,
     paused: bool,
+    /// The exclusive or of the hashes of the controller's rows.
+    hashes: u64,
     /// Groups that come in parts, until the last one is here.
     coming: BTreeMap<u32, Group>,
     /// For each request for a single group, which one.
@@ -89,6 +94,12 @@ impl Mirror {
     /// The bridge as it is now.
     pub fn bridge(&self) -> &Bridge {
         &self.bridge
+    }
+
+    /// The controller's rows as one number, by which the controller knows whether they are those
+    /// that it wants. It is never 0.
+    pub fn digest(&self) -> u64 {
+        CONTROLLERS << 48 | self.hashes
     }
 
     /// Whether all of the bridge is known.
@@ -149,11 +160,14 @@ impl Mirror {
             match entries::row_news(&mut from)? {
                 RowNews::Is(key, row) => {
                     self.changes.tables.insert(key.table);
-                    self.bridge.rows.insert(key, row);
+                    let new = hash(Some(&row));
+                    let before = self.bridge.rows.insert(key, row);
+                    self.hashes ^= new ^ hash(before.as_ref());
                 }
                 RowNews::Gone(key) => {
                     self.changes.tables.insert(key.table);
-                    self.bridge.rows.remove(&key);
+                    let before = self.bridge.rows.remove(&key);
+                    self.hashes ^= hash(before.as_ref());
                 }
                 RowNews::Paused => self.paused = true,
                 RowNews::Resumed => self.paused = false,
@@ -226,5 +240,15 @@ impl Mirror {
         self.asked.insert(self.last_asked, number);
         self.to_send.push(message::ask_groups(self.last_asked, number));
         Ok(())
+    }
+}
+
+/// The hash in the cookie of a row of the controller; 0 for all else.
+fn hash(row: Option<&Row>) -> u64 {
+    let cookie = row.map_or(0, |row| row.cookie);
+    if cookie >> 48 == CONTROLLERS {
+        cookie & 0xffff_ffff_ffff
+    } else {
+        0
     }
 }

@@ -50,6 +50,10 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
     /// The next entry of a list whose entries begin with their length, `before` bytes from their
     /// front. The entry is whole, its length field too.
     pub fn entry(&mut self, before: usize, least: usize) -> Result<Reader<'a>, Malformed> {

@@ -104,6 +104,8 @@ pub struct Row {
     pub tests: Option<Vec<Test>>,
     /// What is done with the frame, in this order.
     pub actions: Vec<Action>,
+    /// Whose row it is, and for the controller's rows a hash of what is in them.
+    pub cookie: u64,
     /// Whether the row ends when no frame meets it for a while.
     pub idles: bool,
 }

@@ -8,13 +8,16 @@ use super::{Link, Watch, COUNTS_EVERY, TEND_EVERY};
 use crate::openflow::message;
 use crate::openflow::mirror::REPORT;
 use crate::programs::{Count, Counts};
-use crate::report::{self, Carried, Head, Row, State};
+use crate::report::{self, Carried, Force, Head, Row, State};
 use crate::sys::now_ns;
 
 const SLOTS_EVERY: Duration = Duration::from_secs(1);
 /// The bridge lets a bounded number of frames a second through to the controller, among which are
 /// probes. So slots take at most so many of them on average: with many peers they come less often.
 const SLOTS_FRAMES: u32 = 64;
+/// After a report of the state, the next one comes so much later at the earliest, if it is only
+/// that the programs obey other rows.
+const OBEYED_AFTER: Duration = Duration::from_millis(100);
 /// A report with all rows or peers, also those that have not changed.
 const ALL_EVERY: Duration = Duration::from_secs(10);
 /// A bridge that says nothing for so long, though it is asked every second, gets no reports: they
@@ -81,12 +84,38 @@ impl Watch {
             order: self.order(),
             errno: self.carrier.errno(),
             dropped,
+            obeyed: self.obeyed(Instant::now()),
+        }
+    }
+
+    /// The digest of the rows that the programs obey, and no others; 0: they may still do what
+    /// earlier rows said. Where they do not have the newest plan, or this watch's programs are not
+    /// in force, that lasts until what was told to them has lapsed.
+    fn obeyed(&self, now: Instant) -> u64 {
+        let Some(link) = self.link.as_ref().filter(|link| link.mirror.is_whole()) else { return 0 };
+        let is_planned = self.changes.is_some() && self.due.plan.is_none() && self.kept.is_none();
+        let has_plan = is_planned && self.carrier.agrees() || self.lapses <= now;
+        let is_alone = self.carrier.force() == Force::InForce || self.alone <= now;
+        if self.observed.is_some() && has_plan && is_alone {
+            link.mirror.digest()
+        } else {
+            0
+        }
+    }
+
+    /// A controller may wait for that.
+    pub(super) fn notice_obeyed(&mut self, now: Instant) {
+        let obeyed = self.obeyed(now);
+        if obeyed != 0 && obeyed != self.told_obeyed {
+            let soon = self.due.state + OBEYED_AFTER - TEND_EVERY;
+            self.due.state = self.due.state.min(soon.max(now));
         }
     }
 
     pub(super) fn report_state(&mut self, now: Instant) {
         self.due.state = now + TEND_EVERY;
         let state = self.state();
+        self.told_obeyed = state.obeyed;
         if let (true, Some(head)) = (self.is_listening(now), self.head()) {
             self.send(report::state(&head, &state, &self.planned.plan, &self.striping));
         }

@@ -4,12 +4,16 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
+
+use rustix::net::{self, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
+use rustix::process::geteuid;
 
 use crate::database;
 use crate::openflow::connection::{self, Sender};
@@ -117,12 +121,48 @@ fn question(stream: &UnixStream) -> io::Result<Option<Request>> {
     Ok([Request::Status, Request::End].into_iter().find(|it| it.line() == line.trim_end()))
 }
 
+/// Claims a bridge for this process. Two watches with different state folders would take each other's
+/// places at the devices over and over. False: somebody else, who is no watch, has the name by which
+/// they know of each other.
+///
+/// The name is one of the network namespace, as the devices are, and everybody there may take it.
+/// So only a process of the same user counts as a watch.
+pub fn claim(bridge: &str) -> Result<bool, String> {
+    let failed = |error: io::Error| format!("claiming the bridge {bridge}: {error}");
+    let name = SocketAddr::from_abstract_name(format!("ri2n-fast/{bridge}")).map_err(failed)?;
+    match UnixListener::bind_addr(&name) {
+        Ok(listener) => {
+            // Whoever connects has seen by that who we are.
+            thread::spawn(move || listener.incoming().for_each(drop));
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder(&name) {
+            Ok(it) if it.uid == geteuid() => {
+                let pid = it.pid.as_raw_nonzero();
+                Err(format!("another ri2n-fast, process {pid}, watches the bridge {bridge}"))
+            }
+            _ => Ok(false),
+        },
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Who listens there. Does not wait for one who hangs.
+fn holder(name: &SocketAddr) -> io::Result<UCred> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let asking = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let name = SocketAddrUnix::new_abstract_name(name.as_abstract_name().unwrap_or_default())?;
+    net::connect(&asking, &name)?;
+    Ok(sockopt::socket_peercred(&asking)?)
+}
+
 /// The path of the status socket in a state folder.
 pub fn socket_in(state: &Path) -> PathBuf {
     state.join("status")
 }
 
-/// Listens at the status socket. Whoever may open it may also end the watch, so nobody else may. One that a dead watch left is replaced.
+/// Listens at the status socket. Whoever may open it may also end the watch, so nobody else may. One
+/// that a dead watch left is replaced.
 pub fn listen(state: &Path) -> Result<UnixListener, String> {
     let path = socket_in(state);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
