@@ -59,6 +59,7 @@ FAULT_AT_S = 2.0
 LOOK_S = 0.3
 # A tenth of the packets lost so near to the end: nothing has repaired the path by then.
 LAST_S = 0.5
+LEAST_BYTES = 60  # of a packet of the stream
 TCP_PORT = 5700
 GROUPS = ("fault", "strategy", "mode")
 # About the longest outage and the longest stall that a run can show: the TCP receiver waits so much
@@ -428,13 +429,14 @@ def _break_path(bench: _Bench, fault: str) -> tuple[UsedPath, float]:
 def _used_path(bench: _Bench) -> UsedPath:
     """The busiest NIC at each end; a peer may spread one stream over all."""
     lab = bench.lab
-    before = (lab.nic_counters(SENDER, "tx_packets"), lab.nic_counters(RECEIVER, "rx_packets"))
+    # Not packets: one that a NIC is given to cut stands for many.
+    before = (lab.nic_counters(SENDER, "tx_bytes"), lab.nic_counters(RECEIVER, "rx_bytes"))
     time.sleep(LOOK_S)
-    after = (lab.nic_counters(SENDER, "tx_packets"), lab.nic_counters(RECEIVER, "rx_packets"))
+    after = (lab.nic_counters(SENDER, "tx_bytes"), lab.nic_counters(RECEIVER, "rx_bytes"))
     used = []
     for host, old, new in zip((SENDER, RECEIVER), before, after, strict=True):
         busiest = max(new, key=lambda nic: new[nic] - old[nic])
-        if new[busiest] - old[busiest] < LOOK_S * bench.pps / 2 / len(new):
+        if new[busiest] - old[busiest] < LOOK_S * bench.pps * LEAST_BYTES / 2 / len(new):
             raise NotAvailable(
                 f"the stream from {SENDER} to {RECEIVER} is not seen on any NIC of {host}"
             )
