@@ -76,6 +76,8 @@ struct Piece<T> {
     end: u32,
     /// When it is written in any case.
     until_ns: Nanos,
+    /// Until then, a link that has delivered nothing lately may still deliver what is missing.
+    young_ns: Nanos,
     bytes: usize,
     item: T,
 }
@@ -201,9 +203,10 @@ impl<T> Order<T> {
             return step(flow, u32::from(held > 0), end);
         }
         let waiting = self.flows.entry(place).or_insert_with(|| Waiting::new(key));
-        let until_ns = now.saturating_add(hold_ns.min(MAX_HOLD_NS));
+        let hold_ns = hold_ns.min(MAX_HOLD_NS);
+        let (until_ns, young_ns) = (now.saturating_add(hold_ns), now.saturating_add(hold_ns / 2));
         let behind = waiting.pieces.iter().rposition(|piece| ahead(piece.start, start) >= 0);
-        let piece = Piece { start, end, until_ns, bytes, item };
+        let piece = Piece { start, end, until_ns, young_ns, bytes, item };
         waiting.pieces.insert(behind.map_or(0, |at| at + 1), piece);
         self.bytes += bytes;
         self.pieces += 1;
@@ -288,8 +291,13 @@ impl<T> Order<T> {
 
     /// Whether what is missing before the first piece of a flow is lost: each link that delivered
     /// something lately has delivered something behind it, and the helper has all of that.
+    ///
+    /// A link that delivered nothing lately may be idle or dead, or bring the first of a new burst in
+    /// a moment. So where there is such a link, or only one that delivers, the piece waits for a part
+    /// of its time before that counts.
     fn is_lost(&self, now: Nanos, place: u32, flow: &Flow) -> bool {
-        let Some(waiting) = self.flows.get(&place).filter(|it| !it.pieces.is_empty()) else {
+        let waiting = self.flows.get(&place);
+        let Some((waiting, first)) = waiting.and_then(|it| Some((it, it.pieces.front()?))) else {
             return false;
         };
         let now_ms = (now / MS) as u32;
@@ -297,14 +305,19 @@ impl<T> Order<T> {
         let ends: [u64; ri2n_wire::shared::LANES] =
             std::array::from_fn(|lane| flow.lanes[lane].load(SeqCst));
         let (held, expected) = word(flow);
-        let mut ends = ends
-            .iter()
-            .filter(|end| **end != 0 && ahead(**end as u32, now_ms) <= LANE_MS)
-            .map(|end| (end >> 32) as u32)
-            .peekable();
-        ends.peek().is_some()
-            && ends.all(|end| ahead(expected, end) > 0)
-            && held as usize == waiting.pieces.len()
+        let (mut delivering, mut silent) = (0, 0);
+        for end in ends.into_iter().filter(|end| *end != 0) {
+            if ahead(end as u32, now_ms) > LANE_MS {
+                silent += 1;
+            } else if ahead(expected, (end >> 32) as u32) > 0 {
+                delivering += 1;
+            } else {
+                return false;
+            }
+        }
+        let is_plain = delivering > 1 && silent == 0;
+        let is_young = now < first.young_ns;
+        delivering > 0 && (is_plain || !is_young) && held as usize == waiting.pieces.len()
     }
 
     /// Writes what is in order, and tells `rx` which piece is the lowest.

@@ -219,23 +219,43 @@ fn frames_of_another_connection_change_nothing() {
     assert_eq!((up, word(&all[0])), (4, (1, 100)));
 }
 
+/// What two links delivered last: up to which sequence, and when.
+fn delivered(flow: &Flow, links: [(u64, u64); 2]) {
+    for (lane, (end, at_ms)) in flow.lanes.iter().zip(links) {
+        lane.store(end << 32 | at_ms, SeqCst);
+    }
+}
+
 #[test]
 fn a_lost_frame_is_not_waited_for_when_all_links_are_beyond_it() {
     let all = [flow(1)];
     let mut order = Order::new(1 << 20);
     let now = 100 * MS;
-    let lane = |number: usize, end: u64, at_ms: u64| {
-        all[0].lanes[number].store(end << 32 | at_ms, SeqCst);
-    };
-    lane(0, 300, 100);
-    lane(1, 90, 95);
+    delivered(&all[0], [(300, 100), (90, 95)]);
     order.take(now, &all, early(9, 200, 300), 0, &mut |_| panic!());
     order.look(now, &all, true, &mut |_| panic!("link 1 may bring it"));
     let mut up = 0;
-    let mut other = all;
-    *other[0].lanes[1].get_mut() = 90 << 32 | 79;
-    order.look(now, &other, true, &mut |_| up += 1);
-    assert_eq!((up, order.counts().lost), (1, 1), "link 1 has been silent for 21 ms");
+    delivered(&all[0], [(300, 100), (400, 100)]);
+    order.look(now, &all, true, &mut |_| up += 1);
+    assert_eq!((up, order.counts().lost), (1, 1));
+}
+
+#[test]
+fn a_link_that_was_idle_may_bring_what_is_missing_and_is_waited_for_a_while() {
+    let burst = [(300, 100), (90, 79)];
+    let one_link = [(300, 100), (0, 0)];
+    for links in [burst, one_link] {
+        let all = [flow(1)];
+        let mut order = Order::new(1 << 20);
+        let mut up = 0;
+        let now = 100 * MS;
+        delivered(&all[0], links);
+        order.take(now, &all, early(9, 200, 300), 0, &mut |_| panic!());
+        order.look(now, &all, true, &mut |_| panic!("it may be on its way"));
+        order.look(now + HOLD_NS / 2 - 1, &all, true, &mut |_| panic!("still so"));
+        order.look(now + HOLD_NS / 2, &all, true, &mut |_| up += 1);
+        assert_eq!((up, order.counts().lost), (1, 1));
+    }
 }
 
 #[test]
