@@ -390,7 +390,6 @@ fn a_controller_hears_which_of_its_rows_are_obeyed() {
         let row = "table=10,priority=501,udp,tp_dst=7";
         host.add(&format!("cookie={:#x},{row},actions=drop", 0x5232 << 48 | OF_ROW));
         until(&|it| it == before ^ OF_ROW);
-        host.await_peer("undecided");
         // Rows of others do not count.
         host.add(&format!("cookie={OF_ROW:#x},{row},nw_tos=32,actions=drop"));
         host.remove(&format!("{row},nw_tos=0/0"));
