@@ -92,16 +92,25 @@ class Room:
         return bool(found)
 
     def passes_beside(self) -> None:
-        """Frames pass beside all bridges, and next to nothing through them."""
+        """Frames pass beside all bridges, and next to nothing through them.
+
+        A machine that is too busy to tell the programs in time what holds lets the bridges, or the
+        helpers, have the frames for a moment. So this holds soon, and not at every moment.
+        """
         lab = self.lab
         self.talk(3)  # addresses and neighbours are known now
         # The helpers' own frames go through the bridges, and the longer it takes, the more of them.
         count = by_helper if self.is_on("helpers") else through
-        before = {host: (count(lab, host), beside(lab, host)) for host in lab.hosts}
-        self.talk(20)
-        for host, (was_through, was_beside) in before.items():
-            assert beside(lab, host) - was_beside > 20 * 4, host
-            assert count(lab, host) - was_through < FEW, host
+        found: dict[str, tuple[int, int]] = {}
+
+        def is_so() -> bool:
+            before = {host: (count(lab, host), beside(lab, host)) for host in lab.hosts}
+            self.talk(20)
+            for host, (was_through, was_beside) in before.items():
+                found[host] = count(lab, host) - was_through, beside(lab, host) - was_beside
+            return all(those < FEW and these > 20 * 4 for those, these in found.values())
+
+        await_true(is_so, lambda: f"(through, beside): {found}", 60)
 
     def passes_through(self) -> None:
         """Frames pass through all bridges, and nothing of the fast path is left."""
