@@ -530,7 +530,7 @@ look_at_fast() {
         while read -r device rules; do
             finding warning "fast path" \
                 "$device: what passes beside the bridge does not meet $rules" \
-                "move these rules to IP (nft family inet), or give host-up no --fast"
+                "move these rules to prerouting or input of family inet, or give host-up no --fast"
         done < <(fast_bypassed ${nics[@]+"${nics[@]}"})
     fi
     for why in "${FAST_LEFT[@]}"; do

@@ -135,7 +135,7 @@ fast_bypassed() { # fast_bypassed NIC ...
                 if (index($0 " ", " " device " ")) print device " table " table
             }
         ' <<<"$chains" | sort -u
-        tc filter show dev "$device" "$side" 2>/dev/null |
+        { tc filter show dev "$device" "$side" 2>/dev/null || true; } |
             awk -v device="$device" -v ours="$FAST_PRIORITY" '
                 $1 == "filter" {
                     for (at = 2; at < NF; at++)

@@ -11,6 +11,7 @@ pub mod packet;
 pub mod process;
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::time::{clock_gettime, ClockId};
 
@@ -18,6 +19,20 @@ use rustix::time::{clock_gettime, ClockId};
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The process at the other end of a connected Unix socket. Its number is 0 where it is of another
+/// PID namespace.
+pub fn peer_of(socket: impl AsFd) -> io::Result<libc::ucred> {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of_val(&peer) as libc::socklen_t;
+    let to = (&raw mut peer).cast();
+    // SAFETY: the kernel writes no more than the length.
+    checked(unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut length)
+    })?;
+    Ok(peer)
 }
 
 /// The result of a system call, or the error that it left behind.

@@ -156,6 +156,7 @@ struct Watch {
     told_slots_epoch: u64,
     told_force: Option<(Force, Filter, Order)>,
     told_obeyed: u64,
+    told_state_at: Instant,
     /// The peers to which TCP was striped beside the bridge when that was last looked at.
     striping: BTreeSet<Mac>,
     said: BTreeMap<&'static str, String>,
@@ -187,6 +188,7 @@ impl Watch {
             told_slots_epoch: 0,
             told_force: None,
             told_obeyed: 0,
+            told_state_at: now,
             striping: BTreeSet::new(),
             said: BTreeMap::new(),
             noted: Vec::new(),
@@ -340,8 +342,9 @@ impl Watch {
         } else if !needed {
             let known = link.known;
             self.right_at = Some(known);
-            let until_ns = self.holds_until_ns(known);
-            self.carrier.hold_until(until_ns);
+            let until = self.holds_until(known);
+            self.carrier.hold_until(clock_ns(until));
+            self.told_until(until);
         }
     }
 
@@ -370,8 +373,9 @@ impl Watch {
         match devices {
             Some(devices) => {
                 was_new = self.carrier.devices() != Some(&devices);
-                let until_ns = self.holds_until_ns(known);
-                self.carrier.carry(&devices, &self.planned.plan, until_ns, start);
+                let until = self.holds_until(known);
+                self.carrier.carry(&devices, &self.planned.plan, clock_ns(until), start);
+                self.told_until(until);
                 self.hand_over();
                 if was_new {
                     self.due.tend = start;
@@ -503,13 +507,17 @@ impl Watch {
         }
     }
 
-    /// Until when the plan holds that was right then, by CLOCK_MONOTONIC.
-    fn holds_until_ns(&mut self, right_at: Instant) -> u64 {
+    /// Until when the plan holds that was right then.
+    fn holds_until(&self, right_at: Instant) -> Instant {
         let until = right_at + HOLDS;
-        let until = self.kept.as_ref().map_or(until, |kept| until.min(kept.until()));
-        self.lapses = until;
-        let left_ns = until.saturating_duration_since(Instant::now()).as_nanos() as u64;
-        now_ns() + left_ns
+        self.kept.as_ref().map_or(until, |kept| until.min(kept.until()))
+    }
+
+    /// The programs were told so, if they have the plan.
+    fn told_until(&mut self, until: Instant) {
+        if self.carrier.agrees() {
+            self.lapses = until;
+        }
     }
 
     /// Says a line, unless it is what was last said about this.
@@ -519,4 +527,9 @@ impl Watch {
             self.said.insert(about, line);
         }
     }
+}
+
+/// A moment by CLOCK_MONOTONIC, as programs know it.
+fn clock_ns(at: Instant) -> u64 {
+    now_ns() + at.saturating_duration_since(Instant::now()).as_nanos() as u64
 }

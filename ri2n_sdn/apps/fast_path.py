@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from ri2n_sdn.apps.cluster import Cluster, Member
@@ -10,7 +11,7 @@ from ri2n_sdn.contract.choices import FastState
 from ri2n_sdn.pipeline.fast_path import MAX_PARTS, FastPath
 from ri2n_sdn.pipeline.fast_reports import CountsReport, MalformedReport, SlotsReport, decode
 
-__all__ = ["judge_fast_paths", "take_fast_report"]
+__all__ = ["judge_fast_paths", "obeys", "take_fast_report"]
 
 _EVENTS: Mapping[FastState, str] = {
     "off": "fast_off",
@@ -19,6 +20,9 @@ _EVENTS: Mapping[FastState, str] = {
     "no_device": "fast_no_device",
     "silent": "fast_silent",
 }
+
+
+_NONE = FastPath()
 
 
 def take_fast_report(cluster: Cluster, member: Member, frame: bytes, now_s: float) -> None:
@@ -49,11 +53,23 @@ def take_fast_report(cluster: Cluster, member: Member, frame: bytes, now_s: floa
                 _tell(cluster, member, path)
             if path.orders(now_s) != ordered:
                 cluster.wake.striping.set()  # helpers are told at once
-            if path.obeyed != obeyed:
-                cluster.wake.jobs.set()  # one may wait for that
+            if path.obeyed != obeyed and member.name in cluster.jobs.lagging:
+                cluster.wake.jobs.set()
         cluster.counters.add("fast_reports")
         if too_many:
             cluster.counters.add("dropped_fast_report_of_too_many", too_many)
+
+
+def obeys(cluster: Cluster, member: Member, held_s: float) -> bool:
+    """Whether what passes beside a host's bridge obeys its rows (the lock is held).
+
+    The bridge has held those that matter since `held_s`.
+    """
+    # The last rows of a change may not be there yet, and walls are among them.
+    if member.busy or member.installed is None:
+        return False
+    path = cluster.measured.fast.get(member.name, _NONE)
+    return path.obeys(member.installed.digest, held_s, member.came_s, time.monotonic())
 
 
 def judge_fast_paths(cluster: Cluster) -> frozenset[str]:

@@ -13,7 +13,7 @@ from ri2n_sdn.contract.problems import MAX_SHOWN, Problem, at_most
 from ri2n_sdn.jobs.assign import Assignment
 from ri2n_sdn.jobs.declaration import Declaration
 from ri2n_sdn.jobs.members import Agreement
-from ri2n_sdn.jobs.model import Policy
+from ri2n_sdn.jobs.model import Job, Policy
 from ri2n_sdn.jobs.nudges import Nudges
 from ri2n_sdn.pipeline.job_plan import Channels
 from ri2n_sdn.pipeline.jobs import NO_JOBS, HostJobs
@@ -33,6 +33,8 @@ class JobState:
     * `failed`: by host, the orders that it cannot carry out, and why in its own words.
     * `wrong_lanes`: of jobs whose lanes in the store were refused, why.
     * `nudges`: hosts that said that their jobs have changed, and when each is read again.
+    * `lagging`: hosts for which a new job waits, since what passes beside their bridges does not
+      obey its rows yet.
     * `key`: the secret from which those of isolated jobs are made.
     """
 
@@ -49,6 +51,7 @@ class JobState:
     failed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     wrong_lanes: Mapping[str, str] = field(default_factory=dict)
     nudges: Nudges = field(default_factory=Nudges)
+    lagging: frozenset[str] = frozenset()
 
     def rules(self, host: str) -> HostJobs:
         """What a host's rows must hold about jobs."""
@@ -62,6 +65,17 @@ class JobState:
                 if each.number == number and each.job.id == key.partition("@")[0]:
                     return each.job.policy
         return None
+
+    def named(self, job: Job) -> set[str]:
+        """The hosts that a job names and that have not declared it."""
+        named = {
+            name
+            for host in job.hosts
+            for declared in self.declared.get(host, ())
+            if declared.job.id == job.id
+            for name in declared.job.hosts
+        }
+        return named - set(job.hosts)
 
     def failures(self, key: str) -> dict[str, str]:
         """Why hosts cannot carry out an order, by host. What they say of other jobs is nothing."""

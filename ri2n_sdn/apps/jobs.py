@@ -17,6 +17,7 @@ from typing import Any
 from ri2n_sdn.apps.channel import Channel
 from ri2n_sdn.apps.cluster import App, Cluster, Member
 from ri2n_sdn.apps.declared_rows import Reading
+from ri2n_sdn.apps.fast_path import obeys
 from ri2n_sdn.apps.job_addresses import announcements
 from ri2n_sdn.apps.patience import MUTE_S, await_most
 from ri2n_sdn.contract.printing import printable
@@ -43,7 +44,6 @@ from ri2n_sdn.jobs.moves import moved
 from ri2n_sdn.jobs.orders import told
 from ri2n_sdn.jobs.reservations import at, needed, soon
 from ri2n_sdn.pipeline.diff import Installed
-from ri2n_sdn.pipeline.fast_path import FastPath
 from ri2n_sdn.pipeline.job_plan import number_channels, plan_jobs
 from ri2n_sdn.pipeline.jobs import NO_JOBS, Enclosure, HostJobs, message_rows
 from ri2n_sdn.pipeline.priorities import ORDER
@@ -67,7 +67,6 @@ _GONE_S = 300.0
 # s after its last frame.
 _ANNOUNCE_S = 60.0
 _MAX_ORDERS_PER_HOST = 64
-_NO_FAST_PATH = FastPath()
 # So many records of ended jobs wait for a store that is away.
 _MAX_UNWRITTEN = 1000
 
@@ -105,7 +104,7 @@ class JobsApp(App):
         self._announced: dict[str, tuple[Enclosure, float]] = {}
         # The hosts and the policy with which jobs were installed.
         self._installed_as: dict[str, tuple[tuple[str, ...], Policy]] = {}
-        # Since when the bridges of a job's hosts hold what a job needs that is not installed yet.
+        # Since when the bridges of a new job's hosts hold its rows.
         self._held_s: dict[str, float] = {}
 
     def _turn(self) -> None:
@@ -367,14 +366,13 @@ class JobsApp(App):
 
         cluster.lock is held.
         """
-        walls = {name: jobs.enclosure for name, jobs in of_host.items() if jobs.enclosure}
+        walls = {name: wall for name, jobs in of_host.items() if (wall := jobs.enclosure)}
         for name in self._announced.keys() - walls.keys():
             del self._announced[name]
         for name, enclosure in walls.items():
             member = self.cluster.members.get(name)
-            if enclosure is None or member is None or member.channel is None:
-                continue
-            if name not in fabric.hosts:  # its description of itself makes no sense now
+            # A host whose description of itself makes no sense now is not in the fabric.
+            if member is None or member.channel is None or name not in fabric.hosts:
                 continue
             last = self._announced.get(name)
             if last is not None and last[0] == enclosure and now_s - last[1] < _ANNOUNCE_S:
@@ -426,10 +424,11 @@ class JobsApp(App):
         """Answer each declaration, and give the hosts their orders."""
         cluster, state = self.cluster, self.cluster.jobs
         with cluster.lock:
+            state.lagging = frozenset()
             states = {key: self._state_of(key) for key in state.agreement.jobs}
-            for of_jobs in (self._installed_as, self._held_s):
-                for key in of_jobs.keys() - states.keys():
-                    del of_jobs[key]
+            for key in (self._installed_as.keys() | self._held_s.keys()) - states.keys():
+                self._installed_as.pop(key, None)
+                self._held_s.pop(key, None)
             for key, (what, why) in states.items():
                 if state.states.get(key, ("", ""))[0] != what:
                     in_part = what == "installed" and why
@@ -464,39 +463,21 @@ class JobsApp(App):
         if not is_same and (why := self._lacks(key, job)):
             return "waiting", why
         waits = {state.agreement.waiting.get((host, job.id), "") for host in job.hosts} - {""}
-        if waits and any(name in cluster.members for name in self._named(job)):
+        if waits and any(name in cluster.members for name in state.named(job)):
             return "waiting", sorted(waits)[0]
+        self._held_s.pop(key, None)
         self._installed_as[key] = (job.hosts, job.policy)
         return "installed", sorted(waits)[0] if waits else ""
 
     def _lacks(self, key: str, job: Job) -> str:
-        """Why the paths of a new job do not hold yet; empty: they do (cluster.lock is held)."""
-        late = [name for name in job.hosts if not self._installed(name)]
-        if late:
+        """Why a new job's paths do not hold yet; empty: they do (cluster.lock is held)."""
+        if late := [name for name in job.hosts if not self._installed(name)]:
             self._held_s.pop(key, None)
             return f"the rows of {', '.join(late)} are not installed yet"
-        now_s = time.monotonic()
-        held_s = self._held_s.setdefault(key, now_s)
-        lag = [name for name in job.hosts if not self._obeyed(name, held_s, now_s)]
-        return f"the fast path of {', '.join(lag)} does not follow these rows yet" if lag else ""
-
-    def _obeyed(self, name: str, held_s: float, now_s: float) -> bool:
-        """Whether what passes beside a host's bridge obeys its rows (cluster.lock is held)."""
-        member = self.cluster.members[name]
-        path = self.cluster.measured.fast.get(name, _NO_FAST_PATH)
-        cookies = member.installed.cookies if member.installed else ()
-        return path.obeys(cookies, held_s, member.came_s, now_s)
-
-    def _named(self, job: Job) -> set[str]:
-        """The hosts that a job names and that have not declared it."""
-        named = {
-            name
-            for host in job.hosts
-            for declared in self.cluster.jobs.declared.get(host, ())
-            if declared.job.id == job.id
-            for name in declared.job.hosts
-        }
-        return named - set(job.hosts)
+        held_s, cluster = self._held_s.setdefault(key, time.monotonic()), self.cluster
+        lagging = {host for host in job.hosts if not obeys(cluster, cluster.members[host], held_s)}
+        cluster.jobs.lagging |= lagging
+        return "the fast paths of its hosts do not follow its rows yet" if lagging else ""
 
     def _installed(self, name: str) -> bool:
         """Whether a host's bridge holds what its jobs need (cluster.lock is held)."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property, reduce
+from operator import xor
 
 from ri2n_sdn.pipeline.layout import COOKIE_OURS, LOCAL, TABLE_ORDER, WIRE_PORT, Table
 from ri2n_sdn.pipeline.messages import Flow, Goto, Group, ToGroup, Wanted
@@ -54,6 +56,15 @@ class Installed:
 
     cookies: dict[int, int] = field(default_factory=dict)
     groups: dict[int, Group] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> int:
+        """The rows as one number, as `ri2n-fast` reports it (docs/wire-format.md).
+
+        Answers to jobs are left out: no frame meets them. Nobody changes `cookies` in place.
+        """
+        hashes = (key for key, table in self.cookies.items() if table != Table.JOB_ANSWERS)
+        return COOKIE_OURS << 48 | reduce(xor, hashes, 0) & (1 << 48) - 1
 
 
 @dataclass(frozen=True)

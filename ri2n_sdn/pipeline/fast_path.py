@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ri2n_sdn.contract.choices import FastFilter, FastOrder, FastPeer, FastState, FastWay
 from ri2n_sdn.pipeline.fast_counts import FastCounts
-from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport, digest_of
+from ri2n_sdn.pipeline.fast_reports import MAX_STATES, StateReport
 
 __all__ = ["HOLDS_S", "MAX_PARTS", "SILENT_S", "FastPath"]
 
@@ -49,9 +48,11 @@ class FastPath:
     counts: FastCounts = field(default_factory=FastCounts)
     _parts: dict[int, StateReport] = field(default_factory=dict, repr=False)
     _ordered_s: float = -math.inf
+    _carried: bool = False
 
     def connected_anew(self) -> None:
         """Know nothing until the next report, since the host may have started anew meanwhile."""
+        self._carried |= self.state in ("in_force", "silent")
         self.state, self.obeyed, self.heard_s = None, 0, -math.inf
         self.peers, self._parts = {}, {}
 
@@ -67,6 +68,7 @@ class FastPath:
         if len(self._parts) < report.parts:
             return False
         before, self.state = self.state, report.programs
+        self._carried = False  # that it did, or that it does, is in `state` now
         self.filter, self.order = report.filter, report.order
         self.errno, self.dropped, self.obeyed = report.errno, report.dropped, report.obeyed
         self.peers = {peer.mac: peer.state for part in self._parts.values() for peer in part.peers}
@@ -89,18 +91,18 @@ class FastPath:
             self.state = "silent" if before in ("in_force", "silent") else None
         return self.state != before
 
-    def obeys(self, cookies: Iterable[int], held_s: float, came_s: float, now_s: float) -> bool:
+    def obeys(self, digest: int, held_s: float, came_s: float, now_s: float) -> bool:
         """Whether the programs do what the bridge's rows say, and nothing that earlier rows said.
 
-        `cookies` are those of the rows, which the bridge has held since `held_s`. The host has been
+        `digest` is that of the rows, which the bridge has held since `held_s`. The host has been
         connected since `came_s`: one with a fast path has reported within a second or two. What
         does not hear of new rows does nothing more after HOLDS_S.
         """
         if self.state == "off" or now_s - held_s > HOLDS_S:
             return True
         if self.state is None:
-            return now_s - came_s > _FIRST_S
-        return digest_of(cookies) == self.obeyed
+            return now_s - came_s > (HOLDS_S if self._carried else _FIRST_S)
+        return digest == self.obeyed
 
     def is_late(self, now_s: float) -> bool:
         """Whether the newest report is too old to say how frames go now."""

@@ -6,17 +6,14 @@ docs/wire-format.md describes the frames. A host may be hostile, so every byte i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import reduce
-from operator import xor
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
 from ri2n_sdn.contract.choices import FastFilter, FastOrder, FastPeer, FastState
 from ri2n_sdn.pipeline.crc32c import crc32c
-from ri2n_sdn.pipeline.layout import COOKIE_OURS, ETH_STRIPED, Table
+from ri2n_sdn.pipeline.layout import ETH_STRIPED, Table
 from ri2n_sdn.pipeline.messages import Flow
 
 __all__ = [
@@ -33,7 +30,6 @@ __all__ = [
     "SlotsReport",
     "StateReport",
     "decode",
-    "digest_of",
     "is_fast_report",
     "row_of",
 ]
@@ -157,7 +153,7 @@ class StateReport:
     The epoch is 0 before programs were loaded. `order` says whether the host puts TCP in order that
     comes to it without the helper's header. `errno` is the kernel's error number, or 0. `dropped`
     is how many frames the programs dropped. `obeyed` is the digest of the rows that the programs
-    obey (`digest_of`); 0: they may still do what earlier rows said.
+    obey (`Installed.digest`); 0: they may still do what earlier rows said.
     """
 
     mac: str
@@ -221,11 +217,6 @@ def decode(frame: bytes) -> CountsReport | SlotsReport | StateReport:
         _word(_ORDERS, order),
     )
     return StateReport(*of_all, *of_state, errno, dropped, obeyed, peers)
-
-
-def digest_of(cookies: Iterable[int]) -> int:
-    """Rows of ours as one number, from their cookies, which differ; it is never 0."""
-    return COOKIE_OURS << 48 | reduce(xor, cookies, 0) & (1 << 48) - 1
 
 
 def row_of(flow: Flow) -> FastRow | None:

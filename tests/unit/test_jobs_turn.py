@@ -15,6 +15,7 @@ import pytest
 from ri2n_sdn.apps import jobs as jobs_module
 from ri2n_sdn.apps.cluster import Cluster
 from ri2n_sdn.apps.codec import Question, flows
+from ri2n_sdn.apps.fast_path import take_fast_report
 from ri2n_sdn.apps.job_book import JobBook
 from ri2n_sdn.apps.jobs import JobsApp, jobs_changed
 from ri2n_sdn.jobs.declaration import Declaration
@@ -26,6 +27,7 @@ from ri2n_sdn.pipeline.jobs import HostJobs, message_rows
 from ri2n_sdn.pipeline.layout import Table
 from ri2n_sdn.store.rows import LanesRow, Put
 from tests.unit.fake_hosts import FakeChannel, cluster_of
+from tests.unit.fast_frames import state_frame
 from tests.unit.job_notes import declaration_note
 from tests.unit.job_rows import FakeStore, address_row, described
 
@@ -257,6 +259,8 @@ def test_jobs_of_a_host_that_was_not_read_yet_go_on(monkeypatch: pytest.MonkeyPa
     silent.late = True
     monkeypatch.setattr(jobs_module, "_FIRST_READ_S", 0.05)
     app = app_of(store, A=Host(), B=silent)
+    for member in app.cluster.members.values():
+        member.installed = Installed()
     turn(app)
     assert jobs_of(app.cluster) == {"b"}
     assert store.state().jobs["b"].state == "installed" and not app.cluster.jobs.book.history
@@ -522,3 +526,42 @@ def test_a_host_that_begins_and_ends_jobs_without_pause_does_not_push_out_other_
     assert codes[0] == "takes_charge" and 200 < len(codes) < 400
     assert app.cluster.counters["job_events_not_told"] > 1000
     assert len(app.cluster.jobs.book.history) == 11 * 63, "the history has all of them"
+
+
+def obeying(app: JobsApp, host: str, digest: int) -> None:
+    """A host reports which of its rows its fast path obeys."""
+    frame = state_frame([], mac=app.cluster.members[host].mac, obeyed=digest)
+    take_fast_report(app.cluster, app.cluster.members[host], frame, time.monotonic())
+
+
+def test_a_job_waits_for_the_fast_paths_of_its_hosts() -> None:
+    both = declared("B", "b")
+    app = app_of(A=Host(replace(both, host="A")), B=Host(both))
+    members, jobs = app.cluster.members, app.cluster.jobs
+    for host in "AB":
+        members[host].installed = Installed({5: 30})
+        obeying(app, host, 0)
+    turn(app)
+    why = "the fast paths of its hosts do not follow its rows yet"
+    assert jobs.states["b"] == ("waiting", why) and jobs.lagging == {"A", "B"}
+    obeying(app, "A", Installed({5: 30}).digest)
+    turn(app)
+    assert jobs.states["b"] == ("waiting", why) and jobs.lagging == {"B"}
+    # What others report wakes nobody, nor does what is not new.
+    app.cluster.wake.jobs.clear()
+    obeying(app, "A", 7)
+    obeying(app, "B", 0)
+    assert not app.cluster.wake.jobs.is_set()
+    obeying(app, "A", Installed({5: 30}).digest)
+    obeying(app, "B", Installed({5: 30}).digest)
+    assert app.cluster.wake.jobs.is_set()
+    members["B"].busy = True
+    turn(app)
+    assert jobs.states["b"][0] == "waiting", "the last rows may not be there yet"
+    members["B"].busy = False
+    turn(app)
+    assert jobs.states["b"] == ("installed", "") and not jobs.lagging
+    # What holds goes on while rows change.
+    obeying(app, "B", 0)
+    turn(app)
+    assert jobs.states["b"][0] == "installed"

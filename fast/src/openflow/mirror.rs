@@ -21,6 +21,8 @@ const ONE_GROUP: u32 = 0x100;
 
 /// The highest 16 bits of the cookies of the controller's rows. The others are a hash of the row.
 const CONTROLLERS: u64 = 0x5232;
+/// The table of what the controller tells jobs. No frame meets these rows.
+const ANSWERS: u8 = 247;
 
 /// Why the bridge cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +98,7 @@ impl Mirror {
         &self.bridge
     }
 
-    /// The controller's rows as one number, by which the controller knows whether they are those
+    /// The controller's rows as one number, but for its answers to jobs, by which the controller knows whether they are those
     /// that it wants. It is never 0.
     pub fn digest(&self) -> u64 {
         CONTROLLERS << 48 | self.hashes
@@ -160,14 +162,14 @@ impl Mirror {
             match entries::row_news(&mut from)? {
                 RowNews::Is(key, row) => {
                     self.changes.tables.insert(key.table);
-                    let new = hash(Some(&row));
+                    let (table, new) = (key.table, hash(key.table, Some(&row)));
                     let before = self.bridge.rows.insert(key, row);
-                    self.hashes ^= new ^ hash(before.as_ref());
+                    self.hashes ^= new ^ hash(table, before.as_ref());
                 }
                 RowNews::Gone(key) => {
                     self.changes.tables.insert(key.table);
                     let before = self.bridge.rows.remove(&key);
-                    self.hashes ^= hash(before.as_ref());
+                    self.hashes ^= hash(key.table, before.as_ref());
                 }
                 RowNews::Paused => self.paused = true,
                 RowNews::Resumed => self.paused = false,
@@ -244,9 +246,9 @@ impl Mirror {
 }
 
 /// The hash in the cookie of a row of the controller; 0 for all else.
-fn hash(row: Option<&Row>) -> u64 {
+fn hash(table: u8, row: Option<&Row>) -> u64 {
     let cookie = row.map_or(0, |row| row.cookie);
-    if cookie >> 48 == CONTROLLERS {
+    if cookie >> 48 == CONTROLLERS && table != ANSWERS {
         cookie & 0xffff_ffff_ffff
     } else {
         0

@@ -107,15 +107,14 @@ impl Watch {
     pub(super) fn notice_obeyed(&mut self, now: Instant) {
         let obeyed = self.obeyed(now);
         if obeyed != 0 && obeyed != self.told_obeyed {
-            let soon = self.due.state + OBEYED_AFTER - TEND_EVERY;
-            self.due.state = self.due.state.min(soon.max(now));
+            self.due.state = self.due.state.min(self.told_state_at + OBEYED_AFTER);
         }
     }
 
     pub(super) fn report_state(&mut self, now: Instant) {
         self.due.state = now + TEND_EVERY;
         let state = self.state();
-        self.told_obeyed = state.obeyed;
+        (self.told_obeyed, self.told_state_at) = (state.obeyed, now);
         if let (true, Some(head)) = (self.is_listening(now), self.head()) {
             self.send(report::state(&head, &state, &self.planned.plan, &self.striping));
         }

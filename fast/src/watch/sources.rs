@@ -10,16 +10,19 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::{self, sockopt, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 
 use crate::database;
 use crate::openflow::connection::{self, Sender};
+use crate::sys;
 
 /// A bridge or a database that is not there is looked for so often.
 const AGAIN: Duration = Duration::from_millis(250);
+/// A watch that was asked to end has ended after this.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Whoever asks must say within this time what.
 const ASKS_WITHIN: Duration = Duration::from_secs(1);
 /// The rights of the state folder.
@@ -126,34 +129,50 @@ fn question(stream: &UnixStream) -> io::Result<Option<Request>> {
 /// they know of each other.
 ///
 /// The name is one of the network namespace, as the devices are, and everybody there may take it.
-/// So only a process of the same user counts as a watch.
+/// So only a process of the same user counts as a watch. One that is about to end is waited for.
 pub fn claim(bridge: &str) -> Result<bool, String> {
     let failed = |error: io::Error| format!("claiming the bridge {bridge}: {error}");
     let name = SocketAddr::from_abstract_name(format!("ri2n-fast/{bridge}")).map_err(failed)?;
-    match UnixListener::bind_addr(&name) {
-        Ok(listener) => {
-            // Whoever connects has seen by that who we are.
-            thread::spawn(move || listener.incoming().for_each(drop));
-            Ok(true)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder(&name) {
-            Ok(it) if it.uid == geteuid() => {
-                let pid = it.pid.as_raw_nonzero();
-                Err(format!("another ri2n-fast, process {pid}, watches the bridge {bridge}"))
+    let started = Instant::now();
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Ok(listener) => {
+                thread::spawn(move || be_known(&listener));
+                return Ok(true);
             }
-            _ => Ok(false),
-        },
-        Err(error) => Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(failed(error)),
+            Err(_) => {}
+        }
+        match holder(&name) {
+            Ok(it) if it.uid != geteuid().as_raw() => return Ok(false),
+            Ok(_) if started.elapsed() < ENDS_WITHIN => thread::sleep(AGAIN / 10),
+            Ok(it) => {
+                let pid = it.pid;
+                return Err(format!("another ri2n-fast, process {pid}, watches the bridge {bridge}"));
+            }
+            // It has gone since.
+            Err(_) if started.elapsed() < ENDS_WITHIN => thread::sleep(AGAIN / 10),
+            Err(_) => return Ok(false),
+        }
+    }
+}
+
+/// Whoever connects has seen by that who we are.
+fn be_known(listener: &UnixListener) {
+    for stream in listener.incoming() {
+        if stream.is_err() {
+            thread::sleep(AGAIN);
+        }
     }
 }
 
 /// Who listens there. Does not wait for one who hangs.
-fn holder(name: &SocketAddr) -> io::Result<UCred> {
+fn holder(name: &SocketAddr) -> io::Result<libc::ucred> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let asking = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let name = SocketAddrUnix::new_abstract_name(name.as_abstract_name().unwrap_or_default())?;
     net::connect(&asking, &name)?;
-    Ok(sockopt::socket_peercred(&asking)?)
+    sys::peer_of(&asking)
 }
 
 /// The path of the status socket in a state folder.
