@@ -20,12 +20,14 @@ from ri2n_lab.cluster import Lab
 from ri2n_lab.cluster.lab import SEGMENT_HERE
 from ri2n_lab.traffic.streams import Stream
 from ri2n_sdn.client import call
+from ri2n_sdn.pipeline.fast_path import HOLDS_S
 from tests.topology_text import parse_topology
 
-from .conftest import WaitUntil, controlled, replace_controller
+from .conftest import EXACT, WaitUntil, controlled, replace_controller
 from .fast_flows import Talk, Talker, await_in_force, beside, status_of, through
 from .outages import busy_nic, without_controller
 from .packets import all_reach_each_other, flawless
+from .test_jobs import ALICE, begin, script
 
 # Hosts with one to three NICs, and one without RI2N.
 MIXED = """
@@ -356,3 +358,26 @@ def test_only_root_may_ask(lab: Lab) -> None:
     asks = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     asks += ["/usr/bin/python3", "-c", CONNECT, *(str(path) for path in folder.iterdir())]
     assert lab.exec("A", asks).stdout == "refused\n" * len(list(folder.iterdir()))
+
+
+@pytest.mark.virtual
+@pytest.mark.smoke
+def test_a_new_job_waits_until_the_programs_follow_its_rows(lab: Lab) -> None:
+    """Or cannot do what they were told before any more, where nobody tells them."""
+    pid = str(status_of(lab, "B")["pid"])
+    try:
+        for stands_still in (False, True):
+            if stands_still:
+                lab.exec("B", ["kill", "-STOP", pid])
+            began_s = time.monotonic()
+            begin(lab, f"still-{stands_still}", ALICE, "AB", "--policy", "isolated")
+            took_s = time.monotonic() - began_s
+            if EXACT:
+                assert (took_s > HOLDS_S - 1.0) == stands_still, (stands_still, took_s)
+            for host in "AB":
+                assert script(lab, host, "job-end", "--all").returncode == 0
+    finally:
+        lab.exec("B", ["kill", "-CONT", pid])
+        for host in "AB":
+            script(lab, host, "job-end", "--all")
+    await_in_force(lab)
