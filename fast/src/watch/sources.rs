@@ -148,7 +148,9 @@ pub fn claim(bridge: &str) -> Result<bool, String> {
             Ok(_) if started.elapsed() < ENDS_WITHIN => thread::sleep(AGAIN / 10),
             Ok(it) => {
                 let pid = it.pid;
-                return Err(format!("another ri2n-fast, process {pid}, watches the bridge {bridge}"));
+                return Err(format!(
+                    "another ri2n-fast, process {pid}, watches the bridge {bridge}"
+                ));
             }
             // It has gone since.
             Err(_) if started.elapsed() < ENDS_WITHIN => thread::sleep(AGAIN / 10),
