@@ -6,10 +6,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use ri2n_fast::openflow::message::{self, first};
 
-use crate::namespace::{in_namespace, run, wait_for};
+use crate::namespace::{in_namespace, run, wait_for, DEADLINE};
 use crate::open_vswitch::{Host, OWN, PEER};
 
 const PINGS: u32 = 20;
@@ -288,6 +289,7 @@ impl Controller {
         let port = listener.local_addr().unwrap().port();
         let accept = move || {
             let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(DEADLINE)).unwrap();
             stream.write_all(&message::hello()).unwrap();
             stream
         };
@@ -378,8 +380,10 @@ fn a_controller_hears_which_of_its_rows_are_obeyed() {
         host.start_watch();
         host.await_peer("carried");
         let mut reports = controller.connect();
+        let started = Instant::now();
         let mut until = |wanted: &dyn Fn(u64) -> bool| loop {
             let (kind, report) = reports.next();
+            assert!(started.elapsed() < DEADLINE, "the last report: {report:x?}");
             if kind == STATE && wanted(obeyed(&report)) {
                 return obeyed(&report);
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const INSIDE: &str = "RI2N_FAST_TEST_NAMESPACE";
 /// Nothing for which a test waits takes long. This is for what never happens, on a machine that may
 /// be very busy.
-const DEADLINE: Duration = Duration::from_secs(180);
+pub const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Runs `body`, a closure in a test, in a network namespace of its own, as root. Without root, or
 /// where programs for the kernel are not allowed, it says so on standard error (past the test
