@@ -127,7 +127,7 @@ fast_bypassed() { # fast_bypassed NIC ...
     chains=$(nft -t list chains 2>/dev/null || true)
     for device in "$@" "$BRIDGE"; do
         side=ingress
-        [[ $device != "$BRIDGE" ]] || side=egress # of nftables, it meets all there
+        [[ $device != "$BRIDGE" ]] || side=egress # frames meet the rules of nftables there
         [[ $side == egress ]] || awk -v device="$device" -v ours="$NFT_TABLE" '
             $1 == "table" { name = $3; table = $2 " " $3 }
             / hook ingress / && name != ours {

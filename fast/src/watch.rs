@@ -513,7 +513,7 @@ impl Watch {
         self.kept.as_ref().map_or(until, |kept| until.min(kept.until()))
     }
 
-    /// The programs were told so, if they have the plan.
+    /// Notes until when the programs go on as they were told. Without the plan they were told nothing.
     fn told_until(&mut self, until: Instant) {
         if self.carrier.agrees() {
             self.lapses = until;

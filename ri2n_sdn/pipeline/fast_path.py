@@ -19,6 +19,7 @@ SILENT_S = 3.0
 HOLDS_S = 5.0
 """Programs that hear nothing do for so long at most what they were told (docs/fast-path.md)."""
 
+# A host that has a fast path has reported after this time. It reports every second.
 _FIRST_S = 2.0
 
 MAX_PARTS = -(-4096 // MAX_STATES)
@@ -68,7 +69,7 @@ class FastPath:
         if len(self._parts) < report.parts:
             return False
         before, self.state = self.state, report.programs
-        self._carried = False  # that it did, or that it does, is in `state` now
+        self._carried = False  # from now on `state` says it
         self.filter, self.order = report.filter, report.order
         self.errno, self.dropped, self.obeyed = report.errno, report.dropped, report.obeyed
         self.peers = {peer.mac: peer.state for part in self._parts.values() for peer in part.peers}

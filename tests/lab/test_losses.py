@@ -68,9 +68,9 @@ def test_a_cable_that_loses_one_packet_in_twenty_is_named(lab: Lab, wait_until: 
     with talking(lab, 2 * FOUND_S):
         lab.fault("loss", host="C", nic="eth0", loss=5)
         named = "packets are lost in what C:eth0"
-        what = {f"% of {named} receives", f"% of {named} sends"}
+        what = [f"% of {named} receives", f"% of {named} sends"]
         wait_until(
-            lambda: {text[text.index("%") :] for text in lost(lab)} == what,
+            lambda: sorted(text[text.index("%") :] for text in lost(lab)) == what,
             lambda: str(lost(lab)),
             FOUND_S,
         )

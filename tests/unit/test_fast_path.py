@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -24,7 +25,7 @@ from ri2n_sdn.pipeline.fast_reports import (
     StateReport,
     decode,
 )
-from ri2n_sdn.pipeline.layout import Table
+from ri2n_sdn.pipeline.layout import COOKIE_OURS, Table
 from ri2n_sdn.weights.counters import Count
 from tests.unit.fake_hosts import FakeChannel, cluster_of, host_mac
 from tests.unit.fast_frames import EPOCH, counts_frame, slots_frame, state_frame
@@ -294,6 +295,15 @@ def test_rows_as_one_number() -> None:
     assert Installed({**rows, 0x5232_0000_0000_0001: Table.JOB_ANSWERS}).digest == ROWS
     assert Installed({**rows, 0x5232_0000_0000_0001: 3}).digest == ROWS ^ 1
     assert Installed().digest != 0
+
+
+def test_both_programs_have_the_same_numbers() -> None:
+    root = Path(__file__).parents[2] / "fast" / "src"
+    mirror = (root / "openflow" / "mirror.rs").read_text("utf-8")
+    watch = (root / "watch.rs").read_text("utf-8")
+    assert f"const CONTROLLERS: u64 = {COOKIE_OURS:#x};" in mirror
+    assert f"const ANSWERS: u8 = {Table.JOB_ANSWERS:d};" in mirror
+    assert f"const HOLDS: Duration = Duration::from_secs({HOLDS_S:g});" in watch
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ impl Mirror {
         &self.bridge
     }
 
-    /// The controller's rows as one number, but for its answers to jobs, by which the controller knows whether they are those
-    /// that it wants. It is never 0.
+    /// The controller's rows as one number, but for its answers to jobs. By this number, which is
+    /// never 0, the controller knows whether the rows are those that it wants.
     pub fn digest(&self) -> u64 {
         CONTROLLERS << 48 | self.hashes
     }

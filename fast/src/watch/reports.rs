@@ -103,7 +103,7 @@ impl Watch {
         }
     }
 
-    /// A controller may wait for that.
+    /// Sees to it that the controller hears soon when the programs obey other rows: a job may wait.
     pub(super) fn notice_obeyed(&mut self, now: Instant) {
         let obeyed = self.obeyed(now);
         if obeyed != 0 && obeyed != self.told_obeyed {

@@ -159,7 +159,7 @@ pub fn claim(bridge: &str) -> Result<bool, String> {
     }
 }
 
-/// Whoever connects has seen by that who we are.
+/// Takes connections: the kernel tells each other end whose process this is.
 fn be_known(listener: &UnixListener) {
     for stream in listener.incoming() {
         if stream.is_err() {
@@ -168,7 +168,7 @@ fn be_known(listener: &UnixListener) {
     }
 }
 
-/// Who listens there. Does not wait for one who hangs.
+/// The process that listens by this name. A process that hangs is not waited for.
 fn holder(name: &SocketAddr) -> io::Result<libc::ucred> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let asking = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
